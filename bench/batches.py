@@ -20,7 +20,7 @@ from bench.contestants.trireme import One, Trireme, ask
 from bench.driver import ANSWER_TIMEOUT_S, Request
 from bench.endurance import OWN, SETTLE_S
 from bench.large import NGINX, WORKER, resident_bytes, send, touched_bytes
-from bench.many import ASKED, SECONDS
+from bench.many import MEASURED_MODEL, SECONDS
 from bench.measuring import WARM_CALLERS, drive
 from sm.errors import StartError
 
@@ -78,17 +78,17 @@ def records(count: int) -> tuple[int, Request]:
 
 
 def costs(
-    box: Batch, root: int, asked: Sequence[tuple[int, Request]], pause: float = SETTLE_S
+    box: Batch, root: int, requests: Sequence[tuple[int, Request]], pause: float = SETTLE_S
 ) -> list[list[Cost]]:
     """Measure each body several times; the first round does not count."""
-    found: list[list[Cost]] = [[] for _ in asked]
-    for turn in range(TURNS + 1):
-        for place, (count, request) in enumerate(asked):
+    costs_by_body: list[list[Cost]] = [[] for _ in requests]
+    for number in range(TURNS + 1):
+        for place, (count, request) in enumerate(requests):
             time.sleep(pause)
             cost = measure(box, root, count, request)
-            if turn:
-                found[place].append(cost)
-    return found
+            if number:
+                costs_by_body[place].append(cost)
+    return costs_by_body
 
 
 def measure(box: Trireme, root: int, count: int, request: Request) -> Cost:
@@ -117,22 +117,22 @@ class Beside:
 
 def beside_connections(box: Trireme, root: int) -> Beside:
     """Measure without and with the connections, in turns."""
-    seconds_each(box, root)
+    seconds_per_answer(box, root)
     ratios, sizes = [], []
     for _ in range(TURNS):
-        alone = seconds_each(box, root)
+        alone = seconds_per_answer(box, root)
         before, _ = tree.memory([root], OWN)
         with connections(box.port):
             after, _ = tree.memory([root], OWN)
-            ratios.append(seconds_each(box, root) / alone)
+            ratios.append(seconds_per_answer(box, root) / alone)
         sizes.append((after - before) / CONNECTIONS)
     return Beside(statistics.median(ratios), statistics.median(sizes))
 
 
-def seconds_each(box: Trireme, root: int) -> float:
+def seconds_per_answer(box: Trireme, root: int) -> float:
     """Return the processor seconds of one answer, with 8 callers."""
     began = tree.processor_seconds(root)
-    load, _ = drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
+    load, _ = drive(box, root, MEASURED_MODEL, "json", WARM_CALLERS, SECONDS)
     if load.wrong or load.lost:
         raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
     return (tree.processor_seconds(root) - began) / load.answers

@@ -27,7 +27,7 @@ from sm.triton.tensors import datatype
 
 Tensors = Mapping[str, NDArray[Any]]
 #: Bytes of an output that are looked at: 8.6 MB each time would be what is measured.
-LOOKED_AT = 64
+COMPARED_BYTES = 64
 UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
@@ -64,8 +64,10 @@ def in_message(stub: Any, model: str, inputs: Tensors, outputs: Tensors, _place:
 
     def step() -> bool:
         answer = stub.ModelInfer(message)
-        got = dict(zip((tensor.name for tensor in answer.outputs), answer.raw_output_contents, strict=True))
-        return all(alike(got[name], array) for name, array in outputs.items())
+        received = dict(
+            zip((tensor.name for tensor in answer.outputs), answer.raw_output_contents, strict=True)
+        )
+        return all(matches(received[name], array) for name, array in outputs.items())
 
     return step
 
@@ -91,10 +93,11 @@ def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int)
 
     def step() -> bool:
         for start in places.values():
-            memory[start : start + LOOKED_AT] = bytes(LOOKED_AT)
+            memory[start : start + COMPARED_BYTES] = bytes(COMPARED_BYTES)
         stub.ModelInfer(message)
         return all(
-            alike(memory[places[name] : places[name] + LOOKED_AT], array) for name, array in outputs.items()
+            matches(memory[places[name] : places[name] + COMPARED_BYTES], array)
+            for name, array in outputs.items()
         )
 
     return step
@@ -113,10 +116,10 @@ def refer(tensor: Any, region: str, offset: int, size: int) -> None:
     tensor.parameters["shared_memory_offset"].int64_param = offset
 
 
-def alike(raw: bytes, array: NDArray[Any]) -> bool:
+def matches(raw: bytes, array: NDArray[Any]) -> bool:
     """Whether the first bytes are those of ``array``; a real model's values differ in the last digits."""
-    got = np.frombuffer(raw[:LOOKED_AT], array.dtype)
-    return bool(np.allclose(got, array.ravel()[: len(got)], rtol=1e-2, atol=1e-2))
+    values = np.frombuffer(raw[:COMPARED_BYTES], array.dtype)
+    return bool(np.allclose(values, array.ravel()[: len(values)], rtol=1e-2, atol=1e-2))
 
 
 if __name__ == "__main__":

@@ -102,17 +102,26 @@ class Contestant(ABC):
 
 def environment_of(name: str) -> Path:
     """The Python of a contestant's own virtual environment: ``contestants/NAME.txt``, installed once."""
-    wanted = HERE / "bench" / "contestants" / f"{name}.txt"
-    place = Settings.read(os.environ).cache / "bench" / name
-    python, mark = place / "bin" / "python", place / "installed.txt"
-    if mark.is_file() and mark.read_bytes() == wanted.read_bytes():
+    requirements = HERE / "bench" / "contestants" / f"{name}.txt"
+    folder = Settings.read(os.environ).cache / "bench" / name
+    python, mark = folder / "bin" / "python", folder / "installed.txt"
+    if mark.is_file() and mark.read_bytes() == requirements.read_bytes():
         return python
-    print(f"{name}: installing its packages into {place}", file=sys.stderr)
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", wanted)
+    print(f"{name}: installing its packages into {folder}", file=sys.stderr)
+    pip = (
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        requirements,
+    )
     try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run(pip, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise StartError(f"the packages of {name} could not be installed: {error}") from None
-    mark.write_bytes(wanted.read_bytes())
+    mark.write_bytes(requirements.read_bytes())
     return python

@@ -39,13 +39,13 @@ Call = Callable[[], None]
 
 def main() -> None:
     plane = worker.PLANES["data"](Settings.read(os.environ), Box.load(Path(os.environ["TRIREME_RUN_DIR"])))
-    application, found = plane.load(), {}
+    application, counts_by_request = plane.load(), {}
     for name, request in requests():
         call = caller(application, request)
         for _ in range(WARM):
             call()
-        found[name] = {measure: min(values) for measure, values in counts(call)}
-    print(json.dumps(found))
+        counts_by_request[name] = {measure: min(values) for measure, values in counts(call)}
+    print(json.dumps(counts_by_request))
 
 
 def requests() -> Iterator[tuple[str, Request]]:
@@ -59,24 +59,24 @@ def requests() -> Iterator[tuple[str, Request]]:
     yield f"resnet raw, {LARGE // 2**20} MiB", replace(small, body=body)
     document = json.loads(ask("resnet", "json").body)
     document["payload"]["image"] = b64encode(body[: LARGE * 3 // 4 - 2**10]).decode()
-    whole = json.dumps(document).encode()
-    yield f"resnet json, {LARGE // 2**20} MiB", replace(ask("resnet", "json"), body=whole)
+    body_text = json.dumps(document).encode()
+    yield f"resnet json, {LARGE // 2**20} MiB", replace(ask("resnet", "json"), body=body_text)
 
 
 def caller(application: Any, request: Request) -> Call:
     """Return a function that sends one request as nginx does, and checks the answer."""
-    ours, theirs = socket.socketpair()
+    server_end, caller_end = socket.socketpair()
 
     def call() -> None:
         builder = EnvironBuilder(
             request.path, method="POST", data=request.body, headers=request.headers.items()
         )
-        environ = {**builder.get_environ(), "gunicorn.socket": ours}
+        environ = {**builder.get_environ(), "gunicorn.socket": server_end}
         answer, status, _ = run_wsgi_app(application, environ, buffered=True)
         body = b"".join(answer)
         assert status.startswith("200"), body
         assert request.expected in body, body
-        assert theirs.fileno() >= 0  # the caller is there until the answer is
+        assert caller_end.fileno() >= 0  # the caller is there until the answer is
 
     return call
 

@@ -28,17 +28,19 @@ Decode = Callable[[bytes], object]
 
 def ways(width: int, height: int) -> dict[str, Decode]:
     """Each way to decode a picture of this size, by name."""
-    found: dict[str, Decode] = {
+    decoders: dict[str, Decode] = {
         "Pillow": lambda content: np.asarray(Image.open(io.BytesIO(content)).convert("RGB")),
         "OpenCV": by_opencv(cv2.IMREAD_COLOR),
         "simplejpeg": lambda content: simplejpeg.decode_jpeg(content),
     }
     for scale in (2, 4, 8):
-        found[f"Pillow draft, 1/{scale}"] = by_draft(width // scale, height // scale)
-        found[f"OpenCV reduced, 1/{scale}"] = by_opencv(REDUCED[scale])
+        decoders[f"Pillow draft, 1/{scale}"] = by_draft(width // scale, height // scale)
+        decoders[f"OpenCV reduced, 1/{scale}"] = by_opencv(REDUCED[scale])
     for eighths in range(1, 8):
-        found[f"simplejpeg, {eighths}/8"] = by_simplejpeg(-(-width * eighths // 8), -(-height * eighths // 8))
-    return {**found, **by_others()}
+        decoders[f"simplejpeg, {eighths}/8"] = by_simplejpeg(
+            -(-width * eighths // 8), -(-height * eighths // 8)
+        )
+    return {**decoders, **by_others()}
 
 
 def by_opencv(flag: int) -> Decode:
@@ -62,22 +64,22 @@ def by_simplejpeg(width: int, height: int) -> Decode:
 
 def by_others() -> dict[str, Decode]:
     """The ways of libraries that the box does not install."""
-    found: dict[str, Decode] = {}
+    decoders: dict[str, Decode] = {}
     try:
         turbo: Any = import_module("turbojpeg").TurboJPEG()
     except (ImportError, RuntimeError, OSError) as error:
         print(f"PyTurboJPEG is not measured: {str(error).splitlines()[0]}")
     else:
         for scale in (2, 4, 8):
-            found[f"PyTurboJPEG, 1/{scale}"] = partial(turbo.decode, scaling_factor=(1, scale))
+            decoders[f"PyTurboJPEG, 1/{scale}"] = partial(turbo.decode, scaling_factor=(1, scale))
     try:
         vips: Any = import_module("pyvips").Image
     except (ImportError, OSError) as error:
         print(f"pyvips is not measured: {error}")
     else:
         for scale in (2, 4, 8):
-            found[f"pyvips, 1/{scale}"] = partial(by_vips, vips, scale)
-    return found
+            decoders[f"pyvips, 1/{scale}"] = partial(by_vips, vips, scale)
+    return decoders
 
 
 def by_vips(vips: Any, scale: int, content: bytes) -> object:
@@ -96,8 +98,8 @@ def main() -> None:
                 began = time.process_time()
                 decode(content)
                 seconds.setdefault(way, []).append(time.process_time() - began)
-        for way, taken in seconds.items():
-            print(f"| {name} | {way} | {1000 * min(taken):.1f} | {1000 * median(taken):.1f} |")
+        for way, values in seconds.items():
+            print(f"| {name} | {way} | {1000 * min(values):.1f} | {1000 * median(values):.1f} |")
 
 
 if __name__ == "__main__":

@@ -36,14 +36,14 @@ def memory_samples(
     box: Trireme, root: int, requests: int, longest: float, pause: float = SETTLE_S
 ) -> Iterator[MemorySample]:
     """Sample after a twentieth of the requests and each tenth, until ``longest`` seconds have passed."""
-    until, done = time.monotonic() + longest, 0
+    until, sent = time.monotonic() + longest, 0
     for twentieths in (1, *range(2, 21, 2)):
-        while done < requests * twentieths / 20:
+        while sent < requests * twentieths / 20:
             if time.monotonic() > until:
                 return
-            done += send_round(box, root)
+            sent += send_round(box, root)
         time.sleep(pause)
-        yield MemorySample(done, *tree.memory([root], OWN))
+        yield MemorySample(sent, *tree.memory([root], OWN))
 
 
 def send_round(box: Trireme, root: int) -> int:
@@ -57,24 +57,24 @@ def send_round(box: Trireme, root: int) -> int:
     return answers
 
 
-def measured_growth(found: Sequence[MemorySample]) -> tuple[float, float]:
+def measured_growth(samples: Sequence[MemorySample]) -> tuple[float, float]:
     """Compare the medians of the third and the last quarter: bytes per 10,000 requests, and as a share.
 
     Single looks differ by some MB: how many pictures at once a worker had last is chance.
     """
-    most = found[-1].requests if found else 0
+    total = samples[-1].requests if samples else 0
     quarters = [
-        [look.memory for look in found if start < look.requests / most <= start + 0.25]
+        [sample.memory for sample in samples if start < sample.requests / total <= start + 0.25]
         for start in (0.5, 0.75)
     ]
     if not all(quarters):
         raise StartError(
-            f"{most:,} requests in {len(found)} looks are too few to tell: give it more --minutes"
+            f"{total:,} requests in {len(samples)} looks are too few to tell: give it more --minutes"
         )
     third, last = (statistics.median(quarter) for quarter in quarters)
-    return (last - third) * 10_000 / (most / 4), (last - third) / third
+    return (last - third) * 10_000 / (total / 4), (last - third) / third
 
 
-def is_flat(found: Sequence[MemorySample]) -> bool:
-    each, share = measured_growth(found)
-    return each < MAX_GROWTH_BYTES and share < MAX_GROWTH_SHARE
+def is_flat(samples: Sequence[MemorySample]) -> bool:
+    growth, share = measured_growth(samples)
+    return growth < MAX_GROWTH_BYTES and share < MAX_GROWTH_SHARE

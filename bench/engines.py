@@ -51,22 +51,22 @@ def missing(way: str) -> str | None:
 
 def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | None:
     """The file that a way runs, made of the ``plain`` graph; None where there is no such for this model."""
-    made = folder / f"{plain.parent.parent.name}-{way}.onnx"
+    out = folder / f"{plain.parent.parent.name}-{way}.onnx"
     if way == "masks":
         if not (plain.parent / "tokenizer.json").is_file():
             return None
         description = HERE / "model" / plain.parent.parent.name / "preprocess.json"
         vocabulary = masks.Vocabulary.read(description, plain.with_name("tokenizer.json"))
-        masks.add_mask_outputs(Graph.read(plain), vocabulary, made)
+        masks.add_mask_outputs(Graph.read(plain), vocabulary, out)
     elif way == "int8":
-        _quantized(plain, feeds, made)
+        _quantized(plain, feeds, out)
     elif way == "saved":
         options = onnxruntime.SessionOptions()
-        options.optimized_model_filepath = str(made)
+        options.optimized_model_filepath = str(out)
         options.log_severity_level = 3
         onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
     elif way == "mnn":
-        made = made.with_suffix(".mnn")
+        out = out.with_suffix(".mnn")
         tool = Path(sys.executable).with_name("mnnconvert")
         command: list[str | Path] = [
             tool,
@@ -75,14 +75,14 @@ def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | 
             "--modelFile",
             plain,
             "--MNNModel",
-            made,
+            out,
             "--bizCode",
             "bench",
         ]
         subprocess.run(command, check=True, capture_output=True)
     else:
-        made = plain
-    return made
+        out = plain
+    return out
 
 
 def runner(way: str, file: Path, names: tuple[Sequence[str], Sequence[str]], threads: int) -> Run:
@@ -123,20 +123,20 @@ def _mnn(file: Path, names: tuple[Sequence[str], Sequence[str]], threads: int) -
     )
 
     def run(feed: Feed) -> list[NDArray[Any]]:
-        given = [(feed[name], feed[name].dtype.kind == "i") for name in names[0]]
+        values = [(feed[name], feed[name].dtype.kind == "i") for name in names[0]]
         tensors = [
             expr.const(
-                value.astype("int32") if whole else value,
+                value.astype("int32") if is_integer else value,
                 list(value.shape),
                 expr.NCHW,
-                expr.int if whole else expr.float,
+                expr.int if is_integer else expr.float,
             )
-            for value, whole in given
+            for value, is_integer in values
         ]
-        found = module.forward(tensors)
+        outputs = module.forward(tensors)
         return [
-            expr.convert(each, expr.NCHW).read().copy()
-            for each in (found if isinstance(found, list) else [found])
+            expr.convert(output, expr.NCHW).read().copy()
+            for output in (outputs if isinstance(outputs, list) else [outputs])
         ]
 
     return run

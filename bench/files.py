@@ -71,9 +71,9 @@ def _record_box(model: str, folder: Path) -> None:
     """The same of the box's client, with the demo's graph in this process in the place of Triton."""
     graph = demo() / model / "1" / "model.onnx"
     recording = _Recording(runner(graph, 1), folder, model)
-    found = ClientSource(model, HERE / "clients" / model / "client.py")
+    source = ClientSource(model, HERE / "clients" / model / "client.py")
     triton = InProcess(Graph.read(graph), recording)
-    client = load(found, triton, demo())
-    check(client, found, triton)
-    payload = json.loads((found.file.parent / "sample" / "payload.json").read_bytes())
+    client = load(source, triton, demo())
+    check(client, source, triton)
+    payload = json.loads((source.file.parent / "sample" / "payload.json").read_bytes())
     client.inference(client.payload.model_validate(payload))

@@ -31,11 +31,11 @@ def record(path: Path, model: str) -> None:
     if spy is None:
         raise StartError("there is no py-spy; pip install -e '.[bench]'")
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        shared, own = Path(folder) / "files", Path(folder) / "box"
+        shared, box_folder = Path(folder) / "files", Path(folder) / "box"
         shared.mkdir()
-        own.mkdir()
+        box_folder.mkdir()
         files.prepare(shared, Settings.read(os.environ))
-        contestant = Trireme(free_port(), "instant", own, shared)
+        contestant = Trireme(free_port(), "instant", box_folder, shared)
         with running(contestant) as root:
             load = contestant.driver(model, "json", CALLERS, SECONDS + 2)
             assert root is not None

@@ -43,7 +43,7 @@ class Promise:
         return f"| {self.what} | {self.target} | {self.reached} | {'met' if self.met else 'missed'} |"
 
 
-class Place:
+class BoxFolders:
     """A folder below which each box has one of its own, and the files that all share."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,15 +64,15 @@ def main(words: Sequence[str]) -> int:
     rows: list[Promise] = []
     try:
         with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-            place, said = Place(Path(folder)), machine()
+            folders, facts = BoxFolders(Path(folder)), machine()
             for name in options.only:
-                for row in PROMISES[name](place, options):
+                for row in PROMISES[name](folders, options):
                     progress(str(row))
                     rows.append(row)
     except StartError as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n".join([*(f"- {name}: {value}" for name, value in said.items()), "", *table(rows)]))
+    print("\n".join([*(f"- {name}: {value}" for name, value in facts.items()), "", *table(rows)]))
     return 0
 
 
@@ -95,32 +95,34 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def memory(place: Place, options: argparse.Namespace) -> Iterator[Promise]:
-    box, found = place.box(Trireme), []
+def memory(folders: BoxFolders, options: argparse.Namespace) -> Iterator[Promise]:
+    box, samples = folders.box(Trireme), []
     with running(box) as root:
         assert root
-        for look in endurance.memory_samples(box, root, options.requests, 60 * options.minutes):
-            found.append(look)
-            progress(f"{look.requests:,} requests: {_megabytes(look.memory)}, {_megabytes(look.own_memory)}")
-    yield memory_promise(found)
+        for sample in endurance.memory_samples(box, root, options.requests, 60 * options.minutes):
+            samples.append(sample)
+            progress(
+                f"{sample.requests:,} requests: {_megabytes(sample.memory)}, {_megabytes(sample.own_memory)}"
+            )
+    yield memory_promise(samples)
 
 
-def memory_promise(found: Sequence[endurance.MemorySample]) -> Promise:
-    each, share = endurance.measured_growth(found)
-    first, last = found[0], found[-1]
+def memory_promise(samples: Sequence[endurance.MemorySample]) -> Promise:
+    growth, share = endurance.measured_growth(samples)
+    first, last = samples[0], samples[-1]
     reached = (
         f"{_megabytes(first.memory)} after {first.requests:,}, {_megabytes(last.memory)} at the end "
         f"(without Triton {_megabytes(first.own_memory)}, {_megabytes(last.own_memory)}); "
-        f"from the third quarter to the last {each / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
+        f"from the third quarter to the last {growth / MEGABYTE:+.2f} MB for 10,000, {share:+.1%}"
     )
     what = f"memory over {last.requests:,} requests"
     megabytes = endurance.MAX_GROWTH_BYTES / MEGABYTE
     target = f"last quarter grows < {megabytes:g} MB for 10,000, < {endurance.MAX_GROWTH_SHARE:.0%}"
-    return Promise(what, target, reached, endurance.is_flat(found))
+    return Promise(what, target, reached, endurance.is_flat(samples))
 
 
-def bodies(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
-    box = place.box(One)
+def bodies(folders: BoxFolders, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = folders.box(One)
     with running(box) as root:
         assert root
         for cost in large.costs(box, root):
@@ -131,23 +133,23 @@ def bodies(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
             yield Promise(what, "< 3", reached, cost.copies < 3)
 
 
-def models(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
-    one, other = place.box(Trireme), place.box(many.Many)
-    with running(one) as root, running(other) as beside:
+def models(folders: BoxFolders, _options: argparse.Namespace) -> Iterator[Promise]:
+    plain_box, many_box = folders.box(Trireme), folders.box(many.Many)
+    with running(plain_box) as root, running(many_box) as beside:
         assert root
         assert beside
-        few, more = many.compare_in_turns((one, root), (other, beside))
+        few, more = many.compare_in_turns((plain_box, root), (many_box, beside))
     ratio = many.ratio(few, more)
     times = (
         f"{path} {before:.1f} ms, {after:.1f} ms"
         for path, before, after in zip(many.CONTROL, few.milliseconds, more.milliseconds, strict=True)
     )
-    what = f"answers a second of {many.ASKED} beside {many.MODELS} more models, 8 callers"
+    what = f"answers a second of {many.MEASURED_MODEL} beside {many.MODELS} more models, 8 callers"
     yield Promise(what, "≥ 0.95 ×", f"{ratio:.2f}; {'; '.join(times)}", ratio >= 0.95)
 
 
-def records(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
-    box = place.box(batches.Batch)
+def records(folders: BoxFolders, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = folders.box(batches.Batch)
     with running(box) as root:
         assert root
         bodies = [batches.lines(size) for size in batches.LINES_BYTES]
@@ -178,23 +180,25 @@ def records_promise(what: str, few: Sequence[batches.Cost], more: Sequence[batch
     return Promise(f"processor time for a record, {what}", target, reached, ratio <= batches.MAX_RATIO)
 
 
-def connections(place: Place, _options: argparse.Namespace) -> Iterator[Promise]:
-    box = place.box(Trireme)
+def connections(folders: BoxFolders, _options: argparse.Namespace) -> Iterator[Promise]:
+    box = folders.box(Trireme)
     with running(box) as root:
         assert root
-        found = batches.beside_connections(box, root)
-    what = f"processor time for an answer of {many.ASKED} beside {batches.CONNECTIONS} open connections"
-    reached = f"{found.ratio:.2f}"
-    yield Promise(what, f"≤ {batches.MAX_RATIO} × without", reached, found.ratio <= batches.MAX_RATIO)
+        costs = batches.beside_connections(box, root)
+    what = (
+        f"processor time for an answer of {many.MEASURED_MODEL} beside {batches.CONNECTIONS} open connections"
+    )
+    reached = f"{costs.ratio:.2f}"
+    yield Promise(what, f"≤ {batches.MAX_RATIO} × without", reached, costs.ratio <= batches.MAX_RATIO)
     what = f"memory of the box for each of {batches.CONNECTIONS} open connections"
     target = f"< {batches.MAX_CONNECTION_BYTES // 1024} KB"
     yield Promise(
-        what, target, f"{found.bytes_each / 1024:.1f} KB", found.bytes_each < batches.MAX_CONNECTION_BYTES
+        what, target, f"{costs.bytes_each / 1024:.1f} KB", costs.bytes_each < batches.MAX_CONNECTION_BYTES
     )
 
 
 #: By name, what is promised, in the order in which it is measured.
-PROMISES: dict[str, Callable[[Place, argparse.Namespace], Iterator[Promise]]] = {
+PROMISES: dict[str, Callable[[BoxFolders, argparse.Namespace], Iterator[Promise]]] = {
     "bodies": bodies,
     "models": models,
     "records": records,

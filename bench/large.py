@@ -64,20 +64,20 @@ def large() -> Iterator[tuple[str, Request]]:
     """By the names of their forms. What follows the end of a JPEG is nobody's."""
     small = ask("resnet", "raw")
     yield "raw", replace(small, body=small.body.ljust(LARGE, b"\0"))
-    asked = ask("resnet", "json")
-    document = json.loads(asked.body)
+    json_request = ask("resnet", "json")
+    document = json.loads(json_request.body)
     document["payload"]["image"] = ""
-    room = (LARGE - len(json.dumps(document))) // 4 * 3
-    document["payload"]["image"] = b64encode(small.body.ljust(room, b"\0")).decode()
-    yield "JSON with base64", replace(asked, body=json.dumps(document).encode())
+    picture_bytes = (LARGE - len(json.dumps(document))) // 4 * 3
+    document["payload"]["image"] = b64encode(small.body.ljust(picture_bytes, b"\0")).decode()
+    yield "JSON with base64", replace(json_request, body=json.dumps(document).encode())
 
 
 def send(port: int, request: Request) -> None:
     """:class:`StartError` if the answer is not right."""
     url = f"http://127.0.0.1:{port}{request.path}"
-    asked = urllib.request.Request(url, request.body, dict(request.headers))
+    http_request = urllib.request.Request(url, request.body, dict(request.headers))
     try:
-        with urllib.request.urlopen(asked, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(http_request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
             right = request.expected in answer.read()
     except OSError as error:
         raise StartError(f"{len(request.body):,} bytes to {request.path}: {error}") from None

@@ -26,7 +26,7 @@ from sm.settings import HERE
 
 MODELS = 200
 #: The model that each of them passes its picture to, and the one that is measured.
-OF, ASKED = "resnet", "bert_base"
+TARGET_MODEL, MEASURED_MODEL = "resnet", "bert_base"
 #: Turns, seconds of each, and how often a path of the control plane is asked.
 TURNS, SECONDS, GETS = 7, 3.0, 30
 CONTROL = ("/ping", "/models")
@@ -41,33 +41,38 @@ class Many(Trireme):
 
     def prepare(self) -> None:
         super().prepare()
-        client = (HERE / "clients" / OF / "client.py").read_text()
+        client = (HERE / "clients" / TARGET_MODEL / "client.py").read_text()
         for number in range(MODELS):
             name = f"more{number}"
             ensemble(self.folder / "repository", name)
-            own = self.folder / "clients" / name
-            own.mkdir(parents=True)
-            (own / "client.py").write_text(client.replace(f'model = "{OF}"', f'model = "{name}"'))
+            folder = self.folder / "clients" / name
+            folder.mkdir(parents=True)
+            (folder / "client.py").write_text(
+                client.replace(f'model = "{TARGET_MODEL}"', f'model = "{name}"')
+            )
 
     def environment(self) -> dict[str, str]:
         return {**super().environment(), "TRIREME_CLIENTS": f"{HERE / 'clients'}:{self.folder / 'clients'}"}
 
 
 def ensemble(repository: Path, name: str) -> None:
-    """A model that passes all it gets to :data:`OF`, and all it is told back."""
-    folder, of = repository / name, repository / OF
+    """A model that passes all it gets to :data:`TARGET_MODEL`, and all it is told back."""
+    folder, target_folder = repository / name, repository / TARGET_MODEL
     (folder / "1").mkdir(parents=True)
-    for file in of.iterdir():
+    for file in target_folder.iterdir():
         if file.is_file():
             (folder / file.name).symlink_to(file)
     (folder / "config.pbtxt").unlink()
-    theirs = text_format.Parse((of / "config.pbtxt").read_text(), pb.ModelConfig())
+    target_config = text_format.Parse((target_folder / "config.pbtxt").read_text(), pb.ModelConfig())
     config = pb.ModelConfig(
-        platform="ensemble", max_batch_size=theirs.max_batch_size, input=theirs.input, output=theirs.output
+        platform="ensemble",
+        max_batch_size=target_config.max_batch_size,
+        input=target_config.input,
+        output=target_config.output,
     )
-    step = config.ensemble_scheduling.step.add(model_name=OF, model_version=-1)
-    step.input_map.update({tensor.name: tensor.name for tensor in theirs.input})
-    step.output_map.update({tensor.name: tensor.name for tensor in theirs.output})
+    step = config.ensemble_scheduling.step.add(model_name=TARGET_MODEL, model_version=-1)
+    step.input_map.update({tensor.name: tensor.name for tensor in target_config.input})
+    step.output_map.update({tensor.name: tensor.name for tensor in target_config.output})
     (folder / "config.pbtxt").write_text(text_format.MessageToString(config))
 
 
@@ -82,10 +87,10 @@ class Turns:
 def compare_in_turns(few: tuple[Trireme, int], many: tuple[Many, int]) -> tuple[Turns, Turns]:
     """Compare two boxes that run side by side and are called in turns."""
     for box, root in (few, many):
-        drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
-    each_answers(many[0])
-    turns = [(rate(*few), rate(*many)) for _ in range(TURNS)]
-    of_few, of_many = zip(*turns, strict=True)
+        drive(box, root, MEASURED_MODEL, "json", WARM_CALLERS, SECONDS)
+    check_all_answer(many[0])
+    rates = [(rate(*few), rate(*many)) for _ in range(TURNS)]
+    of_few, of_many = zip(*rates, strict=True)
     return Turns(of_few, control(few[0])), Turns(of_many, control(many[0]))
 
 
@@ -94,17 +99,17 @@ def ratio(few: Turns, many: Turns) -> float:
     return statistics.median(more / less for less, more in zip(few.rates, many.rates, strict=True))
 
 
-def each_answers(box: Many) -> None:
+def check_all_answer(box: Many) -> None:
     """:class:`StartError` if one of the models gives no right answer."""
-    asked = ask(OF, "json")
-    document = json.loads(asked.body)
+    request = ask(TARGET_MODEL, "json")
+    document = json.loads(request.body)
     for number in range(MODELS):
         body = json.dumps({**document, "modelname": f"more{number}"}).encode()
-        send(box.port, replace(asked, body=body))
+        send(box.port, replace(request, body=body))
 
 
 def rate(box: Trireme, root: int) -> float:
-    load, _ = drive(box, root, ASKED, "json", WARM_CALLERS, SECONDS)
+    load, _ = drive(box, root, MEASURED_MODEL, "json", WARM_CALLERS, SECONDS)
     if load.wrong or load.lost:
         raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
     return load.rate

@@ -20,7 +20,7 @@ from sm.errors import StartError
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
 #: So many answers at least, and so many for each caller, for the sake of the high percentiles; if that takes
 #: no longer than so many seconds. Of fewer, the queue that fills at the beginning is a share of the rate.
-ANSWERS, ANSWERS_EACH, LONGEST = 150, 2, 40.0
+MIN_ANSWERS, MIN_ANSWERS_PER_CALLER, MAX_MEASUREMENT_S = 150, 2, 40.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,10 @@ def draw(
                     continue
                 warm = _warm_up(contestant, root, model, form)
                 for callers in contestant.callers(measurements.callers):
-                    needed = min(LONGEST, max(ANSWERS, ANSWERS_EACH * callers) / max(warm.rate, 0.1))
+                    needed = min(
+                        MAX_MEASUREMENT_S,
+                        max(MIN_ANSWERS, MIN_ANSWERS_PER_CALLER * callers) / max(warm.rate, 0.1),
+                    )
                     record = _record(
                         contestant, root, number, model, form, callers, max(measurements.seconds, needed)
                     )
@@ -140,7 +143,7 @@ def drive(
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.wait(seconds / 2)
             halfway = tree.memory(roots)
-            output, _ = driver.communicate(timeout=10 * LONGEST)
+            output, _ = driver.communicate(timeout=10 * MAX_MEASUREMENT_S)
         except subprocess.TimeoutExpired:
             raise StartError(f"what asks {contestant.name} did not end") from None
         finally:

@@ -131,8 +131,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def show(path: Path) -> Results:
-    said = json.loads(path.read_text())
-    return Results(**{**said, "rows": [Row(**row) for row in said["rows"]]})
+    document = json.loads(path.read_text())
+    return Results(**{**document, "rows": [Row(**row) for row in document["rows"]]})
 
 
 def run(options: argparse.Namespace) -> Results:
@@ -228,17 +228,17 @@ def rows_of_plan(
             draw,
             phase,
             model,
-            found["in_time"] / seconds,
-            percentile(found["seconds"], 50),
-            percentile(found["seconds"], 99),
-            len(found["seconds"]),
-            found["refused"],
-            found["failed"],
+            outcome["in_time"] / seconds,
+            percentile(outcome["seconds"], 50),
+            percentile(outcome["seconds"], 99),
+            len(outcome["seconds"]),
+            outcome["refused"],
+            outcome["failed"],
             offered,
             memory,
         )
-        for model, found in outcomes.items()
-        if found["seconds"] or found["refused"] or found["failed"]
+        for model, outcome in outcomes.items()
+        if outcome["seconds"] or outcome["refused"] or outcome["failed"]
     ]
 
 
@@ -257,10 +257,10 @@ def memory_of_single(model: str, shared: Path) -> int:
 
 
 def line(row: Row) -> str:
-    bad = f", {row.refused} refused, {row.failed} failed" if row.refused or row.failed else ""
+    failures = f", {row.refused} refused, {row.failed} failed" if row.refused or row.failed else ""
     return (
         f"{row.contestant} {row.phase} {row.model}: {row.rate:.1f}/s, p50 {1000 * row.p50:.0f} ms, "
-        f"p99 {1000 * row.p99:.0f} ms, {row.memory / MEGABYTE:.0f} MB{bad}"
+        f"p99 {1000 * row.p99:.0f} ms, {row.memory / MEGABYTE:.0f} MB{failures}"
     )
 
 
@@ -284,13 +284,13 @@ def total(results: Results, name: str, phase: str) -> float | None:
 
 def p99_ratio(results: Results, name: str, model: str) -> float | None:
     """Return the p99 of a model while another is flooded, relative to that before, draw by draw."""
-    found = []
+    ratios = []
     for row in results.of(contestant=name, phase="flood", model=model):
         before = results.of(contestant=name, phase="light", model=model, draw=row.draw)
         if before and before[0].p99:
             # Where none was answered in time there is no percentile: worse than any.
-            found.append(row.p99 / before[0].p99 if row.answers else float("inf"))
-    return median(found) if found else None
+            ratios.append(row.p99 / before[0].p99 if row.answers else float("inf"))
+    return median(ratios) if ratios else None
 
 
 def memory(results: Results, name: str) -> float | None:
@@ -302,15 +302,17 @@ def targets(results: Results) -> Iterator[tuple[str, ...]]:
     """Return rows of a target, the best other service, this box, and whether the target is met."""
     others = [name for name in results.about if name != "trireme"]
     for model in LIGHT:
-        mine = p99_ratio(results, "trireme", model)
-        theirs = {name: value for name in others if (value := p99_ratio(results, name, model)) is not None}
-        if mine is not None and theirs:
-            best = min(theirs, key=lambda name: theirs[name])
+        own_ratio = p99_ratio(results, "trireme", model)
+        other_ratios = {
+            name: value for name in others if (value := p99_ratio(results, name, model)) is not None
+        }
+        if own_ratio is not None and other_ratios:
+            best = min(other_ratios, key=lambda name: other_ratios[name])
             yield (
                 f"p99 of {model} beside the flood, times its own",
-                f"below {theirs[best]:.1f} ({best})",
-                f"{mine:.1f}",
-                verdict(mine < theirs[best]),
+                f"below {other_ratios[best]:.1f} ({best})",
+                f"{own_ratio:.1f}",
+                verdict(own_ratio < other_ratios[best]),
             )
     for phase in (f"{LOADS[-1]:.0%}", "capacity"):
         rate = total(results, "trireme", phase)
@@ -323,10 +325,10 @@ def targets(results: Results) -> Iterator[tuple[str, ...]]:
                 f"{rate:.1f}",
                 verdict(rate >= rates[best]),
             )
-    held = memory(results, "trireme")
-    if held is not None and results.single:
+    together = memory(results, "trireme")
+    if together is not None and results.single:
         apart = median(sum(draw.values()) for draw in results.single) / MEGABYTE
-        yield ("MB, against three boxes", f"below {apart:.0f}", f"{held:.0f}", verdict(held < apart))
+        yield ("MB, against three boxes", f"below {apart:.0f}", f"{together:.0f}", verdict(together < apart))
 
 
 def verdict(met: bool) -> str:

@@ -51,12 +51,12 @@ def megabytes(pid: int) -> float:
 
 def memory(box: RunningBox) -> dict[str, float]:
     """The resident set of each part, all of its processes together."""
-    found = dict.fromkeys(PARTS.values(), 0.0)
+    sizes = dict.fromkeys(PARTS.values(), 0.0)
     for pid in descendants(box.process.pid):
         for words, part in PARTS.items():
             if words in command_line(pid) and "stub" not in command_line(pid).split()[0]:
-                found[part] += megabytes(pid)
-    return found
+                sizes[part] += megabytes(pid)
+    return sizes
 
 
 def load(box: RunningBox, name: str, url: str) -> None:
@@ -95,7 +95,7 @@ def main() -> None:
     arguments.add_argument("--cycles", type=int, default=500)
     arguments.add_argument("--models", type=int, default=200)
     arguments.add_argument("--processes", action="store_true")
-    asked = arguments.parse_args()
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         platform = ArchiveFolder(Path(folder) / "models")
         with running_box(
@@ -106,17 +106,17 @@ def main() -> None:
             SAGEMAKER_MODEL_SERVER_WORKERS="1",
         ) as box:
             load(box, "base", platform.nested("base", {"base": multiplying_model(2)}))
-            over_cycles(box, platform, asked.cycles, asked.processes)
-            beside_many(box, platform, asked.models)
+            over_cycles(box, platform, options.cycles, options.processes)
+            beside_many(box, platform, options.models)
 
 
 def over_cycles(box: RunningBox, platform: ArchiveFolder, cycles: int, processes: bool) -> None:
     print(f"{'cycles':>8} " + " ".join(f"{part:>14}" for part in PARTS.values()))
-    for done in range(1, cycles + 1):
-        cycle(box, platform, f"cycle{done}", processes)
-        if done in (1, 10, 50) or done % 100 == 0:
+    for count in range(1, cycles + 1):
+        cycle(box, platform, f"cycle{count}", processes)
+        if count in (1, 10, 50) or count % 100 == 0:
             time.sleep(1)
-            print(f"{done:>8} " + " ".join(f"{value:>14.1f}" for value in memory(box).values()), flush=True)
+            print(f"{count:>8} " + " ".join(f"{value:>14.1f}" for value in memory(box).values()), flush=True)
 
 
 def beside_many(box: RunningBox, platform: ArchiveFolder, models: int) -> None:

@@ -22,12 +22,12 @@ def random_rows(random: np.random.Generator, objects_there: int, share: float, c
     rows: Floats = random.random((ROWS, 5 + CLASSES), np.float32)
     rows *= 0.3
     sure = random.random(ROWS) < share
-    which = random.integers(0, objects_there, ROWS)
-    middles = random.uniform(0, SIZE, (objects_there, 2))[which]
+    object_of_row = random.integers(0, objects_there, ROWS)
+    middles = random.uniform(0, SIZE, (objects_there, 2))[object_of_row]
     rows[:, :2] = middles + random.normal(0, 2, (ROWS, 2))
     rows[:, 2:4] = random.uniform(30, 36, (ROWS, 2))
     rows[:, 4] = np.where(sure, random.uniform(0.8, 1, ROWS), 0.01)
-    rows[np.arange(ROWS), 5 + which % classes] = random.uniform(0.8, 1, ROWS)
+    rows[np.arange(ROWS), 5 + object_of_row % classes] = random.uniform(0.8, 1, ROWS)
     return rows
 
 
@@ -48,9 +48,9 @@ def main(rounds: int) -> None:
         times = []
         for _ in range(rounds):
             started = time.perf_counter()
-            found = detect_objects(rows, 0.5, 0.45)
+            objects = detect_objects(rows, 0.5, 0.45)
             times.append(1000 * (time.perf_counter() - started))
-        print(f"{name:42} {len(found):5} {min(times):8.2f} {np.median(times):10.2f}")
+        print(f"{name:42} {len(objects):5} {min(times):8.2f} {np.median(times):10.2f}")
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ async def run(plan: Plan) -> Mapping[str, Outcome]:
     )
     began = time.perf_counter()
     end = caller.end = began + plan.seconds
-    turn = itertools.cycle(sequence(plan.shares)) if plan.mix else iter(())
+    next_model = itertools.cycle(sequence(plan.shares)) if plan.mix else iter(())
 
     async def at_moments() -> None:
         tasks = []
@@ -167,7 +167,7 @@ async def run(plan: Plan) -> Mapping[str, Outcome]:
 
     async def without_rest(model: str | None) -> None:
         while (now := time.perf_counter()) < end:
-            if not await caller.ask(model or next(turn), now):
+            if not await caller.ask(model or next(next_model), now):
                 await asyncio.sleep(RETRY_AFTER_S)
 
     callers = [without_rest(model) for model, count in plan.flood.items() for _ in range(count)]
@@ -176,13 +176,13 @@ async def run(plan: Plan) -> Mapping[str, Outcome]:
     try:
         await asyncio.wait_for(work, plan.seconds + GRACE_S)
     except asyncio.TimeoutError:
-        left = len(moments) - sum(
-            len(each.seconds) + each.refused + each.failed
-            for model, each in caller.outcomes.items()
+        unanswered = len(moments) - sum(
+            len(outcome.seconds) + outcome.refused + outcome.failed
+            for model, outcome in caller.outcomes.items()
             if model in plan.rates
         )
-        print(f"{left} requests had no answer {GRACE_S:g} s after the end", file=sys.stderr)
-        for _, model in moments[len(moments) - max(0, left) :]:
+        print(f"{unanswered} requests had no answer {GRACE_S:g} s after the end", file=sys.stderr)
+        for _, model in moments[len(moments) - max(0, unanswered) :]:
             caller.outcomes[model].failed += 1
     return caller.outcomes
 

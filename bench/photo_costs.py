@@ -45,13 +45,13 @@ def main() -> None:
     known = ways()
     print(f"| picture | {' | '.join(known)} | OpenCV / the box |\n|---|{'---|' * len(known)}---|")
     for photo in photos():
-        taken: dict[str, list[float]] = {name: [] for name in known}
+        seconds_by_way: dict[str, list[float]] = {name: [] for name in known}
         for _ in range(TURNS):
             for name, way in known.items():
                 began = time.process_time()
                 way(photo.content)
-                taken[name].append(time.process_time() - began)
-        least = {name: 1000 * min(each) for name, each in taken.items()}
+                seconds_by_way[name].append(time.process_time() - began)
+        least = {name: 1000 * min(seconds) for name, seconds in seconds_by_way.items()}
         cells = " | ".join(f"{value:.1f}" for value in least.values())
         print(f"| {photo.name} | {cells} | {least['OpenCV'] / least['the box']:.2f} |")
 

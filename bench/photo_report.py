@@ -56,12 +56,12 @@ def targets(rows: Sequence[Row]) -> Iterator[str]:
     for (regime, photo), target in TARGETS.items():
         for form in distinct(rows, "form"):
             cell = {"regime": regime, "photo": photo, "form": form}
-            ours = rate(rows, contestant=BOX, **cell)
+            own_rate = rate(rows, contestant=BOX, **cell)
             peers = {name: rate(rows, contestant=name, **cell) for name in distinct(rows, "contestant")}
             known = {name: value for name, value in peers.items() if value and name != BOX}
-            if ours and known:
+            if own_rate and known:
                 best = max(known, key=lambda name: known[name])
-                reached = ours / known[best]
+                reached = own_rate / known[best]
                 verdict = "met" if reached >= target else "missed"
                 yield f"| {regime}, {photo} | {form} | {best} | {reached:.2f} | ≥ {target} | {verdict} |"
 
@@ -77,8 +77,8 @@ def table(rows: Sequence[Row], regime: str, form: str) -> Iterator[str]:
     for photo in distinct(rows, "photo"):
         cells = []
         for name in names:
-            found = of(rows, contestant=name, regime=regime, form=form, photo=photo)
-            cost = median(row["cost"] for row in found) if found else 0.0
+            measured = of(rows, contestant=name, regime=regime, form=form, photo=photo)
+            cost = median(row["cost"] for row in measured) if measured else 0.0
             reached = rate(rows, contestant=name, regime=regime, form=form, photo=photo)
             cells.append(f"{reached:.1f} ({1000 * cost:.1f} ms)" if reached else "-")
         yield f"| {photo} | {' | '.join(cells)} |"
@@ -99,10 +99,10 @@ def base64_costs(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def rate(rows: Sequence[Row], **wanted: object) -> float | None:
-    found = of(rows, **wanted)
-    if not found or any(row["failed"] > FAILED * max(1.0, row["rate"]) for row in found):
+    measured = of(rows, **wanted)
+    if not measured or any(row["failed"] > FAILED * max(1.0, row["rate"]) for row in measured):
         return None
-    return median(row["rate"] for row in found) or None
+    return median(row["rate"] for row in measured) or None
 
 
 def of(rows: Sequence[Row], **wanted: object) -> list[Row]:

@@ -129,12 +129,12 @@ def contestant(name: str, regime: Regime, folder: Path, shared: Path) -> Contest
     return cast("Contestant", Sender(free_port(), regime, folder, shared))
 
 
-def draw(sender: Any, name: str, number: int, seconds: float, wanted: Sequence[Photo]) -> Iterator[Measured]:
+def draw(sender: Any, name: str, number: int, seconds: float, chosen: Sequence[Photo]) -> Iterator[Measured]:
     """Every picture in every form, from one start of a contestant."""
     real = sender.regime == "real"
     with running(sender) as root:
         assert root is not None  # every contestant here is started
-        for photo in wanted:
+        for photo in chosen:
             sender.photo = replace(photo, expected=photo.expected if real else LABEL)
             for form in FORMS:
                 if sender.request(MODEL, form) is None:
@@ -176,11 +176,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def main(words: Sequence[str]) -> int:
     """Return 0, or 1 after a sentence that says why nothing could be measured."""
     options = parse(words)
-    wanted = [
+    chosen = [
         photo for number, photo in enumerate(photos(), 1) if number in (options.photos or (1, 2, 3, 4, 5))
     ]
     about = {**machine(), "command": f"python -m bench.photos {' '.join(words)}".strip()}
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         shared = Path(name) / "files"
         shared.mkdir()
@@ -195,11 +195,13 @@ def main(words: Sequence[str]) -> int:
                     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
                         try:
                             sender = contestant(contestant_name, regime, Path(folder), shared)
-                            found += draw(sender, contestant_name, number, options.seconds, wanted)
+                            measurements += draw(sender, contestant_name, number, options.seconds, chosen)
                         except StartError as error:
                             progress(f"{contestant_name} was not measured: {error}")
     about["when ended"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    text = photo_report.write(options.out, about, wanted, [asdict(one) for one in found])
+    text = photo_report.write(
+        options.out, about, chosen, [asdict(measurement) for measurement in measurements]
+    )
     print(text)
     return 0
 

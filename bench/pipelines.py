@@ -96,15 +96,17 @@ def milliseconds(way: Callable[[Array], Array], x: Array, callers: int) -> float
     end = time.perf_counter() + SECONDS
 
     def call(_: int) -> list[float]:
-        taken = []
+        seconds = []
         while time.perf_counter() < end:
             began = time.perf_counter()
             way(x)
-            taken.append(time.perf_counter() - began)
-        return taken
+            seconds.append(time.perf_counter() - began)
+        return seconds
 
     with ThreadPoolExecutor(callers) as pool:
-        return 1e3 * statistics.median(each for taken in pool.map(call, range(callers)) for each in taken)
+        return 1e3 * statistics.median(
+            second for seconds in pool.map(call, range(callers)) for second in seconds
+        )
 
 
 def main(rounds: int) -> None:
@@ -117,14 +119,16 @@ def main(rounds: int) -> None:
             for way in named.values():
                 assert np.array_equal(way(x), x)
             for callers in (1, 8):
-                seen = [
+                results = [
                     {name: milliseconds(way, x, callers) for name, way in named.items()}
                     for _ in range(rounds)
                 ]
                 for name in named:
-                    took = statistics.median(each[name] for each in seen)
-                    ratio = statistics.median(each[name] / each["ensemble"] for each in seen)
-                    print(f"{size}, {callers} callers, {name}: {took:.2f} ms, {ratio:.2f} of the ensemble")
+                    median_ms = statistics.median(result[name] for result in results)
+                    ratio = statistics.median(result[name] / result["ensemble"] for result in results)
+                    print(
+                        f"{size}, {callers} callers, {name}: {median_ms:.2f} ms, {ratio:.2f} of the ensemble"
+                    )
         transport.close()
 
 

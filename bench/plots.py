@@ -74,13 +74,13 @@ def _latency(panel: Any, results: Results, cell: dict[str, str], callers: int) -
 def _contestants(results: Results, cell: dict[str, str], callers: int) -> Iterator[tuple[str, list[Any]]]:
     """Those measured with JSON bodies, and the floors."""
     for name in results.about:
-        found = [
+        records = [
             record
             for record in results.of(contestant=name, **cell)
             if record.form in ("json", READY) and (record.callers == callers or name == "loop")
         ]
-        if found:
-            yield name, found
+        if records:
+            yield name, records
 
 
 def _colour(name: str) -> str:

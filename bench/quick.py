@@ -26,10 +26,10 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings
 from sm.triton import server
 
-KEPT = Path(__file__).with_name("quick.json")
+KEPT_FILE = Path(__file__).with_name("quick.json")
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 #: Seconds for Triton to be ready, and for the counting.
-READY, COUNTING = 60.0, 150.0
+READY_TIMEOUT_S, COUNTING_TIMEOUT_S = 60.0, 150.0
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -39,14 +39,14 @@ def main(keep: bool, sampler: str = "") -> int:
         if sampler:
             print("\n".join(table(*compare_tracing(sampler))))
             return 0
-        found = count()
+        counts = count()
     except StartError as error:
         print(error, file=sys.stderr)
         return 1
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    print("\n".join(table(found, kept.get(VERSION, {}))))
+    kept_counts = json.loads(KEPT_FILE.read_text()) if KEPT_FILE.exists() else {}
+    print("\n".join(table(counts, kept_counts.get(VERSION, {}))))
     if keep:
-        KEPT.write_text(json.dumps({**kept, VERSION: found}, indent=1, sort_keys=True) + "\n")
+        KEPT_FILE.write_text(json.dumps({**kept_counts, VERSION: counts}, indent=1, sort_keys=True) + "\n")
     return 0
 
 
@@ -69,13 +69,13 @@ def compare_tracing(sampler: str) -> tuple[Counts, Counts]:
 
 
 def _count(environment: Mapping[str, str]) -> Counts:
-    counting = (sys.executable, "-m", "bench.counting")
-    done = subprocess.run(
-        counting, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING
+    command = (sys.executable, "-m", "bench.counting")
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING_TIMEOUT_S
     )
-    if done.returncode:
-        raise StartError(f"counting failed:\n{done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    if process.returncode:
+        raise StartError(f"counting failed:\n{process.stderr[-2000:]}")
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def instant_triton() -> Iterator[dict[str, str]]:
         with (folder / "log").open("wb") as log:
             serving = subprocess.Popen(command.arguments, env=command.environment, stdout=log, stderr=log)
         try:
-            until = time.monotonic() + READY
+            until = time.monotonic() + READY_TIMEOUT_S
             while not server.ready(box.http_port):
                 if serving.poll() is not None or time.monotonic() > until:
                     raise StartError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")

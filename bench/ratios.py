@@ -39,8 +39,8 @@ def ratios(results: Results) -> Iterator[Ratio]:
 
 
 def _instant(results: Results, callers: int) -> Iterator[Ratio]:
-    for model, least in zip(MODELS, (4.0, 7.0, 6.0), strict=True):
-        yield _rate(results, "instant", model, callers, "trireme", ("reference",), least)
+    for model, target in zip(MODELS, (4.0, 7.0, 6.0), strict=True):
+        yield _rate(results, "instant", model, callers, "trireme", ("reference",), target)
     for model in MODELS[:2]:
         yield _rate(results, "instant", model, callers, "trireme", PEERS, 1.15)
     servers = ("litserve", "bentoml", "mlserver", "mlserver_one")
@@ -61,31 +61,31 @@ def _rate(
     regime: str,
     model: str,
     callers: int,
-    ours: str,
+    contestant: str,
     others: Sequence[str],
-    least: float,
+    target: float,
 ) -> Ratio:
-    mine = _json(results, lambda record: record.rate, ours, regime, model, callers)
+    rate = _json(results, lambda record: record.rate, contestant, regime, model, callers)
     name, best = _best(results, lambda record: record.rate, others, regime, model, callers, max)
-    reached = mine / best if mine is not None and best else None
-    what = f"{regime}, {model}, {callers} callers: {ours}, answers a second"
-    return Ratio(what, name, f"≥ {least:g} ×", reached, None if reached is None else reached >= least)
+    reached = rate / best if rate is not None and best else None
+    what = f"{regime}, {model}, {callers} callers: {contestant}, answers a second"
+    return Ratio(what, name, f"≥ {target:g} ×", reached, None if reached is None else reached >= target)
 
 
 def _cost(results: Results, model: str, callers: int) -> Ratio:
     """Processor time for an answer without what it takes to decode the picture, against ready tensors."""
-    mine = _json(results, lambda record: record.cost, "trireme", "instant", model, callers)
+    cost = _json(results, lambda record: record.cost, "trireme", "instant", model, callers)
     floor = _json(results, lambda record: record.cost, "triton", "instant", model, callers)
-    reached = None if mine is None or not floor else (mine - results.decoding.get(model, 0.0)) / floor
+    reached = None if cost is None or not floor else (cost - results.decoding.get(model, 0.0)) / floor
     what = f"instant, {model}, {callers} callers: trireme, processor time an answer less decoding"
     return Ratio(what, "triton", "≤ 1.5 ×", reached, None if reached is None else reached <= 1.5)
 
 
 def _tail(results: Results) -> Iterator[Ratio]:
     for model in MODELS:
-        mine = _json(results, lambda record: record.p99, "trireme", "real", model, 32)
+        p99 = _json(results, lambda record: record.p99, "trireme", "real", model, 32)
         name, best = _best(results, lambda record: record.p99, PEERS, "real", model, 32, min)
-        reached = mine / best if mine is not None and best else None
+        reached = p99 / best if p99 is not None and best else None
         what = f"real, {model}, 32 callers: trireme, p99"
         yield Ratio(what, name, "≤ 1 ×", reached, None if reached is None else reached <= 1.0)
 
@@ -103,8 +103,8 @@ def _many_callers(results: Results) -> Iterator[Ratio]:
 
 
 def _memory(results: Results) -> Ratio:
-    most = max((record.own_memory for record in results.of(contestant="trireme")), default=None)
-    megabytes = None if most is None else most / MEGABYTE
+    peak = max((record.own_memory for record in results.of(contestant="trireme")), default=None)
+    megabytes = None if peak is None else peak / MEGABYTE
     what = "any: trireme, peak memory of everything but Triton, in MB"
     return Ratio(what, "-", "≤ 400", megabytes, None if megabytes is None else megabytes <= 400)
 
@@ -135,8 +135,8 @@ def _best(
     better: Callable[..., tuple[float, str]],
 ) -> tuple[str, float | None]:
     """The best of ``others`` that were measured, and its value."""
-    found = [(_json(results, value, name, regime, model, callers), name) for name in others]
-    measured = [(reached, name) for reached, name in found if reached is not None]
+    values = [(_json(results, value, name, regime, model, callers), name) for name in others]
+    measured = [(reached, name) for reached, name in values if reached is not None]
     if not measured:
         return " or ".join(others), None
     reached, name = better(measured)

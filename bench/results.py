@@ -35,8 +35,8 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        said = json.loads(path.read_text())
-        return cls(**{**said, "records": [Record(**record) for record in said["records"]]})
+        document = json.loads(path.read_text())
+        return cls(**{**document, "records": [Record(**record) for record in document["records"]]})
 
     def of(self, **wanted: object) -> list[Record]:
         """The records with these values."""
@@ -48,10 +48,10 @@ class Results:
 
     def median(self, value: Value, **wanted: object) -> float | None:
         """Of the draws; None where nothing was measured, or more than :data:`FAILED` was wrong or lost."""
-        found = self.of(**wanted)
-        if not found or any(record.wrong + record.lost > FAILED * record.answers for record in found):
+        records = self.of(**wanted)
+        if not records or any(record.wrong + record.lost > FAILED * record.answers for record in records):
             return None
-        return median(map(value, found))
+        return median(map(value, records))
 
     def values(self, name: str) -> list[Any]:
         """The different values of a field, in the order of the records."""

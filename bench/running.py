@@ -17,7 +17,7 @@ from bench.contestant import Contestant
 from sm.errors import StartError
 
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
-READY, END = 120.0, 40.0
+READY_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 40.0
 #: Seconds that what a contestant leaves behind has to go by itself.
 EXIT_GRACE_S = 2.0
 #: A tree that uses less than this share of a processor is idle; seconds of each look.
@@ -55,9 +55,9 @@ def running(contestant: Contestant) -> Iterator[int | None]:
         yield process.pid
     finally:
         with tree.adopting():
-            left = stop(process)
-        if left:
-            print(f"{contestant.name} left {left} processes behind; they were killed")
+            killed = stop(process)
+        if killed:
+            print(f"{contestant.name} left {killed} processes behind; they were killed")
 
 
 def stop(process: subprocess.Popen[bytes]) -> int:
@@ -65,7 +65,7 @@ def stop(process: subprocess.Popen[bytes]) -> int:
     known = tree.pids(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
-    until = time.monotonic() + END
+    until = time.monotonic() + STOP_TIMEOUT_S
     while process.poll() is None and time.monotonic() < until:
         known |= tree.pids(process.pid)
         time.sleep(0.05)
@@ -73,15 +73,15 @@ def stop(process: subprocess.Popen[bytes]) -> int:
         # What it has left is ours now. Helpers of Python's multiprocessing end a moment after their parent.
         known.discard(process.pid)
         until = time.monotonic() + EXIT_GRACE_S
-    while (left := _reap(known)) and time.monotonic() < until:
+    while (remaining := _reap(known)) and time.monotonic() < until:
         time.sleep(0.05)
-    for pid in left:
+    for pid in remaining:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
     while _reap(known):
         time.sleep(0.05)
-    return len(left)
+    return len(remaining)
 
 
 def _reap(known: set[int]) -> set[int]:
@@ -104,7 +104,7 @@ def wait_until_idle(root: int, seconds: float = 30.0) -> None:
 
 
 def _wait_ready(contestant: Contestant, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + READY
+    until = time.monotonic() + READY_TIMEOUT_S
     while not contestant.ready():
         if process.poll() is not None or time.monotonic() > until:
             ended = f"ended with {process.returncode}" if process.returncode is not None else "is not ready"

@@ -61,12 +61,12 @@ class Team:
         context = multiprocessing.get_context("spawn")
         self.pipes, self.members = [], []
         for _ in range(processes):
-            ours, theirs = context.Pipe()
+            parent_end, child_end = context.Pipe()
             member = context.Process(
-                target=serve, args=(theirs, way, file, of.names, threads, of.feeds[0]), daemon=True
+                target=serve, args=(child_end, way, file, of.names, threads, of.feeds[0]), daemon=True
             )
             member.start()
-            self.pipes.append(ours)
+            self.pipes.append(parent_end)
             self.members.append(member)
         for pipe in self.pipes:
             pipe.recv()
@@ -75,9 +75,9 @@ class Team:
         """All processes at once."""
         for pipe in self.pipes:
             pipe.send((batch, seconds))
-        done = [pipe.recv() for pipe in self.pipes]
-        rate = sum(count / seconds for count, seconds, _ in done)
-        return Turn(rate, sum(spent for *_, spent in done) / sum(count for count, *_ in done))
+        results = [pipe.recv() for pipe in self.pipes]
+        rate = sum(count / seconds for count, seconds, _ in results)
+        return Turn(rate, sum(spent for *_, spent in results) / sum(count for count, *_ in results))
 
     def end(self) -> None:
         for pipe, member in zip(self.pipes, self.members, strict=True):
@@ -106,11 +106,13 @@ def measure(teams: Mapping[str, Team], options: argparse.Namespace) -> Iterator[
 def compare(name: str, options: argparse.Namespace) -> None:
     """One model's table, printed as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
-        of = subject(name, Path(folder))
-        files = {way: engines.graph(way, of.graph, of.feeds, Path(folder)) for way in options.ways}
+        chosen = subject(name, Path(folder))
+        files = {way: engines.graph(way, chosen.graph, chosen.feeds, Path(folder)) for way in options.ways}
         ways = {way: file for way, file in files.items() if file}
-        answers = {way: accuracy(of, way, file) for way, file in ways.items()}
-        teams = {way: Team(of, way, file, options.processes, options.threads) for way, file in ways.items()}
+        answers = {way: accuracy(chosen, way, file) for way, file in ways.items()}
+        teams = {
+            way: Team(chosen, way, file, options.processes, options.threads) for way, file in ways.items()
+        }
         print(f"\n{name}, {options.processes} processes of {options.threads} threads\n")
         print(
             "| way | batch | a second | ms of processor | ratio | from – to | samples |\n"
@@ -138,7 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     for way in [way for way in options.ways if engines.missing(way)]:
         print(f"{way} is left out: pip install {engines.missing(way)}", file=sys.stderr)
-        options.ways = [each for each in options.ways if each != way]
+        options.ways = [other for other in options.ways if other != way]
     for name in options.models:
         compare(name, options)
 

@@ -66,7 +66,7 @@ WORKERS = {
 }
 
 
-def share(ask: Ask) -> None:
+def run_calls(ask: Ask) -> None:
     """``CALLS`` calls by so many callers at once."""
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(lambda _: ask(), range(CALLS)))
@@ -74,7 +74,7 @@ def share(ask: Ask) -> None:
 
 def own_milliseconds(ask: Ask) -> float:
     began = time.process_time()
-    share(ask)
+    run_calls(ask)
     return (time.process_time() - began) / CALLS * 1e3
 
 
@@ -174,7 +174,7 @@ def worker(kind: str, folder: Path) -> Iterator[Callable[[], float]]:
 
     def milliseconds() -> float:
         before = processor_seconds(master.pid)
-        share(ask)
+        run_calls(ask)
         return (processor_seconds(master.pid) - before) / CALLS * 1e3
 
     try:
@@ -210,16 +210,16 @@ def compare(ways: dict[str, Callable[[], float]], rounds: int) -> Iterator[str]:
     """Each way once without being counted, then all in turn."""
     for measure in ways.values():
         measure()
-    seen: dict[str, list[float]] = {name: [] for name in ways}
+    samples: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, measure in ways.items():
-            seen[name].append(measure())
-    medians = {name: statistics.median(values) for name, values in seen.items()}
+            samples[name].append(measure())
+    medians = {name: statistics.median(values) for name, values in samples.items()}
     saved = medians[LIBRARY] - medians[OWN]
     yield "| way | ms of processor | against the library | gain |"
     yield "|---|---|---|---|"
     for name, median in medians.items():
-        ratios = [value / base for value, base in zip(seen[name], seen[LIBRARY], strict=True)]
+        ratios = [value / base for value, base in zip(samples[name], samples[LIBRARY], strict=True)]
         gain = (medians[LIBRARY] - median) / saved
         spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         yield f"| {name} | {median:.3f} | {spread} | {gain:.0%} |"

@@ -60,10 +60,10 @@ class Recorder:
         self.outputs: list[list[Any]] = []
 
     def run(self, wanted: list[str], feed: Feed, /) -> list[Any]:
-        found = self.run_feed(feed)
+        outputs = self.run_feed(feed)
         self.feeds.append(feed)
-        self.outputs.append(found)
-        return [found[self.names.index(name)] for name in wanted]
+        self.outputs.append(outputs)
+        return [outputs[self.names.index(name)] for name in wanted]
 
 
 def subject(name: str, folder: Path) -> Subject:
@@ -76,16 +76,16 @@ def subject(name: str, folder: Path) -> Subject:
         (repository / name / path.name).symlink_to(path)
     plain = Subject(name, built / "model.onnx", repository, (), (), ())
     recorder = Recorder(engines.runner("onnxruntime", plain.graph, plain.names, 2), plain.names[1])
-    answers = tuple(ask(plain, plain.graph, recorder))
+    answers = tuple(client_answers(plain, plain.graph, recorder))
     return Subject(name, plain.graph, repository, tuple(recorder.feeds), answers, tuple(recorder.outputs))
 
 
-def ask(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
+def client_answers(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
     """The client's answers to its samples, with ``graph`` as ``recorder`` runs it."""
-    found = ClientSource(of.name, HERE / "clients" / of.name / "client.py")
+    source = ClientSource(of.name, HERE / "clients" / of.name / "client.py")
     triton = InProcess(Graph.read(graph), recorder)
-    client = load(found, triton, of.repository)
-    check(client, found, triton)
+    client = load(source, triton, of.repository)
+    check(client, source, triton)
     for payload in payloads(client):
         yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
 
@@ -104,13 +104,15 @@ def accuracy(of: Subject, way: str, file: Path) -> str:
     graph = file if way in engines.ONNXRUNTIME else of.graph
     names = [value.name for value in Graph.read(graph).outputs]
     recorder = Recorder(engines.runner(way, file, of.names, 2), names)
-    answers = list(ask(of, graph, recorder))
-    alike = sum(not list(differences(one, known)) for one, known in zip(answers, of.answers, strict=True))
-    if [each.shape for each in recorder.outputs[0]] != [each.shape for each in of.outputs[0]]:
+    answers = list(client_answers(of, graph, recorder))
+    alike = sum(
+        not list(differences(answer, known)) for answer, known in zip(answers, of.answers, strict=True)
+    )
+    if [output.shape for output in recorder.outputs[0]] != [output.shape for output in of.outputs[0]]:
         return f"{alike} of {len(answers)} alike"
     worst = max(
         float(np.abs(a - b).max())
-        for one, other in zip(recorder.outputs, of.outputs, strict=True)
-        for a, b in zip(one, other, strict=True)
+        for outputs, expected in zip(recorder.outputs, of.outputs, strict=True)
+        for a, b in zip(outputs, expected, strict=True)
     )
     return f"{alike} of {len(answers)} alike, within {worst:.2g}"

@@ -35,9 +35,9 @@ def _head(results: Results) -> Iterator[str]:
 
 
 def _targets(results: Results) -> Iterator[str]:
-    found = [_target(ratio) for ratio in ratios(results) if ratio.reached is not None]
+    rows = [_target(ratio) for ratio in ratios(results) if ratio.reached is not None]
     yield "\nRatios of medians.\n"
-    yield from _rows(("what", "against", "target", "reached", ""), found)
+    yield from _rows(("what", "against", "target", "reached", ""), rows)
 
 
 def _target(ratio: Ratio) -> tuple[str, ...]:
@@ -60,19 +60,19 @@ def _cells(results: Results, regime: str, model: str, forms: Sequence[str]) -> I
     cell = {"regime": regime, "model": model}
     for callers in sorted(results.values("callers")):
         for contestant in results.about:
-            found = [
+            records = [
                 record
                 for record in results.of(contestant=contestant, callers=callers, **cell)
                 if record.form in forms
             ]
-            if found:
-                yield (contestant, str(callers), *_columns(found))
+            if records:
+                yield (contestant, str(callers), *_columns(records))
 
 
-def _columns(found: Sequence[Record]) -> Iterator[str]:
-    failed = sum(record.wrong + record.lost for record in found)
+def _columns(records: Sequence[Record]) -> Iterator[str]:
+    failed = sum(record.wrong + record.lost for record in records)
     for number, (_, value, shape) in enumerate(COLUMNS):
-        values = sorted(map(value, found))
+        values = sorted(map(value, records))
         middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
         text = shape.format(middle)
         if number == 0:

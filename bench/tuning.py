@@ -31,14 +31,14 @@ def main(minutes: float) -> int:
     for model, bound in BOUNDS.items():
         with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
             command = [sys.executable, "-m", "sm.cli", "tune", model, "--p99", bound]
-            done = subprocess.run(
+            process = subprocess.run(
                 [*command, "--minutes", str(minutes), "--report", folder],
                 check=False,
                 stdout=subprocess.DEVNULL,
             )
             report = Path(folder) / "report.md"
             if not report.exists():
-                return done.returncode or 1
+                return process.returncode or 1
             plot = PLOTS / f"tuning-{model}.svg"
             if (Path(folder) / "plot.svg").exists():
                 shutil.copyfile(Path(folder) / "plot.svg", plot)

@@ -42,7 +42,7 @@ class Worker:
         run.mkdir()
         box.save()
         self.socket = str(box.data_socket)
-        given = {
+        variables = {
             "PYTHONPATH": str(Path(checkout).resolve()),
             "TRIREME_RUN_DIR": str(run),
             "PROMETHEUS_MULTIPROC_DIR": str(box.metrics_folder),
@@ -51,7 +51,7 @@ class Worker:
         self.process = subprocess.Popen(
             [str(Path(python).absolute()), "-m", "sm.server.worker", "data"],
             cwd=checkout,
-            env={**environment, **given},
+            env={**environment, **variables},
             stdout=sys.stderr,
         )
 
@@ -91,67 +91,67 @@ def cases() -> dict[str, Request]:
     samples = {
         f"{model} {form}": ask(model, form) for model, form in (("bert_base", "json"), ("resnet", "raw"))
     }
-    sent = {
+    photographs = {
         f"resnet raw, {photo.name}": ask(
             "resnet", "raw", Sample(photo.content, photo.content_type, photo.expected)
         )
         for photo in photos()
         if photo.name in PHOTOS
     }
-    return {**samples, **sent}
+    return {**samples, **photographs}
 
 
-def encode(asked: Request) -> bytes:
+def encode(request: Request) -> bytes:
     """As nginx passes it on."""
     headers = {
         "Host": "localhost",
         "X-Trireme-Request-Id": "0" * 32,
         "X-Trireme-Start": f"{time.time():.3f}",
         "Connection": "close",
-        "Content-Length": str(len(asked.body)),
+        "Content-Length": str(len(request.body)),
         "Accept": "*/*",
-        **asked.headers,
+        **request.headers,
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"POST {asked.path} HTTP/1.1\r\n{lines}\r\n".encode() + asked.body
+    return f"POST {request.path} HTTP/1.1\r\n{lines}\r\n".encode() + request.body
 
 
-def draw(worker: Worker, asked: Request) -> float:
+def draw(worker: Worker, request: Request) -> float:
     """Milliseconds a request."""
     for _ in range(WARM):
-        worker.ask(encode(asked))
+        worker.ask(encode(request))
     before = worker.seconds()
     for _ in range(REQUESTS):
-        worker.ask(encode(asked))
+        worker.ask(encode(request))
     return (worker.seconds() - before) / REQUESTS * 1000
 
 
-def main(wanted: list[str]) -> None:
-    asked = cases()
+def main(entries: list[str]) -> None:
+    requests = cases()
     with instant_triton() as environment:
         workers: dict[str, Worker] = {}
         try:
-            for entry in wanted:
+            for entry in entries:
                 name, _, place = entry.partition("=")
                 python, _, checkout = place.partition(":")
                 workers[name] = Worker(name, python, checkout, environment)
             for worker in workers.values():
-                worker.wait(encode(next(iter(asked.values()))))
-            found: dict[str, dict[str, list[float]]] = {}
+                worker.wait(encode(next(iter(requests.values()))))
+            draws_by_case: dict[str, dict[str, list[float]]] = {}
             for number in range(DRAWS):
-                for case, request in asked.items():
+                for case, request in requests.items():
                     # In the other order every second time: who comes first finds the caches of another case.
                     for name, worker in list(workers.items())[:: -1 if number % 2 else 1]:
-                        found.setdefault(case, {}).setdefault(name, []).append(draw(worker, request))
+                        draws_by_case.setdefault(case, {}).setdefault(name, []).append(draw(worker, request))
         finally:
             for worker in workers.values():
                 worker.stop()
     print("| request | worker | median, ms | least, ms | to the first |\n|---|---|---|---|---|")
-    for case, draws in found.items():
+    for case, draws in draws_by_case.items():
         first = statistics.median(next(iter(draws.values())))
-        for name, each in draws.items():
-            middle = statistics.median(each)
-            print(f"| {case} | {name} | {middle:.3f} | {min(each):.3f} | {middle / first:.2f} |")
+        for name, milliseconds in draws.items():
+            middle = statistics.median(milliseconds)
+            print(f"| {case} | {name} | {middle:.3f} | {min(milliseconds):.3f} | {middle / first:.2f} |")
 
 
 if __name__ == "__main__":

@@ -43,18 +43,18 @@ class MlServer(Peer):
     def request(self, model: str, form: str) -> Request | None:
         if form == "raw":
             return None
-        taken = self.sample(model)
+        sample = self.sample(model)
         text = model == "bert_base"
-        given = {
+        field = {
             "name": "text" if text else "image",
             "shape": [1],
             "datatype": "BYTES",
             "parameters": {"content_type": "str" if text else "base64"},
-            "data": [taken.text if text else taken.base64],
+            "data": [sample.text if text else sample.base64],
         }
-        body = json.dumps({"inputs": [given]}).encode()
+        body = json.dumps({"inputs": [field]}).encode()
         path = f"/v2/models/{model}/infer"
-        return Request(path, {"Content-Type": "application/json"}, body, taken.expected)
+        return Request(path, {"Content-Type": "application/json"}, body, sample.expected)
 
 
 class OneProcess(MlServer):

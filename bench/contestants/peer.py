@@ -28,12 +28,12 @@ class Peer(Contestant):
         return environment_of(self.packages or self.name)
 
     def request(self, model: str, form: str) -> Request | None:
-        taken = self.sample(model)
+        sample = self.sample(model)
         if form == "json":
-            field = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
+            field = {"text": sample.text} if model == "bert_base" else {"image": sample.base64}
             body = json.dumps(field).encode()
-            return Request(f"/{model}", {"Content-Type": "application/json"}, body, taken.expected)
+            return Request(f"/{model}", {"Content-Type": "application/json"}, body, sample.expected)
         if self.raw_path is None:
             return None
         path = self.raw_path.format(model=model)
-        return Request(path, {"Content-Type": taken.content_type}, taken.content, taken.expected)
+        return Request(path, {"Content-Type": sample.content_type}, sample.content, sample.expected)

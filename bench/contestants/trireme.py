@@ -73,14 +73,14 @@ class One(Trireme):
         return {**super().environment(), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
 
 
-def ask(model: str, form: str, taken: Sample | None = None) -> Request:
-    """The box's own forms, dispatch JSON and the raw body, of the model's sample or of ``taken``."""
-    taken, parameters = taken or sample(model), PARAMETERS.get(model, {})
+def ask(model: str, form: str, given: Sample | None = None) -> Request:
+    """The box's own forms, dispatch JSON and the raw body, of the model's sample or of ``given``."""
+    given, parameters = given or sample(model), PARAMETERS.get(model, {})
     if form == "raw":
         query = "&".join(f"{name}={value}" for name, value in {"modelname": model, **parameters}.items())
         return Request(
-            f"/invocations?{query}", {"Content-Type": taken.content_type}, taken.content, taken.expected
+            f"/invocations?{query}", {"Content-Type": given.content_type}, given.content, given.expected
         )
-    payload = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
+    payload = {"text": given.text} if model == "bert_base" else {"image": given.base64}
     body = json.dumps({"modelname": model, "payload": payload, "parameters": parameters}).encode()
-    return Request("/invocations", {"Content-Type": "application/json"}, body, taken.expected)
+    return Request("/invocations", {"Content-Type": "application/json"}, body, given.expected)

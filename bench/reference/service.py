@@ -53,8 +53,8 @@ def infer(model: str, inputs: Mapping[str, Array], output: str, classes: int = 0
         tensors.append(tensor.set_data_from_numpy(array))
     with InferenceServerClient(TRITON) as client:
         answer = client.infer(model, tensors, outputs=[InferRequestedOutput(output, classes)])
-    found: Array = answer.as_numpy(output)[0]
-    return found
+    values: Array = answer.as_numpy(output)[0]
+    return values
 
 
 def picture(payload: Mapping[str, str]) -> Image.Image:
@@ -64,11 +64,11 @@ def picture(payload: Mapping[str, str]) -> Image.Image:
 def resnet(payload: Mapping[str, str]) -> list[str]:
     pixels = np.array(picture(payload).resize((SIDE, SIDE)))[..., ::-1].astype(np.float32) - MEAN
     rows = infer("resnet", {"input": pixels.transpose(2, 0, 1)[None]}, "logits", TOP_CLASSES)
-    found = []
+    answer = []
     for row in rows:
         score, index = row.decode().split(":")[:2]
-        found.append(f"{score}:{index}:{resnet_labels[int(index)]}")
-    return found
+        answer.append(f"{score}:{index}:{resnet_labels[int(index)]}")
+    return answer
 
 
 def yolov5(payload: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from sm.client.images import resize, shrink, split
 from sm.errors import StartError
 
-Three = tuple[float, float, float]
+PerChannel = tuple[float, float, float]
 Deviations = tuple[
     Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]
 ]
@@ -30,7 +30,7 @@ class Normalisation(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     scale: float = Field(default=1.0, gt=0, description="Pixels are 0 to 255 before it.")
-    mean: Three = (0.0, 0.0, 0.0)
+    mean: PerChannel = (0.0, 0.0, 0.0)
     std: Deviations = (1.0, 1.0, 1.0)
     layout: Literal["CHW", "HWC"] = "CHW"
 
@@ -138,7 +138,7 @@ class Preprocessing(Normalisation):
         planes = np.concatenate(self._planes(pixels, size))
         return self._apply_layout(planes.reshape(3, self.crop, self.crop))
 
-    def square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def centre_square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the centre square that the model sees, as a view of the picture's own pixels."""
         height, width = pixels.shape[:2]
         side = max(1, round(min(height, width) * self.crop / self.resize))
@@ -147,7 +147,7 @@ class Preprocessing(Normalisation):
 
     def _planes(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None) -> list[NDArray[np.uint8]]:
         """Return the channels of the resized square, in the model's order, each uint8 [crop, crop]."""
-        square = self.square(pixels)
+        square = self.centre_square(pixels)
         resize_square = shrink if size and size != pixels.shape[1::-1] else resize
         planes = list(split(resize_square(square, self.crop, self.crop)))
         return planes if self.channels == "RGB" else planes[::-1]

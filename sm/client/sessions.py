@@ -24,7 +24,7 @@ from sm.polling import Poll
 #: The form of the ids that are created here. An id of another form is never used as a path.
 ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Hidden folders: sessions that are being created or removed.
-HIDDEN = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
+RESERVED_NAME = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
 ID_LENGTH = 36
 VALUES, OVERFLOW = "values", "overflow"
 #: Prefix of a value's file name, so that no key becomes ``.`` or a hidden file.
@@ -211,7 +211,7 @@ class Sessions:
         """Remove expired sessions. Other files in the folders are left alone."""
         for home in self._homes:
             for entry in _entries(home):
-                hidden = HIDDEN.fullmatch(entry.name)
+                hidden = RESERVED_NAME.fullmatch(entry.name)
                 if (hidden or ID_PATTERN.fullmatch(entry.name)) and self._is_expired(entry, bool(hidden)):
                     with contextlib.suppress(OSError):
                         self._remove(home, entry.name)

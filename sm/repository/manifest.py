@@ -138,7 +138,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc).replace(microsecond=0)
 
 
-def of(gpu: Gpu) -> GpuPart:
+def gpu_part(gpu: Gpu) -> GpuPart:
     return GpuPart(name=gpu.name, compute_capability=gpu.compute_capability)
 
 

@@ -54,7 +54,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
     old.model_copy(
         update={
             "tool": tool,
-            "gpu": manifest.of(gpus[0]) if gpus else None,
+            "gpu": manifest.gpu_part(gpus[0]) if gpus else None,
             "seconds": round(time.monotonic() - started, 1),
             "built": manifest.now(),
         }

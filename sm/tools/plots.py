@@ -32,10 +32,10 @@ def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, float]], unit
         heights = [max(1, len(panel)) for panel in panels.values()]
         axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
         for axis, (name, values) in zip(axes, panels.items(), strict=True):
-            drawn = axis.barh(range(len(values)), list(values.values()), color="#2a7f9e")
+            drawn_bars = axis.barh(range(len(values)), list(values.values()), color="#2a7f9e")
             axis.set_yticks(range(len(values)), list(values))
             axis.invert_yaxis()
-            axis.bar_label(drawn, labels=[f"{value:,.2f}" for value in values.values()], padding=3)
+            axis.bar_label(drawn_bars, labels=[f"{value:,.2f}" for value in values.values()], padding=3)
             axis.margins(x=0.15)
             axis.set_title(name, loc="left")
             axis.set_xlabel(unit)

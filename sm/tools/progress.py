@@ -104,11 +104,15 @@ class Progress:
             ),
         )
         console = Console(file=self.stream, highlight=False)
-        with progress.Progress(*columns, console=console, transient=True, auto_refresh=False) as shown:
-            task = shown.add_task(what, total=size if done else None, line=line())
+        with progress.Progress(
+            *columns, console=console, transient=True, auto_refresh=False
+        ) as live_progress:
+            task = live_progress.add_task(what, total=size if done else None, line=line())
 
             def show() -> None:
-                shown.update(task, completed=min(done(), size) if done else 0, line=line(), refresh=True)
+                live_progress.update(
+                    task, completed=min(done(), size) if done else 0, line=line(), refresh=True
+                )
 
             ticker = Poll("progress", LIVE_INTERVAL_S, show)
             ticker.start()

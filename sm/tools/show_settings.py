@@ -23,9 +23,9 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"warning: {sentence}\n")
     width = max(len(row["name"].split()[0]) for row in rows)
     for row in rows:
-        first, *others = row["name"].split()
+        name, *others = row["name"].split()
         source = "(default)" if row["source"] == "default" else f"(environment: {row['source']})"
-        also = f" Also: {', '.join(others)}." if others else ""
-        sys.stdout.write(f"{first:<{width}}  {row['value'] or '-':<24} {source}\n")
-        sys.stdout.write(f"{'':<{width}}  {row['help']}{also}\n")
+        other_names = f" Also: {', '.join(others)}." if others else ""
+        sys.stdout.write(f"{name:<{width}}  {row['value'] or '-':<24} {source}\n")
+        sys.stdout.write(f"{'':<{width}}  {row['help']}{other_names}\n")
     return 0

@@ -284,7 +284,7 @@ def run_client(service: Service, call: DispatchRequest) -> Answer:
     if service.store is None:
         raise Forbidden(f"result_s3_uri: {S3_OFF}")
     # Check the address before the model runs.
-    address = service.store.at(call.result_s3_uri, "result_s3_uri")
+    address = service.store.parse_address(call.result_s3_uri, "result_s3_uri")
     answer = _dispatch(service, replace(call, accept=JSON))
     service.store.write(address, answer.read(), answer.content_type)
     body = {"modelname": call.model, "result_s3_uri": str(address)}

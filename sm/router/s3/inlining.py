@@ -37,7 +37,7 @@ def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | N
         return record
     if store is None:
         raise Forbidden(f"{path}.{name}: {S3_OFF}")
-    address = store.at(record[name][URI], f"{path}.{name}.{URI}")
+    address = store.parse_address(record[name][URI], f"{path}.{name}.{URI}")
     fields = kind.fields_of_raw(store.read(address))
     # Keep the caller's key, so that a caller who sent the field under two names gets the error.
     return {**record, **{name if key == field else key: value for key, value in fields.items()}}

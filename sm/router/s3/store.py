@@ -57,7 +57,7 @@ class Store:
         self._allowed, self._max_bytes = allowed, max_bytes
         self._transfers, self._client = Transfers(executor, timeout_s), client
 
-    def at(self, value: object, path: str) -> S3Uri:
+    def parse_address(self, value: object, path: str) -> S3Uri:
         """Parse an address of the request and check that it is allowed."""
         return parse_uri(value, self._allowed, path)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from sm.errors import DeadlinePassed, TriremeError
 from sm.router.answer import dumps
 from sm.router.invocation import JSON
-from sm.router.streaming.server_sent_events import BYTES
+from sm.router.streaming.server_sent_events import OCTET_STREAM
 from sm.router.streaming.stream import finish
 
 EVENT_STREAM = "application/vnd.amazon.eventstream"
@@ -48,7 +48,7 @@ def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def part(payload: bytes) -> bytes:
     """Encode some bytes of the answer."""
-    headers = {":message-type": "event", ":event-type": "PayloadPart", ":content-type": BYTES}
+    headers = {":message-type": "event", ":event-type": "PayloadPart", ":content-type": OCTET_STREAM}
     return frame(headers, payload)
 
 

@@ -16,7 +16,7 @@ from sm.router.streaming.stream import finish
 EVENTS = "text/event-stream"
 #: Exactly as AWS's own Triton container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"
-BYTES = "application/octet-stream"
+OCTET_STREAM = "application/octet-stream"
 
 
 def wants_stream(call: DispatchRequest, client: Client, in_parts: bool) -> bool:
@@ -35,7 +35,7 @@ def write(call: DispatchRequest, parts: Iterator[object]) -> Answer:
     """Encode the parts of a client's answer in the form that the caller accepts."""
     if call.accept == EVENTS:
         return Answer(events(parts, call.model), EVENTS_UTF8)
-    return Answer(raw_parts(parts), BYTES if call.accept == JSON else call.accept)
+    return Answer(raw_parts(parts), OCTET_STREAM if call.accept == JSON else call.accept)
 
 
 def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
@@ -45,7 +45,7 @@ def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
 
 def raw_parts(parts: Iterator[object]) -> Iterator[bytes]:
     """Encode each part by itself: bytes unchanged, texts in UTF-8, anything else as a line of JSON."""
-    return _encode_each(parts, _bytes)
+    return _encode_each(parts, _to_bytes)
 
 
 def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
@@ -93,7 +93,7 @@ def _event(part: object, model: str) -> bytes:
     return dumps({"modelname": model, "result": part.as_json() if isinstance(part, Picture) else part})
 
 
-def _bytes(part: object) -> bytes:
+def _to_bytes(part: object) -> bytes:
     if isinstance(part, str):
         return part.encode()
     if isinstance(part, Encoded):

@@ -26,8 +26,8 @@ REQUEST_FILES, TRITON_REQUEST_FILES = 1, 2
 #: Requests that the workers have not read yet. A worker rejects or queues each within milliseconds, so a
 #: flood of requests for one model does not shut out the others.
 MAX_UNREAD_REQUESTS = 512
-#: Bytes. Larger bodies are counted while nginx receives them; see ``nginx.conf``.
-MEDIUM_BODY_BYTES, LARGE_BODY_BYTES = 100_000, 1_000_000
+#: Bytes from which nginx counts a body as large, not medium; see ``nginx.conf``.
+LARGE_BODY_BYTES = 1_000_000
 #: The share of memory for bodies that are being received, half of it for each of the two sizes.
 BODY_MEMORY_SHARE = 1 / 8
 #: The lowest and the highest number of bodies of each size that are received at once.

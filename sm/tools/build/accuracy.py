@@ -52,11 +52,11 @@ class Comparison:
     sizes: list[str] = field(default_factory=list)
 
     def against(
-        self, artifact: Path | Runner, source: Runner | None = None, found: tuple[Sizes, ...] = ()
+        self, artifact: Path | Runner, source: Runner | None = None, searched_sizes: tuple[Sizes, ...] = ()
     ) -> Accuracy:
         """Compare a graph, or what runs one, with ``source`` (the graph if None).
 
-        It does so at the sizes ``found`` if a search was made before.
+        It does so at the sizes ``searched_sizes`` if a search was made before.
 
         Raises :class:`StartError` if the difference is too large.
         """
@@ -66,7 +66,7 @@ class Comparison:
             session(artifact, optimized=self.precision == "fp32") if isinstance(artifact, Path) else artifact
         )
         inputs = RandomInputs(self.graph, SEED)
-        for batch, sizes in self._cases(found or SizeSearch(self.graph, source, self.ranges).find()):
+        for batch, sizes in self._cases(searched_sizes or SizeSearch(self.graph, source, self.ranges).find()):
             feed = inputs.feed(sizes, batch)
             case = f"{batch}x{format_sizes(sizes)}" if sizes else str(batch)
             self._compare_case(case, self._expected(source, feed, case), self._run(built, feed, case))
@@ -74,13 +74,13 @@ class Comparison:
         mean = self.total / max(1, self.count)
         return Accuracy(max_error=self.worst, mean_error=mean, sizes=tuple(self.sizes))
 
-    def _cases(self, found: tuple[Sizes, ...]) -> Iterator[tuple[int, Sizes]]:
+    def _cases(self, searched_sizes: tuple[Sizes, ...]) -> Iterator[tuple[int, Sizes]]:
         batches = sorted({min(batch, self.largest) for batch in BATCHES}) if self.graph.batched else [1]
         is_requested = any(name in self.ranges for name in free_sizes(self.graph))
         for batch in batches:
-            for index, sizes in enumerate(found):
+            for index, sizes in enumerate(searched_sizes):
                 # A batch of the largest requested shape may need more memory than there is.
-                if batch == 1 or not is_requested or not index or index < len(found) - 1:
+                if batch == 1 or not is_requested or not index or index < len(searched_sizes) - 1:
                     yield batch, sizes
 
     def _expected(self, source: Runner, feed: Feed, case: str) -> list[NDArray[Any]]:
@@ -123,11 +123,11 @@ class Comparison:
             self.total, self.count = self.total + float(error.sum()), self.count + error.size
 
 
-def differences(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+def differences(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     """Return the absolute differences. Texts differ by 0 or infinity; equal infinities and two NaN by 0."""
-    if left.dtype == object:
-        return np.where(left == right, 0.0, np.inf)
-    one, other = left.astype(np.float64), right.astype(np.float64)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    if first.dtype == object:
+        return np.where(first == second, 0.0, np.inf)
+    first_numbers, second_numbers = first.astype(np.float64), second.astype(np.float64)
+    same = (first_numbers == second_numbers) | (np.isnan(first_numbers) & np.isnan(second_numbers))
     with np.errstate(invalid="ignore"):
-        return np.where(same, 0.0, np.abs(one - other))
+        return np.where(same, 0.0, np.abs(first_numbers - second_numbers))

@@ -106,8 +106,8 @@ class ModelBuilder:
 
     def _source_of_description(self, request: BuildRequest, name: str, folder: Path) -> Path:
         """Return the configuration's source: that of ``folder``, else the repository's own."""
-        ours, own_file = folder / name, request.out / request.model / name
-        return own_file if own_file.is_file() and not ours.is_file() else ours
+        described_file, own_file = folder / name, request.out / request.model / name
+        return own_file if own_file.is_file() and not described_file.is_file() else described_file
 
     def _make(
         self,
@@ -140,7 +140,7 @@ class ModelBuilder:
         try:
             runner = session(graphs.prepared.path, optimized=False)
             search = SizeSearch(graphs.prepared, runner, ranges)
-            found = search.find()
+            answered_sizes = search.find()
         except StartError as error:
             if request.compare:
                 raise
@@ -148,15 +148,15 @@ class ModelBuilder:
             return Trial(warm_up=WarmUp(possible=False))
         if search.refused:
             self.progress.say(
-                f"{request.model}: answers at {', '.join(map(format_sizes, found))}; "
+                f"{request.model}: answers at {', '.join(map(format_sizes, answered_sizes))}; "
                 f"not at {', '.join(search.refused[:5])} ({search.refusal})"
             )
         # The second of three: the best one of those that were asked for.
-        ordered = [*found[1:2], *found]
-        warm = next((sizes for sizes in ordered if search.answers_zeros(sizes)), None)
-        if warm is None:
-            return Trial(runner, found, WarmUp(possible=False))
-        return Trial(runner, found, WarmUp(named_sizes(graphs.served, warm)))
+        ordered = [*answered_sizes[1:2], *answered_sizes]
+        warm_up_sizes = next((sizes for sizes in ordered if search.answers_zeros(sizes)), None)
+        if warm_up_sizes is None:
+            return Trial(runner, answered_sizes, WarmUp(possible=False))
+        return Trial(runner, answered_sizes, WarmUp(named_sizes(graphs.served, warm_up_sizes)))
 
     def _write_manifest(
         self,

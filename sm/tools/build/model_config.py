@@ -180,10 +180,10 @@ def check(config: Any, graph: Path, path: Path) -> None:
         ("outputs", config.output, actual.outputs),
     ):
         configured = sorted(_describe(tensor, batched) for tensor in tensors)
-        found = sorted((value.name, value.datatype, value.shape) for value in values)
-        if configured != found:
+        expected = sorted((value.name, value.datatype, value.shape) for value in values)
+        if configured != expected:
             raise StartError(
-                f"{path} says {_format(configured)} of its {kind}; the model has {_format(found)}."
+                f"{path} says {_format(configured)} of its {kind}; the model has {_format(expected)}."
             )
 
 

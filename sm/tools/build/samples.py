@@ -67,8 +67,13 @@ def count_equal_answers(
     file = folder / "client.py"
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
-    ours, theirs = (_answers(ClientSource(folder.name, file), repository, model) for model in (built, source))
-    equal = [not list(differences(actual, expected)) for actual, expected in zip(ours, theirs, strict=True)]
+    built_answers, source_answers = (
+        _answers(ClientSource(folder.name, file), repository, model) for model in (built, source)
+    )
+    equal = [
+        not list(differences(actual, expected))
+        for actual, expected in zip(built_answers, source_answers, strict=True)
+    ]
     return (sum(equal), len(equal)) if equal else None
 
 

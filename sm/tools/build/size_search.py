@@ -72,8 +72,8 @@ class SizeSearch:
                         f"{self.refusal}. {NEXT_STEP}"
                     )
             return requested
-        found = tuple(self._search(others, requested[len(requested) // 2]))
-        if not found:
+        found_sizes = tuple(self._search(others, requested[len(requested) // 2]))
+        if not found_sizes:
             example = "x".join(str(size) for size in self.graph.inputs[0].sizes)
             raise StartError(
                 f"{self.graph.path} gives no answer at any of {len(self.refused)} sizes that were tried "
@@ -81,14 +81,14 @@ class SizeSearch:
                 f"--shapes {self.graph.inputs[0].name}=MIN,OPT,MAX (each {example}), or build with "
                 "--no-compare."
             )
-        return found
+        return found_sizes
 
     def _requested(self, names: tuple[str, ...]) -> tuple[Sizes, ...]:
         """Return the smallest, the optimal and the largest requested sizes, without duplicates."""
-        three = [
+        all_sizes = [
             {name: self.ranges[name][index] for name in names if name in self.ranges} for index in range(3)
         ]
-        return tuple(sizes for index, sizes in enumerate(three) if sizes not in three[:index])
+        return tuple(sizes for index, sizes in enumerate(all_sizes) if sizes not in all_sizes[:index])
 
     def _search(self, names: list[str], requested: Sizes) -> Iterator[Sizes]:
         deadline, count = self.clock() + SEARCH_TIME_S, 0

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sm import hardware
-from sm.repository.manifest import GpuPart, Profile, Tool, of
+from sm.repository.manifest import GpuPart, Profile, Tool, gpu_part
 from sm.tensorrt.plan_builder import build_plan
 from sm.tensorrt.plans import LOG, PLAN, Plan
 from sm.tools.build import build_request
@@ -81,7 +81,7 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
     plan.log.replace(folder / LOG)
     gpus = hardware.gpus()
     return BuiltModel(
-        Tool(name="TensorRT", version=version), of(gpus[0]) if gpus else None, profiles, seconds
+        Tool(name="TensorRT", version=version), gpu_part(gpus[0]) if gpus else None, profiles, seconds
     )
 
 

@@ -150,11 +150,11 @@ class RemoteCaller:
 
     def _send(self, request: Request, seconds: float) -> Reply:
         headers = {"Content-Type": "application/json"}
-        sent = urllib.request.Request(  # noqa: S310  (the address was looked at)
+        http_request = urllib.request.Request(  # noqa: S310  (the address was looked at)
             f"{self._url}/invocations", request.body(self._model), headers
         )
         try:
-            with urllib.request.urlopen(sent, timeout=seconds) as answer:  # noqa: S310
+            with urllib.request.urlopen(http_request, timeout=seconds) as answer:  # noqa: S310
                 return Reply(answer.status, _parse(answer.read()))
         except urllib.error.HTTPError as error:
             return Reply(error.code, _parse(error.read()))

@@ -68,8 +68,8 @@ def chart(stages: Mapping[str, float]) -> Iterator[str]:
     """Yield a table of the stages with bars; the longest has :data:`sm.tools.bars.MAX_COLUMNS` columns."""
     if not stages:
         return
-    total, most = sum(stages.values()) or 1.0, max(stages.values()) or 1.0
+    total, longest = sum(stages.values()) or 1.0, max(stages.values()) or 1.0
     yield f"{'stage':<12} {'ms':>9} {'share':>6}"
     for name, value in stages.items():
-        yield f"{name:<12} {value:>9.3f} {value / total:>6.0%}  {bar(value, most)}"
+        yield f"{name:<12} {value:>9.3f} {value / total:>6.0%}  {bar(value, longest)}"
     yield f"{'all':<12} {total:>9.3f}"

@@ -96,7 +96,7 @@ def check_golden(caller: Caller, sample: Sample) -> str:
 
 def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
     """Check that mistaken payloads get a result or a 4xx."""
-    bad: list[tuple[Request, Reply]] = []
+    failures: list[tuple[Request, Reply]] = []
     results = 0
 
     def ask(request: Request) -> bool:
@@ -104,16 +104,16 @@ def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
         reply = caller.ask(request)
         results += reply.status == 200
         if not reply.status or reply.status >= 500:
-            bad.append((request, reply))
+            failures.append((request, reply))
         return bool(reply.status)
 
     count = payload_mutations.try_mutations(client, sample.payload, MUTATED_PAYLOADS, ask)
-    if bad:
-        request, reply = min(bad, key=lambda pair: len(payload_mutations.format_request(pair[0])))
+    if failures:
+        request, reply = min(failures, key=lambda pair: len(payload_mutations.format_request(pair[0])))
         kind = "unhandled null: " if _is_null(request) else ""
         raise CheckFailed(
             f"{kind}{payload_mutations.format_request(request)} gives {reply.sentence}; "
-            f"{len(bad)} of {count} payloads are no result and no 4xx"
+            f"{len(failures)} of {count} payloads are no result and no 4xx"
         )
     return f"{count} mutated payloads: {results} results, {count - results} refused with a 4xx"
 
@@ -136,12 +136,12 @@ def check_threads(caller: Caller, sample: Sample) -> str:
     alone = run_alone(caller, sample)
     if not alone:
         raise CheckFailed("not even the sample gives a result")
-    turns = [alone[turn % len(alone)] for turn in range(THREADS)]
-    with ThreadPoolExecutor(THREADS) as crowd:
+    calls = [alone[number % len(alone)] for number in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
         began = time.monotonic()
         for _ in range(ROUNDS):
-            replies = crowd.map(lambda turn: caller.ask(turn[0]), turns)
-            for reply, (request, expected) in zip(replies, turns, strict=True):
+            replies = pool.map(lambda call: caller.ask(call[0]), calls)
+            for reply, (request, expected) in zip(replies, calls, strict=True):
                 _compare(reply, request, expected, alone)
             if time.monotonic() - began > MAX_ROUNDS_S:
                 break
@@ -157,9 +157,9 @@ def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Re
     if difference is None:
         return
     others = [result for other, result in alone if other is not request]
-    whose = "another's answer" if reply.result in others else "another answer than alone"
+    which_answer = "another's answer" if reply.result in others else "another answer than alone"
     raise CheckFailed(
-        f"state shared between threads: among {THREADS} a request gets {whose} ({difference}); "
+        f"state shared between threads: among {THREADS} a request gets {which_answer} ({difference}); "
         "nothing about a request may live on self"
     )
 

@@ -25,8 +25,8 @@ def find(name: str, settings: Settings) -> ClientSource:
     folders = dict.fromkeys(
         folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
     )
-    everything = select_sources(discover(tuple(reversed(folders))))
-    sources = {client.name: client for client in everything if not client.module}
+    all_sources = select_sources(discover(tuple(reversed(folders))))
+    sources = {client.name: client for client in all_sources if not client.module}
     if name not in sources:
         raise StartError(
             f"there is no client {name!r}; there are: {', '.join(sorted(sources)) or 'none'}. "

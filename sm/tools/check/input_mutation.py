@@ -24,11 +24,11 @@ def find_change(client: Client, request: Request) -> str | None:
     invocation = read_dispatch(request.body(client.name), "check")
     payload = validate_payload(client, invocation, invocation.records[0])
     before = copy.deepcopy(_parts(payload))
-    first = _as_caller_reads(client.inference(payload))
+    first_result = _as_caller_reads(client.inference(payload))
     for name, value in _parts(payload).items():
         if not _same(value, before[name]):
             return f"mutation of its input: payload.{name} is another after the call; work on a copy"
-    if any(differences(_as_caller_reads(client.inference(payload)), first)):
+    if any(differences(_as_caller_reads(client.inference(payload)), first_result)):
         return "state of an earlier call: the same payload gives another answer the second time"
     return None
 
@@ -40,14 +40,14 @@ def _as_caller_reads(result: object) -> Any:
 
 def _parts(payload: Any) -> dict[str, Any]:
     """Return the payload's fields and cached properties, such as a picture's pixels."""
-    lazy = [
+    cached_properties = [
         name
         for kind in type(payload).__mro__
         for name, member in vars(kind).items()
         if isinstance(member, cached_property)
     ]
     parts = {name: getattr(payload, name) for name in type(payload).model_fields}
-    for name in lazy:
+    for name in cached_properties:
         try:
             parts[name] = getattr(payload, name)
         except TriremeError:

@@ -44,11 +44,11 @@ def _measure() -> tuple[int, int]:
 def _culprit(call: Callable[[int], object], folder: Path) -> str:
     tracemalloc.start(12)
     try:
-        first = tracemalloc.take_snapshot()
+        snapshot = tracemalloc.take_snapshot()
         for turn in range(TRACED_CALLS):
             call(turn)
         gc.collect()
-        grown = tracemalloc.take_snapshot().compare_to(first, "traceback")
+        grown = tracemalloc.take_snapshot().compare_to(snapshot, "traceback")
     finally:
         tracemalloc.stop()
     for row in sorted(grown, key=lambda row: -row.size_diff):

@@ -36,20 +36,20 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         raise CheckSkipped(
             "not checked: Hypothesis, which makes the payloads, is not installed: pip install hypothesis"
         ) from None
-    sent = 0
+    sent_count = 0
 
     def send(request: Request) -> bool:
-        nonlocal sent
-        sent += 1
+        nonlocal sent_count
+        sent_count += 1
         return ask(request)
 
     schema = client.payload.model_json_schema()
     if not all(send(request) for request in islice(simple_mistakes(schema, sample), count)):
-        return sent
+        return sent_count
     is_running = True
 
     @settings(
-        max_examples=max(1, count - sent),
+        max_examples=max(1, count - sent_count),
         phases=(Phase.generate,),
         database=None,
         deadline=None,
@@ -59,25 +59,25 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
     @given(mutated_requests(schema, sample))
     def generated(request: Request) -> None:
         nonlocal is_running
-        if is_running and sent < count:
+        if is_running and sent_count < count:
             is_running = send(request)
 
     generated()
-    return sent
+    return sent_count
 
 
 def simple_mistakes(schema: Mapping[str, Any], sample: Any) -> Iterator[Request]:
     """Yield each field of payload and parameters with each simple mistake; then the payload itself."""
-    wrong: tuple[Any, ...] = (None, "", 0, -1, True, [], {}, "x", 1e308)
+    wrong_values: tuple[Any, ...] = (None, "", 0, -1, True, [], {}, "x", 1e308)
     for place, members, holder in _objects(schema, sample):
         for name in members:
             yield _request(sample, place, {**holder, name: None})
             yield _request(sample, place, {key: value for key, value in holder.items() if key != name})
         for name in members:
-            for value in wrong[1:]:
+            for value in wrong_values[1:]:
                 yield _request(sample, place, {**holder, name: value})
         yield _request(sample, place, {**holder, "no_such_field": 1})
-    for value in (*wrong, [None], [sample, sample]):
+    for value in (*wrong_values, [None], [sample, sample]):
         yield Request(value)
 
 

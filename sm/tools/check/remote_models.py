@@ -21,7 +21,7 @@ SERIES = re.compile(
 
 def metadata(url: str, model: str) -> ModelMetadata:
     """Describe a model. Raises :class:`StartError` if the box does not have it."""
-    served, config = (_get(f"{url}/v2/models/{model}{more}") for more in ("", "/config"))
+    served, config = (_get(f"{url}/v2/models/{model}{path}") for path in ("", "/config"))
     batch = int(config.get("max_batch_size", 0))
     return ModelMetadata(
         model,

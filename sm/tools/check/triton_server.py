@@ -66,20 +66,20 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         triton_arguments=(*settings.triton_arguments, *_load_arguments(models)),
     )
     with tempfile.TemporaryDirectory(prefix="trireme-check-") as folder:
-        drawn = ports.choose_ports(settings)
+        chosen_ports = ports.choose_ports(settings)
         box = Box(
             f"check{os.urandom(4).hex()}",
             Path(folder),
             repository,
-            *drawn,
+            *chosen_ports,
             "nginx",
             shared_bytes(settings, repository),
         )
         machine = Machine.find(settings)
-        wanting = {model.name for model in problems.on_cpu(models_of(repository), machine)}
-        cpu_models = wanting if machine.without_gpu == "cpu" else set()
+        gpu_models = {model.name for model in problems.on_cpu(models_of(repository), machine)}
+        cpu_models = gpu_models if machine.without_gpu == "cpu" else set()
         box = replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
-        hold = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)
+        instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)
         try:
             with _process(settings, box, models):
                 transport = Transport(settings, box)
@@ -88,7 +88,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
                 finally:
                     transport.close()
         finally:
-            hold.release()
+            instance_lock.release()
 
 
 def _load_arguments(models: tuple[str, ...]) -> Iterator[str]:

@@ -70,10 +70,10 @@ def choose(plan: Plan, other: Prices) -> Prices:
 
 def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
     """Yield the table for one Region, with the savings."""
-    priced = [(machine, price(region, machine.instance)) for machine in (*plan.models, plan.shared)]
-    costs = [month(machine, hour, plan.days) for machine, hour in priced]
-    width = max(len(machine.name) for machine, _ in priced)
-    rows = [_row(machine, hour, cost, width) for (machine, hour), cost in zip(priced, costs, strict=True)]
+    priced = [(instances, price(region, instances.instance)) for instances in (*plan.models, plan.shared)]
+    costs = [month(instances, hour, plan.days) for instances, hour in priced]
+    width = max(len(instances.name) for instances, _ in priced)
+    rows = [_row(instances, hour, cost, width) for (instances, hour), cost in zip(priced, costs, strict=True)]
     separate, shared = cents(sum(costs[:-1], Decimal())), cents(costs[-1])
     yield ""
     yield f"{region}: each model on its own endpoint {separate:>10}"
@@ -81,14 +81,15 @@ def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
     yield f"{region}: all on one shared endpoint     {shared:>10}"
     yield rows[-1]
     share = f" ({abs(separate - shared) / separate:.1%})" if separate else ""
-    what = "saving" if shared <= separate else "the shared endpoint costs more by"
-    yield f"{region}: {what} {abs(separate - shared)}{share}"
+    comparison = "saving" if shared <= separate else "the shared endpoint costs more by"
+    yield f"{region}: {comparison} {abs(separate - shared)}{share}"
 
 
 def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
     """Return the month's cost of each model's endpoint, of all together, and of the shared one."""
     costs = {
-        machine.name: month(machine, price(region, machine.instance), plan.days) for machine in plan.models
+        instances.name: month(instances, price(region, instances.instance), plan.days)
+        for instances in plan.models
     }
     shared = month(plan.shared, price(region, plan.shared.instance), plan.days)
     return {**costs, "each on its own": sum(costs.values(), Decimal()), "all on one": shared}
@@ -96,22 +97,22 @@ def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
 
 def chart(costs: Mapping[str, Decimal]) -> Iterator[str]:
     """Yield a bar for each cost."""
-    width, most = max(map(len, costs)), max(costs.values()) or Decimal(1)
+    width, highest = max(map(len, costs)), max(costs.values()) or Decimal(1)
     for name, cost in costs.items():
-        yield f"  {name:<{width}} {cents(cost):>10}  {bars.bar(float(cost), float(most))}".rstrip()
+        yield f"  {name:<{width}} {cents(cost):>10}  {bars.bar(float(cost), float(highest))}".rstrip()
 
 
-def month(machine: EndpointInstances, hour: Decimal, days: int) -> Decimal:
+def month(instances: EndpointInstances, hour: Decimal, days: int) -> Decimal:
     """Return USD for ``days`` days, not rounded."""
-    return hour * machine.hours * days * machine.count
+    return hour * instances.hours * days * instances.count
 
 
 def cents(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
-def _row(machine: EndpointInstances, hour: Decimal, cost: Decimal, width: int) -> str:
+def _row(instances: EndpointInstances, hour: Decimal, cost: Decimal, width: int) -> str:
     return (
-        f"  {machine.name:<{width}}  {machine.count} × {machine.instance:<16} "
-        f"{machine.hours.normalize():f} h a day at {hour.normalize():f}: {cents(cost)}"
+        f"  {instances.name:<{width}}  {instances.count} × {instances.instance:<16} "
+        f"{instances.hours.normalize():f} h a day at {hour.normalize():f}: {cents(cost)}"
     )

@@ -33,7 +33,7 @@ class BoxAlarms:
         """Return the arguments of PutMetricAlarm; ``environment`` is the box's."""
         namespace = environment.get(NAMESPACE) or Settings().emf_namespace
         endpoint = environment.get(ENDPOINT_NAME, name)
-        where = {
+        source = {
             "Namespace": namespace,
             "Dimensions": [{"Name": "Endpoint", "Value": endpoint}],
         }
@@ -46,7 +46,7 @@ class BoxAlarms:
             }
         ]
         for metric in ("Errors", "Requests"):
-            statistic = {"Metric": {**where, "MetricName": metric}, "Period": PERIOD_S, "Stat": "Sum"}
+            statistic = {"Metric": {**source, "MetricName": metric}, "Period": PERIOD_S, "Stat": "Sum"}
             rate.append({"Id": metric.lower(), "MetricStat": statistic, "ReturnData": False})
         common = {
             "EvaluationPeriods": EVALUATED_POINTS,
@@ -68,7 +68,7 @@ class BoxAlarms:
             {
                 "AlarmName": f"{name}-p99",
                 "AlarmDescription": "the 99th percentile of a request's time in the box, in milliseconds",
-                **where,
+                **source,
                 **latency,
                 "Threshold": self.p99_ms,
                 **common,

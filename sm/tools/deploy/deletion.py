@@ -86,16 +86,16 @@ class Deletion:
 
     def _archives(self, models: list[str]) -> Iterator[S3Uri]:
         """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
-        ours = f"{KEY_PREFIX}/{self._name}/"
+        prefix = f"{KEY_PREFIX}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
             model = self._deployed.model(name) or {}
             url = str(model.get("PrimaryContainer", {}).get("ModelDataUrl", ""))
-            if url.startswith("s3://") and aws.s3_place(url).key.startswith(ours):
+            if url.startswith("s3://") and aws.s3_place(url).key.startswith(prefix):
                 buckets.add(aws.s3_place(url).bucket)
         for bucket in sorted(buckets):
             objects = self._account.paginate(
-                "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=ours
+                "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=prefix
             )
             yield from (S3Uri(bucket, entry["Key"]) for entry in objects)
 

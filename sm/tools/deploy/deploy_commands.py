@@ -41,9 +41,9 @@ def deploy(options: argparse.Namespace) -> int:
     deployment = Deployment(account, options.name, Waiter(account))
     try:
         if options.rollback:
-            served = deployment.roll_back(_rollout(account, options))
+            configuration = deployment.roll_back(_rollout(account, options))
             if not options.dry_run:
-                account.progress.say(f"endpoint {options.name} serves {served} again")
+                account.progress.say(f"endpoint {options.name} serves {configuration} again")
             return 0
         plan = _plan(account, options, deployment)
         _apply(account, options, deployment, plan)
@@ -117,22 +117,22 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
         preflight.check_multi_model(account, options.image, options.instance_type)
     role = preflight.choose_role(account, deployment.resources, options.role)
     repository = deploy_arguments.local_repository(options.model_data)
-    url, content = options.model_data or "", ""
+    url, content_id = options.model_data or "", ""
     if repository:
         cache = Settings.read(os.environ).cache
         url = Uploader(account, cache).send(repository, options.name, options.bucket, options.mme)
     elif url:
         url = url.rstrip("/") + "/" if options.mme else url
-        content = fingerprint(account, url, options.mme)
-    return Plan.of(options, url, role, content)
+        content_id = fingerprint(account, url, options.mme)
+    return Plan.of(options, url, role, content_id)
 
 
 def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
         deployment.apply(plan, _rollout(account, options))
     except EndpointFailed as error:
-        stays = f" The archive stays at {plan.data} for the next run." if plan.data else ""
-        raise EndpointFailed(f"{error}{stays}") from None
+        note = f" The archive stays at {plan.data} for the next run." if plan.data else ""
+        raise EndpointFailed(f"{error}{note}") from None
     if limits := scaling.read(options):
         autoscaling.apply(account, plan.name, limits, bool(plan.output))
     alarms.create(account, plan.alarms())
@@ -140,8 +140,8 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
 
 def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
     kind = "CANARY" if options.canary else "LINEAR" if options.linear else "ALL_AT_ONCE"
-    chosen = alarms.choose(account, options.name, options.alarm)
-    return Rollout(kind, options.canary or options.linear or 0, options.bake, tuple(chosen))
+    chosen_alarms = alarms.choose(account, options.name, options.alarm)
+    return Rollout(kind, options.canary or options.linear or 0, options.bake, tuple(chosen_alarms))
 
 
 def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:

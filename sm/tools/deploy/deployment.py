@@ -48,8 +48,8 @@ class Deployment:
         """Serve the previous configuration; return its name."""
         endpoint = self.resources.existing()
         endpoint = self._waiter.wait(self._name) or endpoint
-        now = self.resources.configuration(endpoint["EndpointConfigName"])
-        before = self.resources.previous(now) if now else None
+        current = self.resources.configuration(endpoint["EndpointConfigName"])
+        before = self.resources.previous(current) if current else None
         if not before or self.resources.configuration(before) is None:
             raise StartError(
                 f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
@@ -158,12 +158,12 @@ class Deployment:
     def undo(self, plan: Plan) -> str:
         """Remove what ``plan`` created and nothing serves; describe it in a sentence."""
         endpoint, removed = self.resources.endpoint(), []
-        ours = endpoint is not None and endpoint["EndpointConfigName"] == plan.configuration_name
-        if endpoint and ours and endpoint["EndpointStatus"] == "Failed":
+        is_served = endpoint is not None and endpoint["EndpointConfigName"] == plan.configuration_name
+        if endpoint and is_served and endpoint["EndpointStatus"] == "Failed":
             self.resources.remove_endpoint()
             self._waiter.wait(plan.name)
             removed, endpoint = ["endpoint"], None
-        elif ours:
+        elif is_served:
             return "Nothing was removed."
         in_use = self._names_in_use(endpoint)
         own_alarms = [alarm["AlarmName"] for alarm in alarms.find_own(self._account, plan.name)]
@@ -183,9 +183,9 @@ class Deployment:
         if not endpoint:
             return set()
         needed = set[str]()
-        now = self.resources.configuration(endpoint["EndpointConfigName"])
-        before = self.resources.previous(now) if now else None
-        for configuration in (now, self.resources.configuration(before) if before else None):
+        current = self.resources.configuration(endpoint["EndpointConfigName"])
+        previous = self.resources.previous(current) if current else None
+        for configuration in (current, self.resources.configuration(previous) if previous else None):
             if configuration:
                 needed |= {configuration["EndpointConfigName"], model_of(configuration)}
         return needed

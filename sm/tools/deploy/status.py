@@ -130,8 +130,8 @@ def _configuration(resources: Resources, configuration: dict[str, Any]) -> Itera
 def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
     dimensions = {"EndpointName": name, "VariantName": resource_names.VARIANT}
     for metric in METRICS:
-        if found := _last_hour(account, metric.namespace, metric.name, dimensions):
-            yield f"{metric.title}, last hour", metric.show(*found)
+        if last_hour := _last_hour(account, metric.namespace, metric.name, dimensions):
+            yield f"{metric.title}, last hour", metric.show(*last_hour)
 
 
 def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -141,8 +141,8 @@ def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str,
         return
     namespace = environment.get(NAMESPACE) or Settings().emf_namespace
     for name, show_metric in BOX_METRICS:
-        if found := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
-            yield f"{namespace}/{name}, last hour", show_metric(*found)
+        if last_hour := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
+            yield f"{namespace}/{name}, last hour", show_metric(*last_hour)
 
 
 def _last_hour(

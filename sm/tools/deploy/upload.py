@@ -46,11 +46,11 @@ class Uploader:
         except OSError as error:
             raise StartError(f"{self._cache} cannot be written: {error}.") from None
         with folder as packed:
-            all_of_it = Exclusion(repository)
+            no_exclusion = Exclusion(repository)
             plans = (
-                archive_plan.plan_each(repository, all_of_it)
+                archive_plan.plan_each(repository, no_exclusion)
                 if mme
-                else [archive_plan.plan_one(repository, Path(packed), all_of_it)]
+                else [archive_plan.plan_one(repository, Path(packed), no_exclusion)]
             )
             digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
             target = S3Uri(
@@ -75,10 +75,10 @@ class Uploader:
             ExpectedBucketOwner=account.number,
         ):
             return bucket
-        where: dict[str, Any] = {}
+        location: dict[str, Any] = {}
         if region != "us-east-1":  # whose name S3 does not take
-            where["CreateBucketConfiguration"] = {"LocationConstraint": region}
-        account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **where)
+            location["CreateBucketConfiguration"] = {"LocationConstraint": region}
+        account.create("s3", "create_bucket", f"make bucket {bucket}", Bucket=bucket, **location)
         return bucket
 
     def _put(self, file: Path, target: S3Uri) -> None:
@@ -114,14 +114,14 @@ class Uploader:
     def _abort_abandoned(self, bucket: str, key: str) -> None:
         """Remove a killed run's parts. A complete object appears at once, so nothing else can be left."""
         doing, account = f"remove parts of s3://{bucket}/{key}", self._account
-        before = datetime.now(timezone.utc) - MAX_UPLOAD_AGE
+        latest = datetime.now(timezone.utc) - MAX_UPLOAD_AGE
         try:
             uploads = account.paginate(
                 "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key
             )
-            for upload in [upload for upload in uploads if upload["Initiated"] < before]:
-                which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
-                account.remove("s3", "abort_multipart_upload", doing, **which)
+            for upload in [upload for upload in uploads if upload["Initiated"] < latest]:
+                upload_id = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+                account.remove("s3", "abort_multipart_upload", doing, **upload_id)
         except aws.ServiceUnavailable:
             raise
         except StartError as error:  # who may send need not be allowed to clear up

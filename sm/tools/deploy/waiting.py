@@ -43,22 +43,22 @@ class Waiter:
     def wait(self, name: str) -> dict[str, Any] | None:
         """Return the endpoint in a lasting state; None if it does not exist."""
         began, since = self._clock.now(), time.time()
-        answered, pause = began, FIRST_POLL_INTERVAL_S
-        with ExitStack() as shown:
+        last_answer, pause = began, FIRST_POLL_INTERVAL_S
+        with ExitStack() as status_line:
             while True:
                 try:
                     endpoint = self._poll(name)
-                    answered = self._clock.now()
+                    last_answer = self._clock.now()
                     if endpoint is None or endpoint["EndpointStatus"] not in PASSING:
                         break
                     self._status, self._detail = endpoint["EndpointStatus"], self._last_line(name, since)
                 except ServiceUnavailable as error:
-                    if self._clock.now() - answered > MAX_AWS_OUTAGE_S:
+                    if self._clock.now() - last_answer > MAX_AWS_OUTAGE_S:
                         raise
                     self._status, self._detail = "still trying", str(error)
                 if pause == FIRST_POLL_INTERVAL_S:
                     status = self._account.progress.status(f"endpoint {name}", lambda: self._line(began))
-                    shown.enter_context(status)
+                    status_line.enter_context(status)
                 self._say(began)
                 self._clock.wait(pause)
                 pause = min(pause * 2, POLL_INTERVAL_S)

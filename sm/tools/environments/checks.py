@@ -35,11 +35,11 @@ def check(folder: Path, stub: Stub) -> None:
 def _layout(folder: Path, stub: Stub) -> Iterator[str]:
     if not (folder / "bin" / "activate").is_file():
         yield "The environment has no bin/activate, which the python backend sources."
-    has = sorted(path.name for path in (folder / "lib").glob("libpython3.*.so.1.0"))
-    if stub.libpython not in has:
+    libraries = sorted(path.name for path in (folder / "lib").glob("libpython3.*.so.1.0"))
+    if stub.libpython not in libraries:
         yield (
-            f"The environment has {has[0] if has else 'no shared libpython'}, the stub is made for Python "
-            f"{stub.python}: a stub is per minor version."
+            f"The environment has {libraries[0] if libraries else 'no shared libpython'}, the stub is made "
+            f"for Python {stub.python}: a stub is per minor version."
         )
 
 
@@ -47,12 +47,12 @@ def _runtime(folder: Path, stub: Stub) -> Iterator[str]:
     """Check the environment's C++ runtime, if it has one: the stub loads it before the system's."""
     own_runtime = folder / "lib" / "libstdc++.so.6"
     runtime = own_runtime if own_runtime.exists() else system_runtime()
-    has = newest(runtime)
+    newest_version = newest(runtime)
     for file in (stub.file, *sorted(folder.rglob("*.so*"))):
-        if file.is_file() and file.resolve() != runtime.resolve() and newest(file) > has:
+        if file.is_file() and file.resolve() != runtime.resolve() and newest(file) > newest_version:
             yield (
                 f"{file.name} needs the C++ runtime of GLIBCXX_3.4.{newest(file)}; {runtime}, which would be "
-                f"loaded, ends at 3.4.{has}."
+                f"loaded, ends at 3.4.{newest_version}."
             )
 
 
@@ -61,9 +61,9 @@ def _interpreter(folder: Path, stub: Stub) -> None:
         ["bash", "-c", START_COMMAND, str(folder), PROBE], capture_output=True, text=True, check=False
     )
     if process.returncode:
-        why = process.stderr.strip().splitlines() or ["it says nothing"]
+        lines = process.stderr.strip().splitlines() or ["it says nothing"]
         raise StartError(
-            f"The environment's Python cannot import numpy, as the python backend does: {why[-1]}."
+            f"The environment's Python cannot import numpy, as the python backend does: {lines[-1]}."
         )
     facts = json.loads(process.stdout)
     if facts["python"] != stub.python:

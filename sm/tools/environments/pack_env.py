@@ -93,8 +93,8 @@ class Environments:
                 making.from_conda(folder, source)
         except OSError as error:
             # copytree raises a list of errors: (source, target, reason).
-            why = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
-            raise StartError(f"the environment cannot be made in {self._cache.root}: {why}.") from error
+            reason = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
+            raise StartError(f"the environment cannot be made in {self._cache.root}: {reason}.") from error
 
 
 def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:
@@ -149,9 +149,9 @@ def read_mark(place: Path) -> str | None:
     try:
         if place.is_dir():
             return (place / MARK_FILE).read_text()
-        with tarfile.open(place) as opened:
-            first = opened.next()
-            stream = opened.extractfile(first) if first and first.name == MARK_FILE else None
+        with tarfile.open(place) as archive:
+            first = archive.next()
+            stream = archive.extractfile(first) if first and first.name == MARK_FILE else None
             return stream.read().decode() if stream else None
     except (OSError, tarfile.TarError):
         return None

@@ -64,8 +64,8 @@ def flowchart(repository_models: Sequence[Model]) -> str:
         links += part.wrong_links
     lines += [f"    classDef {name} {style}" for name, style in STYLES.items()]
     if any(links):
-        wrong = ",".join(str(place) for place, is_wrong in enumerate(links) if is_wrong)
-        lines.append(f"    linkStyle {wrong} {WRONG_LINK}")
+        wrong_links = ",".join(str(place) for place, is_wrong in enumerate(links) if is_wrong)
+        lines.append(f"    linkStyle {wrong_links} {WRONG_LINK}")
     return "\n".join([*lines, ""])
 
 
@@ -75,25 +75,25 @@ class EnsembleGraph:
     Args:
         prefix: what the ids of its nodes begin with.
         ensemble: the ensemble.
-        wrong: its faults.
+        found_faults: its faults.
     """
 
-    def __init__(self, prefix: str, ensemble: Ensemble, wrong: Sequence[Fault]) -> None:
+    def __init__(self, prefix: str, ensemble: Ensemble, found_faults: Sequence[Fault]) -> None:
         self._prefix = prefix
         self._ensemble = ensemble
-        self._sentences = list(dict.fromkeys(f"{ensemble.name} {fault.sentence}." for fault in wrong))
+        self._sentences = list(dict.fromkeys(f"{ensemble.name} {fault.sentence}." for fault in found_faults))
         self._edges = list(ensemble.edges())
-        self._wrong_ends = frozenset[tuple[int, str]]().union(*(fault.ends for fault in wrong))
-        drawn = {end for edge in self._edges for end in _edge_ends(edge)}
-        without_edge = {place for place, tensor in self._wrong_ends - drawn}
-        self._wrong_nodes = frozenset(without_edge).union(*(fault.nodes for fault in wrong))
+        self._wrong_ends = frozenset[tuple[int, str]]().union(*(fault.ends for fault in found_faults))
+        edge_ends = {end for edge in self._edges for end in _edge_ends(edge)}
+        without_edge = {place for place, tensor in self._wrong_ends - edge_ends}
+        self._wrong_nodes = frozenset(without_edge).union(*(fault.nodes for fault in found_faults))
         #: For each link, in the order of :meth:`lines`: whether something is wrong with it.
         self.wrong_links = [not self._wrong_ends.isdisjoint(_edge_ends(edge)) for edge in self._edges]
 
     def lines(self) -> Iterator[str]:
         config = self._ensemble.model.config
-        most = config.max_batch_size if config else 0
-        batches = f"batches of up to {most}" if most else "no batches"
+        max_batch = config.max_batch_size if config else 0
+        batches = f"batches of up to {max_batch}" if max_batch else "no batches"
         yield f"    subgraph {self._prefix}[{_label(f'{self._ensemble.name} · ensemble · {batches}')}]"
         yield "        direction LR"
         for place, node in enumerate(self._ensemble.nodes):

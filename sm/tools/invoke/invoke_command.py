@@ -153,10 +153,13 @@ def send_many(target: Target, request: InvokeRequest, options: argparse.Namespac
         load_test.measure(lambda: target.ask(request), requests, options.c, limit_s, load)
     bars.show(load_test.table(load), sys.stdout)
     if options.plot and load.latencies:
-        good = sorted(load.latencies)
-        marks = {name: load_test.quantile(good, share) * 1000 for name, share in load_test.MARKS.items()}
+        latencies = sorted(load.latencies)
+        marks = {name: load_test.quantile(latencies, share) * 1000 for name, share in load_test.MARKS.items()}
         plots.histogram(
-            options.plot, f"{options.target}, {options.c} at once", [1000 * each for each in good], marks
+            options.plot,
+            f"{options.target}, {options.c} at once",
+            [1000 * seconds for seconds in latencies],
+            marks,
         )
         say(f"drawn in {options.plot}")
     return int(bool(load.errors))
@@ -168,8 +171,8 @@ def save_picture(request: InvokeRequest, options: argparse.Namespace) -> int:
     from sm.tools.invoke import result_kind, result_picture
 
     result_picture.check_file(options.save_picture)
-    sent = request.sent_picture
-    if sent is None:
+    sent_picture = request.sent_picture
+    if sent_picture is None:
         raise StartError(
             "--save-picture needs a request with a picture: --image FILE, or a payload with one."
         )
@@ -186,7 +189,7 @@ def save_picture(request: InvokeRequest, options: argparse.Namespace) -> int:
     if picture := result_picture.picture_in(reply, result):
         drawn = result_picture.decode_picture(picture)
     else:
-        drawn = result_picture.draw_result(kind or result_kind.guess(result), result, sent)
+        drawn = result_picture.draw_result(kind or result_kind.guess(result), result, sent_picture)
     result_picture.save(drawn, options.save_picture)
     say(f"{reply.status} in {reply.seconds * 1000:.1f} ms, drawn in {options.save_picture}")
     return 0

@@ -94,14 +94,14 @@ def _note(load: LoadTest, outcome: Reply | NoReply, seconds: float) -> None:
 
 def table(load: LoadTest) -> Iterator[str]:
     """Yield latencies in milliseconds, requests a second, errors by code, and the histogram."""
-    good = sorted(load.latencies)
-    rate = len(good) / load.seconds
-    yield f"{len(good)} of {load.request_count} answered in {load.seconds:.2f} s: {rate:.1f} a second"
-    if good:
+    latencies = sorted(load.latencies)
+    rate = len(latencies) / load.seconds
+    yield f"{len(latencies)} of {load.request_count} answered in {load.seconds:.2f} s: {rate:.1f} a second"
+    if latencies:
         yield "  ".join(f"{name:>9}" for name in MARKS) + "  (ms)"
-        yield "  ".join(f"{quantile(good, share) * 1000:>9.1f}" for share in MARKS.values())
+        yield "  ".join(f"{quantile(latencies, share) * 1000:>9.1f}" for share in MARKS.values())
         yield ""
-        yield from histogram(good)
+        yield from histogram(latencies)
     for code, count in load.errors.most_common():
         yield f"{count} × {code}: {load.sentences[code]}"
 

@@ -70,10 +70,10 @@ def write(stack: Stack, folder: Path) -> None:
 
 def files(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the chart's files, each by its path and its text."""
-    own = {key: value for key, value in values.items() if key != "name"}
+    chart_values = {key: value for key, value in values.items() if key != "name"}
     yield "Chart.yaml", yaml_text.document(chart_document(name))
-    yield "values.yaml", "\n".join(_commented(own))
-    yield "values.schema.json", json.dumps(schema(own), indent=2) + "\n"
+    yield "values.yaml", "\n".join(_commented(chart_values))
+    yield "values.schema.json", json.dumps(schema(chart_values), indent=2) + "\n"
     yield "templates/NOTES.txt", NOTES
     for document in kubernetes.documents(ChartValues(GivenValues(values))):
         if isinstance(document, When):

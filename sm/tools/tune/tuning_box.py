@@ -124,19 +124,19 @@ def link_repository(model: TunedModel, setting: Setting, folder: Path) -> None:
 
 
 def to_point(setting: Setting, callers: int, load: LoadTest) -> Point:
-    good = sorted(load.latencies)
+    latencies = sorted(load.latencies)
     ((error, _),) = load.errors.most_common(1) or [("", 0)]
     sentence = load.sentences.get(error, "")
     return Point(
         setting,
         callers,
-        answers=len(good),
+        answers=len(latencies),
         errors=load.errors.total(),
         seconds=load.seconds,
-        p50=quantile(good, 0.5) if good else 0.0,
-        p99=quantile(good, 0.99) if good else 0.0,
+        p50=quantile(latencies, 0.5) if latencies else 0.0,
+        p99=quantile(latencies, 0.99) if latencies else 0.0,
         error=sentence,
-        failure="" if good else sentence or "no answer in time",
+        failure="" if latencies else sentence or "no answer in time",
     )
 
 

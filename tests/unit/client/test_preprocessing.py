@@ -101,7 +101,7 @@ def test_only_the_centre_of_a_very_thin_picture_is_used(size: tuple[int, int]) -
     picture[
         size[0] // 2 - (size[0] > 1) : size[0] // 2 + 1, size[1] // 2 - (size[1] > 1) : size[1] // 2 + 1
     ] = 255
-    square = preprocessing().square(picture)
+    square = preprocessing().centre_square(picture)
     assert max(square.shape[:2]) <= 2
     assert preprocessing()(picture).shape == (3, 224, 224)
 
