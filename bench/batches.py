@@ -24,14 +24,14 @@ from bench.many import MEASURED_MODEL, SECONDS
 from bench.measuring import WARM_CALLERS, drive
 from sm.errors import StartError
 
-#: Bytes of bodies with lines, and records of lists: the first is what the others are compared with.
+#: Bytes of bodies with lines, and records of lists. The last of each is compared with the first.
 LINES_BYTES = (10 * 10**6, 100 * 10**6)
 LIST_RECORDS = (100, 1000)
-#: The most that a record may cost in the larger one, and a body in memory in copies of it.
+#: The largest cost of a record in the larger body relative to the smaller, and of a body's memory in copies.
 MAX_RATIO, MAX_COPIES = 1.15, 3
-#: Connections that are open and idle, and what each may take of the box's memory.
+#: Idle connections, and the most memory that each may take in the box.
 CONNECTIONS, MAX_CONNECTION_BYTES = 500, 2**16
-#: Draws of each, in turns.
+#: Measurements of each, in turns.
 TURNS = 3
 
 
@@ -56,7 +56,7 @@ class Cost:
 
     @property
     def milliseconds(self) -> float:
-        """Of processor, for a record."""
+        """Milliseconds of processor time for a record."""
         return self.seconds / self.records * 1e3
 
 
@@ -70,7 +70,7 @@ def lines(size: int) -> tuple[int, Request]:
 
 
 def records(count: int) -> tuple[int, Request]:
-    """One request with a list of so many texts."""
+    """Return a request with a list of ``count`` texts, and their number."""
     small = ask("bert_base", "json")
     document = json.loads(small.body)
     document["payload"] = [document["payload"]] * count
@@ -147,7 +147,7 @@ def connections(port: int) -> Iterator[None]:
             connection = HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
             stack.callback(connection.close)
             connection.connect()
-            # Not opened again by itself.
+            # It must not reconnect by itself.
             connection.auto_open = 0
             opened.append(connection)
             ping(connection)

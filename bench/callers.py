@@ -26,7 +26,7 @@ from bench.together import Step, report
 from sm.triton.tensors import datatype
 
 Tensors = Mapping[str, NDArray[Any]]
-#: Bytes of an output that are looked at: 8.6 MB each time would be what is measured.
+#: Bytes of an output that are compared: comparing 8.6 MB each time would dominate the measurement.
 COMPARED_BYTES = 64
 UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
@@ -45,7 +45,7 @@ def main(port: int, tensors: str, model: str, files: Path, callers: int, seconds
         report(steps, [len(range(place, callers, processes)) for place in range(processes)], seconds)
     finally:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            # No name: every one. Triton would keep the memory for as long as it lives.
+            # Without a name it unregisters all regions, which Triton would keep until it ends.
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
         sweep(os.getpid())
@@ -117,7 +117,7 @@ def refer(tensor: Any, region: str, offset: int, size: int) -> None:
 
 
 def matches(raw: bytes, array: NDArray[Any]) -> bool:
-    """Whether the first bytes are those of ``array``; a real model's values differ in the last digits."""
+    """True if the first bytes are those of ``array``; a real model's values differ in the last digits."""
     values = np.frombuffer(raw[:COMPARED_BYTES], array.dtype)
     return bool(np.allclose(values, array.ravel()[: len(values)], rtol=1e-2, atol=1e-2))
 

@@ -23,9 +23,9 @@ REGIMES: tuple[Regime, ...] = ("real", "instant")
 MODELS = ("resnet", "yolov5", "bert_base")
 #: JSON, with base64 where it is a picture; the picture or text itself.
 FORMS = ("json", "raw")
-#: What those contestants are given that do no more than a part of the work.
+#: The form of contestants that do only a part of the work: ready tensors.
 READY = "ready"
-#: Processes that work side by side, and threads of ONNX Runtime in each: the same for every contestant.
+#: Parallel processes, and threads of ONNX Runtime in each: the same for every contestant.
 PROCESSES, THREADS = len(os.sched_getaffinity(0)), 1
 #: glibc's allocator, as the box sets it for its own workers: see sm/server/supervisor/commands.py.
 #: With the defaults every server that handles pictures spends much of its time on page faults.
@@ -41,9 +41,9 @@ class Contestant(ABC):
     name: ClassVar[str]
     #: One line for the table: what it is, and the settings that matter.
     about: ClassVar[str]
-    #: What a GET of this path says with 200.
+    #: A path that answers 200 when the contestant is ready.
     ready_path: ClassVar[str] = "/ping"
-    #: Whether what asks it is a part of it: then its processor time and memory count too.
+    #: True if its caller is a part of it: then the caller's processor time and memory count too.
     asked_by_itself: ClassVar[bool] = False
     regimes: ClassVar[tuple[Regime, ...]] = REGIMES
 
@@ -51,17 +51,17 @@ class Contestant(ABC):
         self.port, self.regime, self.folder, self.files = port, regime, folder, files
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Called before each start: what its command needs, such as packages, made if it is not there."""
+        """Create what the command needs, such as packages, if it is missing. Called before each start."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """Starts the service in the foreground; SIGTERM ends it with all it has started.
+        """Return the command that runs the service in the foreground; SIGTERM ends it and its children.
 
-        Empty where there is nothing to start, since what asks does the work.
+        Empty if there is nothing to start, because the caller does the work.
         """
 
     def environment(self) -> dict[str, str]:
-        """Added to the program's own: which models, which regime, the allocator's settings."""
+        """Return the variables to add: models, regime and the allocator's settings."""
         return {
             **ALLOCATOR,
             "PYTHONPATH": str(HERE),
@@ -72,7 +72,7 @@ class Contestant(ABC):
         }
 
     def ready(self) -> bool:
-        """Whether it answers; asked until it does."""
+        """True if it answers; called until it does."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}{self.ready_path}", timeout=2
@@ -82,26 +82,26 @@ class Contestant(ABC):
             return False
 
     def sample(self, model: str) -> Sample:
-        """The picture or text that is sent."""
+        """Return the picture or text to send."""
         return sample(model)
 
     def request(self, model: str, form: str) -> Request | None:
-        """What to send for ``model`` in ``form`` (:data:`FORMS`); None where it takes no such form."""
+        """Return the request for ``model`` in ``form`` (:data:`FORMS`); None if it takes no such form."""
         del model, form
         return None
 
     def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
-        """The command that asks, see :mod:`bench.driver`; None where it takes no such form."""
+        """Return the command that sends the load, see :mod:`bench.driver`; None if it takes no such form."""
         request = self.request(model, form) if form in FORMS else None
         return wrk(request, self.port, callers, seconds, self.folder) if request else None
 
     def callers(self, wanted: Sequence[int]) -> Sequence[int]:
-        """Those of ``wanted`` that mean something to it."""
+        """Return the numbers of callers that make sense for it."""
         return wanted
 
 
 def environment_of(name: str) -> Path:
-    """The Python of a contestant's own virtual environment: ``contestants/NAME.txt``, installed once."""
+    """Return the Python of a contestant's environment, with ``contestants/NAME.txt`` installed once."""
     requirements = HERE / "bench" / "contestants" / f"{name}.txt"
     folder = Settings.read(os.environ).cache / "bench" / name
     python, mark = folder / "bin" / "python", folder / "installed.txt"

@@ -30,7 +30,7 @@ from sm.run_state import Box
 from sm.server import worker
 from sm.settings import Settings
 
-#: Requests before anything is counted, for the first ones fill caches; and counted ones: the least is kept.
+#: Requests before the count, which fill caches, and counted requests, of which the lowest count is used.
 WARM, ROUNDS = 20, 5
 #: Bytes: the largest body.
 LARGE = 25 * 2**20
@@ -49,12 +49,12 @@ def main() -> None:
 
 
 def requests() -> Iterator[tuple[str, Request]]:
-    """Each model in each form, and a picture of the largest accepted size."""
+    """Yield each model in each form, and a picture of the largest accepted size."""
     for model in MODELS:
         for form in FORMS:
             yield f"{model} {form}", ask(model, form)
     small = ask("resnet", "raw")
-    # What follows the end of a JPEG is nobody's.
+    # Decoders ignore what follows the end of a JPEG.
     body = small.body.ljust(LARGE, b"\0")
     yield f"resnet raw, {LARGE // 2**20} MiB", replace(small, body=body)
     document = json.loads(ask("resnet", "json").body)

@@ -27,7 +27,7 @@ Decode = Callable[[bytes], object]
 
 
 def ways(width: int, height: int) -> dict[str, Decode]:
-    """Each way to decode a picture of this size, by name."""
+    """Return each way to decode a picture of this size, by name."""
     decoders: dict[str, Decode] = {
         "Pillow": lambda content: np.asarray(Image.open(io.BytesIO(content)).convert("RGB")),
         "OpenCV": by_opencv(cv2.IMREAD_COLOR),
@@ -63,7 +63,7 @@ def by_simplejpeg(width: int, height: int) -> Decode:
 
 
 def by_others() -> dict[str, Decode]:
-    """The ways of libraries that the box does not install."""
+    """Return the decoders of libraries that the box does not install."""
     decoders: dict[str, Decode] = {}
     try:
         turbo: Any = import_module("turbojpeg").TurboJPEG()

@@ -26,12 +26,12 @@ class Request:
     expected: bytes
 
 
-#: Where a driver may have files of its own, each named for it: see :mod:`bench.callers`.
+#: The folder for a driver's shared memory, in files named after its process: see :mod:`bench.callers`.
 SHARED = Path("/dev/shm")  # noqa: S108
 
 
 def sweep(driver: int) -> None:
-    """Remove what a driver has in shared memory, however it ended."""
+    """Remove a driver's shared memory, however the driver ended."""
     for region in SHARED.glob(f"bench-{driver}-*"):
         region.unlink(missing_ok=True)
 
@@ -56,7 +56,7 @@ class Load:
 
     @classmethod
     def read(cls, output: str) -> Load:
-        """The last line of a driver's output; :class:`StartError` with the whole of it if it is none."""
+        """Parse the last line of a driver's output. Raises :class:`StartError` with all of the output."""
         try:
             return cls(**json.loads(output.strip().splitlines()[-1]))
         except (ValueError, IndexError, TypeError):
@@ -69,7 +69,7 @@ class Load:
 
 
 def wrk(request: Request, port: int, callers: int, seconds: float, folder: Path) -> Sequence[str]:
-    """wrk's command line; :class:`StartError` says how to get it."""
+    """Return wrk's command line. Raises :class:`StartError` if wrk is not installed."""
     program = shutil.which("wrk")
     if program is None:
         raise StartError("there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk")

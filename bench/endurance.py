@@ -13,9 +13,9 @@ from bench.measuring import WARM_CALLERS, drive
 from sm.errors import StartError
 from sm.server import memory_trim
 
-#: Seconds of each model in a round: the quickest makes the number, the pictures make the memory.
+#: Seconds of each model in a round: the quickest gives the number of requests, the pictures the memory.
 ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
-#: Seconds after which a box at rest has given back what it does not need.
+#: Seconds after which an idle box has returned unused memory.
 SETTLE_S = 2 * memory_trim.IDLE_TRIM_INTERVAL_S + 1
 #: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
 OWN = ("Pss_Anon", "Pss_Shmem")
@@ -60,7 +60,7 @@ def send_round(box: Trireme, root: int) -> int:
 def measured_growth(samples: Sequence[MemorySample]) -> tuple[float, float]:
     """Compare the medians of the third and the last quarter: bytes per 10,000 requests, and as a share.
 
-    Single looks differ by some MB: how many pictures at once a worker had last is chance.
+    Single samples differ by some MB, depending on how many pictures a worker last held at once.
     """
     total = samples[-1].requests if samples else 0
     quarters = [
@@ -69,7 +69,7 @@ def measured_growth(samples: Sequence[MemorySample]) -> tuple[float, float]:
     ]
     if not all(quarters):
         raise StartError(
-            f"{total:,} requests in {len(samples)} looks are too few to tell: give it more --minutes"
+            f"{total:,} requests in {len(samples)} samples are too few to tell: give it more --minutes"
         )
     third, last = (statistics.median(quarter) for quarter in quarters)
     return (last - third) * 10_000 / (total / 4), (last - third) / third

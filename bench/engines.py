@@ -22,7 +22,7 @@ from sm.tools.build.onnx_graph import Graph
 Feed = Mapping[str, NDArray[Any]]
 Run = Callable[[Feed], list[NDArray[Any]]]
 
-#: What today's runner sets, and what is changed of it, one thing each.
+#: Variants of the runner's settings, each with one change.
 LEVELS = onnxruntime.GraphOptimizationLevel
 ENTRIES: Mapping[str, Mapping[str, str]] = {
     "onnxruntime": {},
@@ -50,7 +50,7 @@ def missing(way: str) -> str | None:
 
 
 def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | None:
-    """The file that a way runs, made of the ``plain`` graph; None where there is no such for this model."""
+    """Write the file that a way runs, from the ``plain`` graph; None if the way does not fit this model."""
     out = folder / f"{plain.parent.parent.name}-{way}.onnx"
     if way == "masks":
         if not (plain.parent / "tokenizer.json").is_file():

@@ -43,7 +43,7 @@ def prepare(folder: Path, settings: Settings) -> None:
 
 
 def _record(model: str, folder: Path) -> None:
-    """Run the common work once on the sample, and keep what goes into the graph and comes out."""
+    """Run the common work once on the sample, and save the graph's inputs and outputs."""
     work = WORKS[model](folder, "real")
     work.model.run = _Recording(work.model.run, folder, model)
     work(sample(model).content)
@@ -62,13 +62,13 @@ class _Recording:
         return outputs
 
     def run(self, names: Sequence[str] | None, inputs: Mapping[str, Array]) -> list[Array]:
-        """As a session of ONNX Runtime has it."""
+        """Run it with the interface of an ONNX Runtime session."""
         outputs = self(inputs)
         return [outputs[name] for name in names or outputs]
 
 
 def _record_box(model: str, folder: Path) -> None:
-    """The same of the box's client, with the demo's graph in this process in the place of Triton."""
+    """Record the box's client, with the demo's graph in this process instead of Triton."""
     graph = demo() / model / "1" / "model.onnx"
     recording = _Recording(runner(graph, 1), folder, model)
     source = ClientSource(model, HERE / "clients" / model / "client.py")

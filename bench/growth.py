@@ -44,14 +44,14 @@ class Promise:
 
 
 class BoxFolders:
-    """A folder below which each box has one of its own, and the files that all share."""
+    """Gives each box a folder of its own, and the files that all share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         files.prepare(folder / "files", Settings.read(os.environ))
 
     def box(self, kind: type[Box]) -> Box:
-        """One whose models are instant, yet to be started."""
+        """Return a box with instant models, not started yet."""
         folder = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self._folder))
         return kind(free_port(), "instant", folder, self._folder / "files")
 
@@ -197,7 +197,7 @@ def connections(folders: BoxFolders, _options: argparse.Namespace) -> Iterator[P
     )
 
 
-#: By name, what is promised, in the order in which it is measured.
+#: The promises by name, in the order in which they are measured.
 PROMISES: dict[str, Callable[[BoxFolders, argparse.Namespace], Iterator[Promise]]] = {
     "bodies": bodies,
     "models": models,

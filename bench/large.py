@@ -25,7 +25,7 @@ from sm.errors import StartError
 LARGE = 25 * 2**20
 #: Small requests in each form before it.
 WARM = 20
-#: What a worker and nginx have in their command lines.
+#: Parts of the command lines of a worker and of nginx.
 WORKER, NGINX = b"sm.server.worker\0data", b"nginx"
 #: Written to ``clear_refs``: the mark becomes what is resident now (proc_pid_clear_refs(5)).
 RESET = "5"
@@ -33,7 +33,7 @@ RESET = "5"
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that were touched for one body of ``size`` bytes."""
+    """Bytes of memory that were used for one body of ``size`` bytes."""
 
     form: str
     size: int
@@ -46,7 +46,7 @@ class Cost:
 
 
 def costs(box: One, root: int, pause: float = SETTLE_S) -> Iterator[Cost]:
-    """A picture as large as a body may be: as it is, and in JSON as base64."""
+    """Measure the largest body: a raw picture, and base64 in JSON."""
     for form in FORMS:
         for _ in range(WARM):
             send(box.port, ask("resnet", form))
@@ -61,7 +61,7 @@ def costs(box: One, root: int, pause: float = SETTLE_S) -> Iterator[Cost]:
 
 
 def large() -> Iterator[tuple[str, Request]]:
-    """By the names of their forms. What follows the end of a JPEG is nobody's."""
+    """Yield the largest bodies by form. Decoders ignore what follows the end of a JPEG."""
     small = ask("resnet", "raw")
     yield "raw", replace(small, body=small.body.ljust(LARGE, b"\0"))
     json_request = ask("resnet", "json")
@@ -73,7 +73,7 @@ def large() -> Iterator[tuple[str, Request]]:
 
 
 def send(port: int, request: Request) -> None:
-    """:class:`StartError` if the answer is not right."""
+    """Send a request. Raises :class:`StartError` if the answer is not right."""
     url = f"http://127.0.0.1:{port}{request.path}"
     http_request = urllib.request.Request(url, request.body, dict(request.headers))
     try:

@@ -25,7 +25,7 @@ from sm.errors import StartError
 from sm.settings import HERE
 
 MODELS = 200
-#: The model that each of them passes its picture to, and the one that is measured.
+#: The model to which each of them passes its picture, and the model that is measured.
 TARGET_MODEL, MEASURED_MODEL = "resnet", "bert_base"
 #: Turns, seconds of each, and how often a path of the control plane is asked.
 TURNS, SECONDS, GETS = 7, 3.0, 30
@@ -33,7 +33,7 @@ CONTROL = ("/ping", "/models")
 
 
 class Many(Trireme):
-    """The box with that many further models."""
+    """The box with :data:`MODELS` more models."""
 
     name = "trireme_many"
     about = f"this box with {MODELS} more models, each with a client"
@@ -56,7 +56,7 @@ class Many(Trireme):
 
 
 def ensemble(repository: Path, name: str) -> None:
-    """A model that passes all it gets to :data:`TARGET_MODEL`, and all it is told back."""
+    """Write a model that passes its inputs to :data:`TARGET_MODEL` and returns the answer."""
     folder, target_folder = repository / name, repository / TARGET_MODEL
     (folder / "1").mkdir(parents=True)
     for file in target_folder.iterdir():
@@ -95,7 +95,7 @@ def compare_in_turns(few: tuple[Trireme, int], many: tuple[Many, int]) -> tuple[
 
 
 def ratio(few: Turns, many: Turns) -> float:
-    """The median of the turns' own ratios."""
+    """Return the median of the turns' ratios."""
     return statistics.median(more / less for less, more in zip(few.rates, many.rates, strict=True))
 
 

@@ -18,8 +18,8 @@ from sm.errors import StartError
 
 #: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
-#: So many answers at least, and so many for each caller, for the sake of the high percentiles; if that takes
-#: no longer than so many seconds. Of fewer, the queue that fills at the beginning is a share of the rate.
+#: The fewest answers, in all and for each caller, that high percentiles need, and the longest measurement in
+#: seconds. With fewer answers, the queue that fills at the beginning would distort the rate.
 MIN_ANSWERS, MIN_ANSWERS_PER_CALLER, MAX_MEASUREMENT_S = 150, 2, 40.0
 
 

@@ -37,14 +37,14 @@ from sm.settings import HERE, Settings
 
 REPORT = Path(__file__).with_name("reports") / "mixed.md"
 CONTESTANTS = ("trireme", "reference", "fastapi", "litserve", "bentoml", "mlserver", "rayserve")
-#: Of the arrivals, how many are each model's.
+#: Each model's share of the arrivals.
 SHARES: Mapping[str, int] = {"resnet": 4, "yolov5": 1, "bert_base": 4}
-#: Parts of a service's own capacity, and callers that find out what that is.
+#: Shares of a service's capacity, and the callers that measure the capacity.
 LOADS, CALLERS = (0.5, 0.8, 0.95), 16
-#: The model that is flooded, by so many callers; arrivals a second of the others.
+#: The model that is flooded, and by how many callers; arrivals a second of the others.
 FLOODED, FLOOD = "resnet", 32
 LIGHT: Mapping[str, float] = {"yolov5": 1.0, "bert_base": 4.0}
-#: Seconds of a warm-up, and of what is measured.
+#: Seconds of a warm-up, and of a measurement.
 WARM_S, SECONDS = 4.0, 15.0
 MEGABYTE = 2**20
 
@@ -243,7 +243,7 @@ def rows_of_plan(
 
 
 def percentile(seconds: Sequence[float], part: float) -> float:
-    """0 of nothing."""
+    """Return a percentile; 0 without values."""
     return float(np.percentile(seconds, part)) if seconds else 0.0
 
 
@@ -275,7 +275,7 @@ def median_of(rows: Sequence[Row], value: Any) -> float | None:
 
 
 def total(results: Results, name: str, phase: str) -> float | None:
-    """Right answers a second of all models: the median of the draws."""
+    """Return the right answers a second of all models, the median of the draws."""
     draws: dict[int, float] = {}
     for row in results.of(contestant=name, phase=phase):
         draws[row.draw] = draws.get(row.draw, 0.0) + row.rate

@@ -11,9 +11,9 @@ from typing import Any
 
 from bench.measuring import Record
 
-#: The share of wrong and lost answers over which a measurement says nothing.
+#: The share of wrong and lost answers above which a measurement is not used.
 FAILED = 0.01
-#: What can be shown of a record.
+#: A value of a record.
 Value = Callable[[Record], float]
 
 
@@ -39,7 +39,7 @@ class Results:
         return cls(**{**document, "records": [Record(**record) for record in document["records"]]})
 
     def of(self, **wanted: object) -> list[Record]:
-        """The records with these values."""
+        """Return the records with these values."""
         return [
             record
             for record in self.records
@@ -47,7 +47,7 @@ class Results:
         ]
 
     def median(self, value: Value, **wanted: object) -> float | None:
-        """Of the draws; None where nothing was measured, or more than :data:`FAILED` was wrong or lost."""
+        """Return the median of the draws; None if there is none, or more than :data:`FAILED` failed."""
         records = self.of(**wanted)
         if not records or any(record.wrong + record.lost > FAILED * record.answers for record in records):
             return None

@@ -18,7 +18,7 @@ from sm.errors import StartError
 
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 40.0
-#: Seconds that what a contestant leaves behind has to go by itself.
+#: Seconds that processes which a contestant left behind get to end by themselves.
 EXIT_GRACE_S = 2.0
 #: A tree that uses less than this share of a processor is idle; seconds of each look.
 MAX_IDLE_CPU_SHARE, CPU_SAMPLE_S = 0.25, 0.3
@@ -33,7 +33,7 @@ def free_port() -> int:
 def running(contestant: Contestant) -> Iterator[int | None]:
     """Run a contestant while the context lasts; None if there is nothing to start.
 
-    :class:`StartError` has its last words where it does not get ready.
+    Raises :class:`StartError` with the end of its log if it does not become ready.
     """
     contestant.prepare()
     if not contestant.command():

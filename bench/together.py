@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-#: One round of one thread: whether its result was right.
+#: One round of one thread; returns whether its result was right.
 Step = Callable[[], bool]
 #: Makes the step of each thread of a process, after the fork, before the clock runs.
 Maker = Callable[[int], list[Step]]
@@ -74,6 +74,6 @@ def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results
 
 
 def _spent() -> float:
-    """This process's seconds of processor time."""
+    """Return this process's seconds of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

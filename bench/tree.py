@@ -17,13 +17,13 @@ SUBREAPER, IS_SUBREAPER = 36, 37
 
 
 def adopt_orphans() -> None:
-    """From now on this process gets what its descendants leave behind. It outlives an exec."""
+    """Make this process the parent of its descendants' orphans. The setting survives an exec."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Only meanwhile: a process that does not wait for every child it gets would keep them as zombies."""
+    """Adopt orphans in this block only: a process that does not wait for them would keep zombies."""
     prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
     prctl(IS_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     adopt_orphans()
@@ -43,14 +43,14 @@ class Use:
 
 
 def processor_seconds(root: int) -> float:
-    """Of ``root`` and all below it so far, with the dead that were waited for."""
+    """Return the processor time of ``root`` and its descendants, dead ones included that were waited for."""
     return sum(map(_seconds, pids(root)))
 
 
 def memory(roots: Iterable[int], kinds: Sequence[str] = ("Pss",)) -> tuple[int, int]:
-    """Bytes of these and all below them, and the same without Triton's; of shared pages the share.
+    """Return the bytes of these and their descendants, with and without Triton; of shared pages the share.
 
-    ``kinds``: lines of the kernel's account that are added up.
+    ``kinds``: the lines of smaps_rollup that are added up.
     """
     everyone = set().union(*map(pids, roots))
     triton = set().union(*(pids(pid) for pid in everyone if _name(pid) == "tritonserver"))
@@ -59,7 +59,7 @@ def memory(roots: Iterable[int], kinds: Sequence[str] = ("Pss",)) -> tuple[int, 
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Every process below ``pid``, by the kernel's own word."""
+    """Yield every descendant of ``pid``, from the kernel's list of children."""
     for task in PROC.glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_text().split()):

@@ -76,7 +76,7 @@ class Worker:
             raise RuntimeError(answer[:300].decode(errors="replace"))
 
     def seconds(self) -> float:
-        """Processor time of the worker so far, its ended threads included."""
+        """Return the processor time of the worker so far, its ended threads included."""
         (worker,) = tree.descendants(self.process.pid)
         # The clock of another process, as clock_getcpuclockid(3) makes it: exact where ticks are 10 ms.
         return time.clock_gettime(~worker << 3 | 2)
@@ -87,7 +87,7 @@ class Worker:
 
 
 def cases() -> dict[str, Request]:
-    """What is asked, by name."""
+    """Return the requests by name."""
     samples = {
         f"{model} {form}": ask(model, form) for model, form in (("bert_base", "json"), ("resnet", "raw"))
     }
@@ -102,7 +102,7 @@ def cases() -> dict[str, Request]:
 
 
 def encode(request: Request) -> bytes:
-    """As nginx passes it on."""
+    """Encode a request as nginx passes it on."""
     headers = {
         "Host": "localhost",
         "X-Trireme-Request-Id": "0" * 32,
@@ -117,7 +117,7 @@ def encode(request: Request) -> bytes:
 
 
 def draw(worker: Worker, request: Request) -> float:
-    """Milliseconds a request."""
+    """Return the milliseconds of processor time for a request."""
     for _ in range(WARM):
         worker.ask(encode(request))
     before = worker.seconds()

@@ -32,10 +32,10 @@ class Cache:
 
     def get(self, name: str) -> bytes | None:
         with self._lock:
-            at, answer = self._entries.get(name, (0.0, None))
+            stored_at, answer = self._entries.get(name, (0.0, None))
             if answer is None:
                 return None
-            if self._clock() - at > MAX_AGE_S:
+            if self._clock() - stored_at > MAX_AGE_S:
                 self._drop(name)
                 return None
             self._entries.move_to_end(name)
@@ -58,7 +58,7 @@ class Cache:
             self._size = 0
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         return self._limit > 0
 
     def _drop(self, name: str) -> None:

@@ -86,7 +86,7 @@ class Inference:
         return forms.parse_json(stored.body) if kind == forms.JSON else RawRecord(stored.body, kind)
 
     def _predictions(self, client: Client, call: DispatchRequest) -> Any:
-        if not self._cache.on:
+        if not self._cache.is_on:
             return self._compute(client, call)
         name = _cache_key(call)
         cached = self._cache.get(name)

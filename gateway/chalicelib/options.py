@@ -17,7 +17,7 @@ from .short_names import ShortName, short_names
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def words(text: str) -> tuple[str, ...]:
+def comma_separated(text: str) -> tuple[str, ...]:
     """Words between commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -30,12 +30,12 @@ def prefix(text: str) -> str:
 
 
 def prefixes(text: str) -> tuple[str, ...]:
-    return tuple(prefix(part) for part in words(text))
+    return tuple(prefix(part) for part in comma_separated(text))
 
 
 def hashed_keys(text: str) -> Mapping[str, str]:
     """``name:sha256,...`` to hashes by name."""
-    pairs = [part.partition(":") for part in words(text)]
+    pairs = [part.partition(":") for part in comma_separated(text)]
     if not all(name and HASH.fullmatch(digest) for name, _, digest in pairs):
         raise ValueError("is no list of NAME:SHA256, the hash in 64 lower-case hexadecimal digits")
     return {name: digest for name, _, digest in pairs}
@@ -58,7 +58,7 @@ class Options:
     )
     triton: tuple[str, ...] = setting(
         "TRIREME_GATEWAY_TRITON",
-        words,
+        comma_separated,
         (),
         "Where Triton's gRPC port is, HOST:PORT: one name, which may stand for several machines, or IP "
         "addresses separated by commas.",

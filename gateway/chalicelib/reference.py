@@ -171,8 +171,8 @@ class ReferenceApi:
             described = Preprocessing.read(self._files.fetch(model.name) / "preprocess.json")
         except StartError as error:
             log.error("%s", error)
-            why = f"preprocess.json of {model.name!r} cannot be used; the log says why"
-            raise TriremeError(why) from None
+            sentence = f"preprocess.json of {model.name!r} cannot be used; the log says why"
+            raise TriremeError(sentence) from None
         return described(pixels)[None]
 
     def _output(self, model: ShortName, tensor: Array, version: str) -> Array:

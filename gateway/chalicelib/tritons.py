@@ -72,10 +72,10 @@ class Tritons:
             return ready
 
         results = [result for _, result in self._query_all(list_ready, STATUS_TIMEOUT_S)]
-        answered = [result for result in results if isinstance(result, dict)]
-        if not answered:
+        answers = [result for result in results if isinstance(result, dict)]
+        if not answers:
             raise next(result for result in results if isinstance(result, TriremeError))
-        first, *others = answered
+        first, *others = answers
         common = {
             name: versions.intersection(*(o.get(name, ()) for o in others))
             for name, versions in first.items()

@@ -27,21 +27,21 @@ def main(repository: Path) -> None:
     """Write golden.json, and masks.png: the masks of its objects, one below the other."""
     image = Image.open(SAMPLE / "collage.jpg").convert("RGB")
     labels = (repository / "detect/labels.txt").read_text().splitlines()
-    found = detected(image, repository / "detect/1/detector.onnx")
+    objects = detect_objects(image, repository / "detect/1/detector.onnx")
     answer = [
         {
             "label": labels[class_id],
             "score": round(score, 4),
             "box": dict(zip(("x1", "y1", "x2", "y2"), [round(side, 1) for side in box], strict=True)),
         }
-        for score, class_id, box in found
+        for score, class_id, box in objects
     ]
     (SAMPLE / "golden.json").write_text(json.dumps(answer, indent=1) + "\n")
-    masks = segmented(image, [box for _, _, box in found], repository / "segment/1")
+    masks = segment_objects(image, [box for _, _, box in objects], repository / "segment/1")
     Image.fromarray(np.concatenate(masks) * np.uint8(255)).convert("1").save(SAMPLE / "masks.png")
 
 
-def detected(image: Image.Image, graph: Path) -> list[tuple[float, int, list[float]]]:
+def detect_objects(image: Image.Image, graph: Path) -> list[tuple[float, int, list[float]]]:
     """Score, class id and box of each object, the best first."""
     ratio = min(640 / image.width, 640 / image.height)
     width, height = round(image.width * ratio), round(image.height * ratio)
@@ -53,28 +53,31 @@ def detected(image: Image.Image, graph: Path) -> list[tuple[float, int, list[flo
     square.paste(small, (left, top))
     network = cv2.dnn.readNetFromONNX(str(graph))
     network.setInput((np.asarray(square, np.float32) / 255).transpose(2, 0, 1)[None])
-    kept: list[tuple[float, int, list[float]]] = []
+    objects: list[tuple[float, int, list[float]]] = []
     rows = [row for row in network.forward()[0].T if row[4:].max() > THRESHOLD]
     for x, y, w, h, *scores in sorted(rows, key=lambda row: -row[4:].max()):
         sides = [(x - w / 2 - left), (y - h / 2 - top), (x + w / 2 - left), (y + h / 2 - top)]
         limits = [image.width, image.height, image.width, image.height]
         box = [float(min(max(side / ratio, 0), limit)) for side, limit in zip(sides, limits, strict=True)]
         class_id = int(np.argmax(scores))
-        if all(other != class_id or overlap(box, its) <= OVERLAP for _, other, its in kept):
-            kept.append((float(max(scores)), class_id, box))
-    return kept
+        if all(
+            other_class != class_id or overlap(box, other_box) <= OVERLAP
+            for _, other_class, other_box in objects
+        ):
+            objects.append((float(max(scores)), class_id, box))
+    return objects
 
 
-def overlap(one: list[float], other: list[float]) -> float:
+def overlap(first: list[float], second: list[float]) -> float:
     """Intersection over union."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     common = max(width, 0) * max(height, 0)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
     return common / (sum(areas) - common)
 
 
-def segmented(image: Image.Image, boxes: list[list[float]], folder: Path) -> list[Any]:
+def segment_objects(image: Image.Image, boxes: list[list[float]], folder: Path) -> list[Any]:
     """A mask, uint8 [height, width], for each box: asked one by one, nothing cleaned."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -116,7 +116,7 @@ def to_png(mask: NDArray[np.bool_]) -> dict[str, str]:
 
 def draw_picture(pixels: NDArray[np.uint8], objects: list[dict[str, Any]], outputs: Tensors) -> Picture:
     """Draw all objects on the picture, the best one on top."""
-    drawn = [
+    drawn_objects = [
         DrawnObject(
             decode(mask, *pixels.shape[:2]),
             f"{item['label']} {item['score']:.2f}",
@@ -124,4 +124,4 @@ def draw_picture(pixels: NDArray[np.uint8], objects: list[dict[str, Any]], outpu
         )
         for item, mask in zip(objects, split_masks(outputs), strict=True)
     ]
-    return Picture(draw(pixels, drawn[::-1]))
+    return Picture(draw(pixels, drawn_objects[::-1]))
