@@ -44,5 +44,5 @@ def test_different_parts_that_join_to_the_same_bytes_have_different_names() -> N
 
 
 def test_a_cache_of_size_0_is_off() -> None:
-    assert not Cache(0).on
-    assert Cache(1).on
+    assert not Cache(0).is_on
+    assert Cache(1).is_on
