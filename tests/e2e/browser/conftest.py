@@ -56,7 +56,8 @@ def examples_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBo
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[webdriver.Chrome]:
-    with chromium() as started:
+    # With this cache every page begins a process of its own, which costs 0.2 s a test.
+    with chromium("--disable-features=BackForwardCache") as started:
         yield started
 
 

@@ -1,4 +1,4 @@
-"""What the container answers, on each kind of host it may find itself on."""
+"""The container's answers, on hosts with other shared memory, ports, networks, users and memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.boxes import running_box, wait_until
 from tests.support.containers import CLIENT, Container, container, podman, team_repository
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
-#: Twelve megabytes for the model and as many from it, told in two numbers.
+#: A client that sends 12 MB to the model, gets 12 MB back and returns two of the numbers.
 LARGE = CLIENT.replace("np.full(3,", "np.full(3_000_000,").replace(
     '["y"].tolist()', '["y"][[0, -1]].tolist()'
 )
-#: The users of all processes of a container.
+#: Prints the users of all processes of a container.
 ALL_USERS = (
     "import glob, re\n"
     "statuses = [open(path).read() for path in glob.glob('/proc/[0-9]*/status')]\n"
@@ -29,12 +29,12 @@ def labels(answer: list[str]) -> list[str]:
     return [row.split(":", 1)[1] for row in answer]
 
 
-def test_a_picture_is_answered(shared: Container, cat: bytes) -> None:
+def test_a_picture_gets_its_golden_labels(shared: Container, cat: bytes) -> None:
     answer = shared.send(cat, "image/png", "resnet").json()["result"]
     assert labels(answer) == labels(json.loads(GOLDEN.read_text())["cat.png"])
 
 
-def test_answers_are_those_of_make_serve_byte_for_byte(
+def test_answers_equal_those_of_make_serve_byte_for_byte(
     shared: Container, demo: Path, tmp_path: Path, cat: bytes, street: bytes
 ) -> None:
     requests = [
@@ -46,39 +46,41 @@ def test_answers_are_those_of_make_serve_byte_for_byte(
         (b"no picture", "image/png", "resnet"),
     ]
     with running_box(tmp_path, demo, clients=()) as box:
-        for body, kind, model in requests:
-            named = {"X-Amzn-SageMaker-Inference-Id": "same"}
-            direct = box.send(body, kind, headers=named, params={"modelname": model} if model else {})
-            inside = shared.send(body, kind, model)
-            assert (inside.status_code, inside.headers["Content-Type"]) == (
-                direct.status_code,
-                direct.headers["Content-Type"],
+        for body, content_type, model in requests:
+            headers = {"X-Amzn-SageMaker-Inference-Id": "same"}
+            from_box = box.send(
+                body, content_type, headers=headers, params={"modelname": model} if model else {}
             )
-            if inside.ok:
-                assert inside.content == direct.content
+            from_container = shared.send(body, content_type, model)
+            assert (from_container.status_code, from_container.headers["Content-Type"]) == (
+                from_box.status_code,
+                from_box.headers["Content-Type"],
+            )
+            if from_container.ok:
+                assert from_container.content == from_box.content
             else:
-                assert inside.json()["error"] == direct.json()["error"]
+                assert from_container.json()["error"] == from_box.json()["error"]
 
 
-def test_docker_s_own_64_mb_of_shared_memory_answer_large_tensors_too(image: str, tmp_path: Path) -> None:
+def test_large_tensors_are_answered_with_dockers_default_shared_memory(image: str, tmp_path: Path) -> None:
     with container(image, team_repository(tmp_path / "model", LARGE)) as box:
         assert [box.send(b"four", "text/plain").json()["result"] for _ in range(4)] == [[4.0, 4.0]] * 4
-        # They are more than the third of it that is for tensors: they went as bytes.
+        # The tensors need more than the third of it that is for them, so they went as bytes.
         assert box.transports() == {"shared_memory": 0.0, "grpc": 4.0}
 
 
-def test_a_gigabyte_of_shared_memory_carries_them_all(image: str, demo: Path, street: bytes) -> None:
+def test_a_gigabyte_of_shared_memory_carries_all_tensors(image: str, demo: Path, street: bytes) -> None:
     with container(image, demo, "--shm-size", "1g") as box:
         assert all(box.send(street, "image/jpeg", "yolov5").ok for _ in range(4))
         assert box.transports() == {"shared_memory": 4.0, "grpc": 0.0}
 
 
-def test_the_platform_s_port_is_listened_on(image: str, demo: Path, cat: bytes) -> None:
+def test_the_box_listens_on_the_platforms_port(image: str, demo: Path, cat: bytes) -> None:
     with container(image, demo, "-e", "SAGEMAKER_BIND_TO_PORT=9090", inner=9090) as box:
         assert box.send(cat, "image/png", "resnet").ok
 
 
-def test_triton_s_ports_are_drawn_from_the_safe_range(image: str, tmp_path: Path) -> None:
+def test_tritons_ports_are_within_the_safe_range(image: str, tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model")
     with container(image, repository, "-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009") as box:
         tables = box.python("for t in 'tcp', 'tcp6': print(open(f'/proc/net/{t}').read())").splitlines()
@@ -88,8 +90,8 @@ def test_triton_s_ports_are_drawn_from_the_safe_range(image: str, tmp_path: Path
         assert len(listening) == 4
 
 
-def test_without_any_network_it_serves(image: str, demo: Path) -> None:
-    ask = (
+def test_the_box_serves_without_a_network(image: str, demo: Path) -> None:
+    script = (
         "import time, urllib.request as u\n"
         "def ready():\n"
         "    try: return u.urlopen('http://127.0.0.1:8080/ping').status == 200\n"
@@ -99,11 +101,11 @@ def test_without_any_network_it_serves(image: str, demo: Path) -> None:
         "print(u.urlopen(r).read().decode())"
     )
     with container(image, demo, "--network", "none") as box:
-        assert len(json.loads(box.python(ask))["result"]) == 5
+        assert len(json.loads(box.python(script))["result"]) == 5
 
 
-def test_it_does_not_run_as_root_unless_told_to(shared: Container, image: str, tmp_path: Path) -> None:
-    # By number: Kubernetes cannot tell of a name that it is not root's.
+def test_the_box_runs_as_root_only_if_told_to(shared: Container, image: str, tmp_path: Path) -> None:
+    # By number: Kubernetes cannot tell whether a name is root's.
     assert podman("image", "inspect", "--format", "{{.Config.User}}", image) == "1000:1000"
     assert shared.python(ALL_USERS) == "{1000}"
     with container(image, team_repository(tmp_path / "model"), "--user", "0") as box:
@@ -112,30 +114,30 @@ def test_it_does_not_run_as_root_unless_told_to(shared: Container, image: str, t
         assert box.stop() == 0
 
 
-def test_a_team_s_own_model_and_client_come_by_a_read_only_mount(image: str, tmp_path: Path) -> None:
+def test_a_teams_model_and_client_are_served_from_a_read_only_mount(image: str, tmp_path: Path) -> None:
     with container(image, team_repository(tmp_path / "model")) as box:
         answer = box.send(b"four", "text/plain")
         assert answer.json() == {"modelname": "team", "result": [4.0, 4.0, 4.0]}
-        # The clients' folder is no model, whatever Triton takes it for.
+        # Triton takes the clients' folder for a model. The box does not.
         served = requests.get(f"{box.url}/models", timeout=5).json()["models"]
         assert [row["modelName"] for row in served] == ["team"]
 
 
-def test_in_a_gigabyte_of_memory_the_demo_does_not_start_and_says_why(image: str, demo: Path) -> None:
-    # Idle it has 1.4 GB.
+def test_the_demo_does_not_start_in_a_gigabyte_of_memory_and_says_why(image: str, demo: Path) -> None:
+    # The idle box needs 1.4 GB.
     with container(image, demo, "--memory", "1g", "--memory-swap", "1g", wait=False) as box:
         assert box.wait_end()[0] != 0
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
-    # Triton itself may crash over it, and is tried again.
+    # Triton itself may crash for lack of memory, and is restarted.
     errors = [line["message"] for line in lines if line["process"] == "serve" and line["level"] == "error"]
     assert errors
     assert all("memory ran out" in error for error in errors), errors
 
 
-def test_in_two_gigabytes_of_memory_the_demo_answers_or_says_that_it_ran_out(
+def test_the_demo_answers_in_two_gigabytes_of_memory_or_says_that_it_ran_out(
     image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
-    # Either may happen; not a container that ends, nor a failure without its reason.
+    # Either may happen. The container must not end, and a failure must have its reason.
     with container(image, demo, "--memory", "2g", "--memory-swap", "2g") as box:
         answers = [
             box.send(cat, "image/png", "resnet"),
@@ -147,7 +149,7 @@ def test_in_two_gigabytes_of_memory_the_demo_answers_or_says_that_it_ran_out(
         assert box.state("Running") == "true"
 
 
-def test_two_containers_on_one_host_leave_each_other_alone(
+def test_two_containers_on_one_host_do_not_affect_each_other(
     shared: Container, image: str, tmp_path: Path, cat: bytes
 ) -> None:
     with container(image, team_repository(tmp_path / "model")) as other:

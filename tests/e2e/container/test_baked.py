@@ -24,7 +24,7 @@ DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
 
 
 def bake(image: str, models: str) -> subprocess.CompletedProcess[str]:
-    """``make image MODELS=…``: the stages before are those of the image that all tests share."""
+    """Run ``make image MODELS=…``. The earlier stages are those of the image that all tests share."""
     command = ["make", "image", "ENGINE=podman", f"IMAGE={image}", f"MODELS={models}"]
     command.append(f"BUILD_FLAGS={build_flags()}")
     return subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def demo_image(image: str, demo: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Baked from an archive whose files nobody but their owner may read."""
+    """An image with the models of an archive whose files only their owner may read."""
     folder = tmp_path_factory.mktemp("baked")
     repository = write_client(team_repository(folder / "repository"))
     for path in repository.rglob("*"):
@@ -54,17 +54,17 @@ def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     podman("rmi", "--force", TEAM)
 
 
-def test_the_demo_image_answers_after_a_bare_run(demo_image: str, cat: bytes) -> None:
+def test_an_image_with_the_demo_answers_without_a_mount(demo_image: str, cat: bytes) -> None:
     with container(demo_image, None, words=()) as box:
         assert box.send(cat, "image/png", "resnet").json()["result"][0].endswith("Egyptian cat")
         body = {"modelname": "bert_base", "payload": {"text": TEXT}}
         assert len(requests.post(f"{box.url}/invocations", json=body, timeout=60).json()["result"]) == 5
-        said = "from /opt/trireme/repository (baked into the image: there is nothing in /opt/ml/model)"
-        assert said in box.logs()
+        source = "from /opt/trireme/repository (baked into the image: there is nothing in /opt/ml/model)"
+        assert source in box.logs()
 
 
 def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path) -> None:
-    """SageMaker is played: moto's records, the real boto3 and the real image."""
+    """Moto has SageMaker's records; boto3 and the image are real."""
     with fake_aws() as address:
         host = Host(f"http://{address}", PodmanLauncher(), tmp_path / "machines")
         with host.run():
@@ -76,22 +76,22 @@ def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path)
             assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
 
 
-def test_the_models_inside_test_themselves(demo_image: str) -> None:
-    said = podman("run", "--rm", "--read-only", "--tmpfs", "/tmp", demo_image, "test", timeout=120)
-    assert [line.split()[1] for line in said.splitlines()] == ["equal"] * 3
+def test_sm_test_passes_for_the_models_inside(demo_image: str) -> None:
+    report = podman("run", "--rm", "--read-only", "--tmpfs", "/tmp", demo_image, "test", timeout=120)
+    assert [line.split()[1] for line in report.splitlines()] == ["equal"] * 3
 
 
-def test_model_data_come_before_the_models_inside(
+def test_model_data_replace_the_models_inside(
     demo_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    mine = team_repository(tmp_path_factory.mktemp("mine") / "repository")
-    with container(demo_image, mine) as box:
+    team_models = team_repository(tmp_path_factory.mktemp("team_models") / "repository")
+    with container(demo_image, team_models) as box:
         names = [row["modelName"] for row in requests.get(f"{box.url}/models", timeout=10).json()["models"]]
         assert names == ["team"]
         assert "loading echo from /opt/ml/model" in box.logs()
 
 
-def test_model_data_that_are_no_repository_are_not_answered_for_by_other_models(
+def test_model_data_without_a_model_stop_the_start_despite_the_models_inside(
     demo_image: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model").mkdir()
@@ -103,7 +103,7 @@ def test_model_data_that_are_no_repository_are_not_answered_for_by_other_models(
         assert "There is no model in /opt/ml/model" in box.logs()
 
 
-def test_an_archive_that_only_its_owner_could_read_is_readable_inside(team_image: str) -> None:
+def test_an_archive_readable_by_its_owner_alone_is_readable_inside(team_image: str) -> None:
     with container(team_image, None) as box:
         assert box.python("import os; print(os.getuid())") == "1000"
         assert box.send(b"abc", "text/plain", "team").status_code == 200
@@ -111,11 +111,11 @@ def test_an_archive_that_only_its_owner_could_read_is_readable_inside(team_image
 
 def test_a_client_uses_transformers_in_the_image_without_a_network(team_image: str) -> None:
     with container(team_image, None, "--network", "none", "-e", "HF_HUB_OFFLINE=1") as box:
-        assert ask_inside(box, "tokens", {"text": TEXT}) == {"modelname": "tokens", "result": TOKENS}
+        assert invoke_inside(box, "tokens", {"text": TEXT}) == {"modelname": "tokens", "result": TOKENS}
 
 
-def ask_inside(box: Container, model: str, payload: object) -> object:
-    """A request from inside a container that no port leads to, once it is ready."""
+def invoke_inside(box: Container, model: str, payload: object) -> object:
+    """Send a request from inside the container, which has no network, once it is ready."""
     body = json.dumps({"modelname": model, "payload": payload})
     return json.loads(
         box.python(
@@ -126,17 +126,15 @@ def ask_inside(box: Container, model: str, payload: object) -> object:
             "for _ in range(600):\n"
             "    if ready(): break\n"
             "    time.sleep(0.1)\n"
-            f"asked = u.Request('http://localhost:8080/invocations', {body.encode()!r}, "
+            f"request = u.Request('http://localhost:8080/invocations', {body.encode()!r}, "
             "{'Content-Type': 'application/json'})\n"
-            "print(u.urlopen(asked, timeout=60).read().decode())"
+            "print(u.urlopen(request, timeout=60).read().decode())"
         )
     )
 
 
 @pytest.mark.parametrize("models", ["missing", "empty", "missing.tar.gz"])
-def test_models_that_are_not_there_are_a_sentence_before_anything_is_built(
-    tmp_path: Path, models: str
-) -> None:
+def test_missing_models_fail_with_a_sentence_before_the_build(tmp_path: Path, models: str) -> None:
     (tmp_path / "empty").mkdir()
     done = bake("localhost/trireme-test:none", os.fspath(tmp_path / models))
     assert done.returncode != 0 and "STEP" not in done.stdout

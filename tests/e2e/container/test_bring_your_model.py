@@ -16,7 +16,7 @@ from tests.support.pages import blocks, run
 
 PAGE = "start/bring-your-model.md"
 *HERE_RUN, IN_CONTAINER = blocks(PAGE)
-#: What the page says that the two requests are answered.
+#: The answers to the two requests, as the page shows them.
 ANSWERS = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
 
 Shop = tuple[Path, list[dict[str, Any]]]
@@ -24,11 +24,11 @@ Shop = tuple[Path, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """The folder when all but the container's commands have run, and the answers on the way."""
-    inside = tmp_path_factory.mktemp("page")
-    (inside / ".venv").symlink_to(HERE / ".venv")
-    answers = run("\n".join(HERE_RUN), inside, free_port())
-    return inside / "shop", answers
+    """The folder after all commands but the container's, and the answers of these commands."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / ".venv").symlink_to(HERE / ".venv")
+    answers = run("\n".join(HERE_RUN), folder, free_port())
+    return folder / "shop", answers
 
 
 def test_the_model_is_served_as_the_page_says(shop: Shop) -> None:
@@ -38,7 +38,7 @@ def test_the_model_is_served_as_the_page_says(shop: Shop) -> None:
 
 def test_the_archive_is_served_by_the_container(shop: Shop, image: str) -> None:
     folder, port = shop[0], free_port()
-    # Made by a test, whose files nobody else may read: the container's user is another one.
+    # A test's files are private, and the container has another user.
     for path in (folder.parent, folder):
         path.chmod(0o755)
     name = f"shop-{port}"

@@ -20,45 +20,49 @@ SINGLE = ("-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo", "-e", "SAGEMAKER_ENA
 INSIDE = "/opt/ml/models"
 
 
-def states(folder: Path, url: str, *options: str) -> dict[str, list[str]]:
-    """The contract's promises by what has become of them."""
+def promises_by_state(folder: Path, url: str, *options: str) -> dict[str, list[str]]:
+    """Run the contract against a container. Return its promises by their state."""
     (folder / "body.json").write_bytes(BODY)
     table = folder / "table.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract", "--url", url]
-    more = ["--body", str(folder / "body.json"), "--contract-json", str(table), *options]
-    done = subprocess.run([*command, *more], cwd=HERE, capture_output=True, text=True, check=False)
+    contract_options = ["--body", str(folder / "body.json"), "--contract-json", str(table), *options]
+    done = subprocess.run(
+        [*command, *contract_options], cwd=HERE, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-6000:]
-    found: dict[str, list[str]] = {}
+    promises: dict[str, list[str]] = {}
     for row in json.loads(table.read_text())["rows"]:
-        found.setdefault(row["state"], []).append(row["promise"])
-    return found
+        promises.setdefault(row["state"], []).append(row["promise"])
+    return promises
 
 
-def models(folder: Path) -> Path:
+def write_models(folder: Path) -> Path:
     for name in ("counts", "echo"):
         MODELS[name].write(folder / "model" / name)
-    readable(folder)
+    make_readable(folder)
     return folder / "model"
 
 
-def readable(folder: Path) -> None:
-    """Made by a test, whose files nobody else may read: the container's user may be another one."""
+def make_readable(folder: Path) -> None:
+    """Let everybody read a folder: a test's files are private, and the container has another user."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 @pytest.mark.parametrize(("mode", "flags"), [("single", SINGLE), ("batch", BATCH)])
-def test_a_container_keeps_every_promise(
+def test_a_container_keeps_every_promise_of_the_contract(
     image: str, tmp_path: Path, mode: str, flags: tuple[str, ...]
 ) -> None:
-    with container(image, models(tmp_path), *flags, "-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo") as box:
-        found = states(tmp_path, box.url, "--mode", mode)
-    assert set(found) <= {"has", "not asked"}, found
-    assert len(found["has"]) > 5
+    with container(
+        image, write_models(tmp_path), *flags, "-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo"
+    ) as box:
+        promises = promises_by_state(tmp_path, box.url, "--mode", mode)
+    assert set(promises) <= {"has", "not asked"}, promises
+    assert len(promises["has"]) > 5
 
 
 @pytest.mark.exhaustive
-def test_a_multi_model_container_keeps_every_promise(image: str, tmp_path: Path) -> None:
+def test_a_multi_model_container_keeps_every_promise_of_the_contract(image: str, tmp_path: Path) -> None:
     platform = ArchiveFolder(tmp_path / "archives")
     platform.flat("flat")
     platform.nested(
@@ -69,9 +73,11 @@ def test_a_multi_model_container_keeps_every_promise(image: str, tmp_path: Path)
             "both": chain_config("first", "second"),
         },
     )
-    readable(tmp_path)
+    make_readable(tmp_path)
     flags = ("-e", "SAGEMAKER_MULTI_MODEL=true", "-v", f"{platform.home}:{INSIDE}:ro", "--shm-size", "256m")
     with container(image, None, *flags) as box:
-        found = states(tmp_path, box.url, "--mode", "mme", "--model-dir", f"{platform.home}:{INSIDE}")
-    assert set(found) <= {"has", "not asked"}, found
-    assert len(found["has"]) > 5
+        promises = promises_by_state(
+            tmp_path, box.url, "--mode", "mme", "--model-dir", f"{platform.home}:{INSIDE}"
+        )
+    assert set(promises) <= {"has", "not asked"}, promises
+    assert len(promises["has"]) > 5

@@ -1,6 +1,6 @@
-"""What the Kubernetes documents promise, by a pod that Podman makes of them: ``sm template … | podman kube play -``.
+"""The Kubernetes documents of ``sm template``, run by ``podman kube play``.
 
-Podman 4 knows no readiness probe and no preStop: what they would do is done here by hand. Its ``emptyDir`` is a
+Podman 4 knows no readiness probe and no preStop: the test does what they would do. Its ``emptyDir`` is a
 volume that belongs to root, where Kubernetes lets every user write, so the test makes the volumes beforehand.
 """
 
@@ -29,8 +29,8 @@ __all__ = ["sm"]
 pytestmark = pytest.mark.exhaustive
 
 NAME, CLAIM = "kubecats", "kubecats-models"
-#: Answers after so many seconds as its input says.
-PATIENT = Model(
+#: Answers after as many seconds as its input says.
+SLOW_ECHO = Model(
     'time.sleep(float(tensor(request, "x")[0]))\nreturn {"y": tensor(request, "x")}',
     {"x": ("FP32", [3])},
     {"y": ("FP32", [3])},
@@ -50,8 +50,8 @@ class Pod:
             return requests.get(f"{self.address}/ping", timeout=5).status_code
         return 0
 
-    def wait(self, seconds: float) -> requests.Response:
-        """An answer of the model, which takes so long."""
+    def invoke(self, seconds: float) -> requests.Response:
+        """Send a request that takes so many seconds."""
         tensor = {"name": "x", "datatype": "FP32", "shape": [3], "data": [seconds, 0, 0]}
         return requests.post(f"{self.address}/v2/models/echo/infer", json={"inputs": [tensor]}, timeout=60)
 
@@ -63,12 +63,12 @@ class Pod:
 def pod(image: str, sm: RunSm, tmp_path: Path) -> Iterator[Pod]:
     repository = tmp_path / "repository"
     repository.mkdir()
-    team_repository(repository, model=PATIENT)
-    given = ("--instance-type", "ml.c5.xlarge", "--model-data", f"pvc://{CLAIM}")
-    said = sm("template", NAME, "--format", "kubernetes", "--image", image, *given)
-    assert said.status == 0, said.err
-    (tmp_path / "documents.yaml").write_text(said.out)
-    deployment = next(one for one in yaml.safe_load_all(said.out) if one["kind"] == "Deployment")
+    team_repository(repository, model=SLOW_ECHO)
+    flags = ("--instance-type", "ml.c5.xlarge", "--model-data", f"pvc://{CLAIM}")
+    printed = sm("template", NAME, "--format", "kubernetes", "--image", image, *flags)
+    assert printed.status == 0, printed.err
+    (tmp_path / "documents.yaml").write_text(printed.out)
+    deployment = next(each for each in yaml.safe_load_all(printed.out) if each["kind"] == "Deployment")
     described = deployment["spec"]["template"]["spec"]
     volumes = [CLAIM, *(volume["name"] for volume in described["volumes"] if "emptyDir" in volume)]
     podman("volume", "create", *options(f"type=none o=bind device={repository}"), CLAIM)
@@ -93,20 +93,20 @@ def options(words: str) -> list[str]:
 def test_a_pod_is_ready_before_it_gets_traffic_and_drains_what_it_has(pod: Pod) -> None:
     # Ready is what the readiness probe would see; the first request after that is answered.
     wait_until(lambda: pod.ping() == 200, description="/ping 200")
-    assert pod.wait(0).status_code == 200
+    assert pod.invoke(0).status_code == 200
 
-    inside = pod.inspect()
-    assert inside["HostConfig"]["ReadonlyRootfs"] is True
-    assert "no-new-privileges" in str(inside["HostConfig"]["SecurityOpt"])
-    assert not inside["EffectiveCaps"]
+    inspection = pod.inspect()
+    assert inspection["HostConfig"]["ReadonlyRootfs"] is True
+    assert "no-new-privileges" in str(inspection["HostConfig"]["SecurityOpt"])
+    assert not inspection["EffectiveCaps"]
     assert podman("exec", pod.container, "id", "-u") == "1000"
-    written = "touch /tmp/a /dev/shm/a /var/cache/trireme/a; touch /opt/trireme/a || echo refused"
-    assert podman("exec", pod.container, "sh", "-c", written) == "refused"
+    write_attempts = "touch /tmp/a /dev/shm/a /var/cache/trireme/a; touch /opt/trireme/a || echo refused"
+    assert podman("exec", pod.container, "sh", "-c", write_attempts) == "refused"
     assert podman("exec", pod.container, "sh", "-c", "env | grep -c _SERVICE_HOST || true") == "0"
 
     # While preStop sleeps, callers that still find the pod are served. Then comes SIGTERM.
     answers: list[int] = []
-    caller = threading.Thread(target=lambda: answers.append(pod.wait(4).status_code))
+    caller = threading.Thread(target=lambda: answers.append(pod.invoke(4).status_code))
     caller.start()
     wait_until(lambda: in_flight(pod) >= 1, description="an invocation in flight")
     sleep = pod.described["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]

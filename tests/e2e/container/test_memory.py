@@ -1,4 +1,4 @@
-"""``--memory`` is a limit that the kernel keeps by killing."""
+"""``--memory``: the kernel kills a process that needs more, and the box says so."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Team(TensorClient):
 '''
 
 
-def test_what_the_kernel_kills_is_one_sentence_and_the_box_lives(image: str, tmp_path: Path) -> None:
+def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: str, tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
     with container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)
-        # Triton is started again, and with it the model's process.
+        # Triton is restarted, and with it the model's process.
         wait_until(lambda: box.send(b"10", "text/plain").ok, description="an answer after the kill")
         assert box.state("Running") == "true"
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
-    said = [line["message"] for line in lines if "memory ran out" in line["message"]]
-    assert len(said) == 1, said
-    # Which process, why, and what to do.
-    assert "the process of a python model has died, killed by the kernel because memory ran out" in said[0]
-    assert said[0] in PAGE
+    reports = [line["message"] for line in lines if "memory ran out" in line["message"]]
+    assert len(reports) == 1, reports
+    # The sentence says which process and why; the page has it with the next step.
+    assert "the process of a python model has died, killed by the kernel because memory ran out" in reports[0]
+    assert reports[0] in PAGE

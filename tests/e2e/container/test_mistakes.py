@@ -8,8 +8,8 @@ from pathlib import Path
 from sm.repository.manifest import GpuPart, Manifest, Source, Tool
 from tests.support.containers import PAGE, container, sentence, team_repository
 
-#: Seconds. The page promises 5, and 3 were seen on 2 idle cores; these may be busy with something else.
-BOUND = 10.0
+#: The page promises 5 s, and 3 s were measured on 2 idle cores. A test machine may be busy.
+MAX_SECONDS = 10.0
 #: The page's table of such sentences.
 TABLE = PAGE.partition("## What a start that fails says")[2]
 BEGINNINGS = [row.split(" | ")[1].removesuffix(" |") for row in TABLE.splitlines() if row.startswith("| ")][
@@ -17,48 +17,48 @@ BEGINNINGS = [row.split(" | ")[1].removesuffix(" |") for row in TABLE.splitlines
 ]
 
 
-def refused(image: str, repository: Path | None, *flags: str) -> str:
+def failed_start(image: str, repository: Path | None, *flags: str) -> str:
     with container(image, repository, *flags, wait=False) as box:
         code, seconds = box.wait_end()
         assert code == 1, box.logs()
-        assert seconds < BOUND, box.logs()
+        assert seconds < MAX_SECONDS, box.logs()
         message = str(sentence(box.logs())["message"])
     assert "Traceback" not in message
     assert message.startswith(tuple(BEGINNINGS)), "docs/run/image.md has no row for it"
     return message
 
 
-def test_an_empty_model_folder(image: str, tmp_path: Path) -> None:
+def test_an_empty_model_folder_is_named(image: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    assert "There is no model in /opt/ml/model" in refused(image, tmp_path)
+    assert "There is no model in /opt/ml/model" in failed_start(image, tmp_path)
 
 
-def test_no_model_folder(image: str) -> None:
-    assert "There is no model in /opt/ml/model" in refused(image, None)
+def test_a_missing_model_folder_is_named(image: str) -> None:
+    assert "There is no model in /opt/ml/model" in failed_start(image, None)
 
 
-def test_a_model_that_the_container_s_user_may_not_read(image: str, tmp_path: Path) -> None:
+def test_a_model_that_the_containers_user_may_not_read_is_named(image: str, tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model")
     (repository / "echo" / "config.pbtxt").chmod(0o600)
-    message = refused(image, repository)
+    message = failed_start(image, repository)
     assert message.startswith("/opt/ml/model/echo/config.pbtxt cannot be read by user 1000")
     assert "docker run --user" in message
 
 
-def test_a_model_that_cannot_load(image: str, tmp_path: Path) -> None:
+def test_a_model_that_cannot_load_is_named_with_the_reason(image: str, tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model")
     (repository / "echo" / "1" / "model.py").write_text("import no_such_module\n")
-    message = refused(image, repository)
+    message = failed_start(image, repository)
     assert "'echo' cannot be loaded" in message
     assert "no_such_module" in message
 
 
-def test_a_client_that_cannot_load(image: str, tmp_path: Path) -> None:
-    message = refused(image, team_repository(tmp_path / "model", "import no_such_module\n"))
+def test_a_client_that_cannot_load_is_named_with_its_line(image: str, tmp_path: Path) -> None:
+    message = failed_start(image, team_repository(tmp_path / "model", "import no_such_module\n"))
     assert message.startswith("/opt/ml/model/code/team.py: line 1: ModuleNotFoundError")
 
 
-def test_a_plan_for_another_gpu(image: str, tmp_path: Path) -> None:
+def test_a_plan_for_another_gpu_is_named_with_the_command_that_builds_one(image: str, tmp_path: Path) -> None:
     repository = team_repository(tmp_path / "model")
     Manifest(
         model="echo",
@@ -68,19 +68,19 @@ def test_a_plan_for_another_gpu(image: str, tmp_path: Path) -> None:
         gpu=GpuPart(name="Tesla T4", compute_capability="7.5"),
         built=datetime.now(timezone.utc),
     ).write(repository / "echo" / "1")
-    message = refused(image, repository)
+    message = failed_start(image, repository)
     assert "echo's plan was built for compute capability 7.5 with TensorRT 10.1" in message
     assert "sm build-model echo --target tensorrt" in message
 
 
-def test_a_port_outside_the_safe_range(image: str, tmp_path: Path) -> None:
+def test_a_port_outside_the_safe_range_is_named(image: str, tmp_path: Path) -> None:
     flags = ("-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009", "-e", "SAGEMAKER_TRITON_GRPC_PORT=8001")
-    message = refused(image, team_repository(tmp_path / "model"), *flags)
+    message = failed_start(image, team_repository(tmp_path / "model"), *flags)
     assert "SAGEMAKER_TRITON_GRPC_PORT" in message
     assert "SAGEMAKER_SAFE_PORT_RANGE" in message
 
 
-def test_a_word_that_is_no_command(image: str) -> None:
+def test_an_unknown_command_is_a_usage_error(image: str) -> None:
     with container(image, None, words=("server",), wait=False) as box:
         assert box.wait_end()[0] == 2
         assert "invalid choice: 'server'" in box.logs()

@@ -15,20 +15,20 @@ from tests.support.boxes import free_port
 from tests.support.containers import PAGE, Container, podman
 
 BUILD, RUN = re.findall(r"```sh\n(.*?)```", PAGE, re.S)[0].splitlines()
-LOCKED = re.findall(r"```sh\n(.*?)```", PAGE.partition("## Locked down")[2], re.S)[0]
-LOCKED_COMMANDS = LOCKED.replace("\\\n", " ").strip().splitlines()
+LOCKED_BLOCK = re.findall(r"```sh\n(.*?)```", PAGE.partition("## Locked down")[2], re.S)[0]
+LOCKED_COMMANDS = LOCKED_BLOCK.replace("\\\n", " ").strip().splitlines()
 
 
 @contextmanager
-def started(command: str, image: str, demo: Path) -> Iterator[Container]:
-    """A container that a command of the page starts, but for the names and the port, and in the background."""
+def run_from_page(command: str, image: str, demo: Path) -> Iterator[Container]:
+    """Start a container by a command of the page, in the background and with this test's image, models and port."""
     words = shlex.split(command)
     assert words[:2] == ["docker", "run"]
     port = free_port()
-    here = {"8080:8080": f"127.0.0.1:{port}:8080", "trireme:cpu": image}
+    replacements = {"8080:8080": f"127.0.0.1:{port}:8080", "trireme:cpu": image}
     mount = next(word for word in words if word.endswith(":/opt/ml/model:ro"))
-    here[mount] = f"{demo}:/opt/ml/model:ro"
-    box = Container(podman("run", "--detach", *(here.get(word, word) for word in words[2:])), port)
+    replacements[mount] = f"{demo}:/opt/ml/model:ro"
+    box = Container(podman("run", "--detach", *(replacements.get(word, word) for word in words[2:])), port)
     try:
         box.wait_ready()
         yield box
@@ -37,30 +37,30 @@ def started(command: str, image: str, demo: Path) -> Iterator[Container]:
 
 
 def test_the_first_command_builds_what_the_second_runs(image: str, demo: Path, cat: bytes) -> None:
-    # The image of these tests was made by the first one, under a name of their own.
+    # The tests' image was built by this command, under another name.
     assert BUILD == "make image"
-    with started(RUN, image, demo) as box:
+    with run_from_page(RUN, image, demo) as box:
         assert box.send(cat, "image/png", "resnet").ok
         podman("stop", "--time", "30", box.id)
 
 
 @pytest.mark.parametrize("command", LOCKED_COMMANDS)
-def test_a_container_that_is_locked_down_serves(image: str, demo: Path, cat: bytes, command: str) -> None:
-    with started(command, image, demo) as box:
+def test_a_locked_down_container_serves(image: str, demo: Path, cat: bytes, command: str) -> None:
+    with run_from_page(command, image, demo) as box:
         assert box.send(cat, "image/png", "resnet").ok
         status = box.python("print(open('/proc/1/status').read())")
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert fields["NoNewPrivs"] == "1"
-        # Neither what it has nor what it could get.
+        # It has no capability and can get none.
         assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
         write = "import pathlib\ntry: pathlib.Path('/home/x').touch()\nexcept OSError as error: print(error.errno)"
         assert box.python(write) == str(errno.EROFS)
 
 
-def test_the_sizes_on_the_page_are_those_of_the_image(image: str) -> None:
+def test_the_page_has_the_sizes_of_the_image(image: str) -> None:
     layers = podman("history", "--format", "{{.Size}}", image).splitlines()
     megabytes = [float(size.removesuffix(" MB")) for size in layers if size.endswith(" MB")]
-    shown = [float(size) for size in re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE, re.M)]
+    sizes = [float(size) for size in re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE, re.M)]
     # The packages are the largest layer, whatever the base.
-    assert abs(max(megabytes) - max(shown[:-1])) < 30
-    assert abs(sum(shown[:-1]) - shown[-1]) < 1
+    assert abs(max(megabytes) - max(sizes[:-1])) < 30
+    assert abs(sum(sizes[:-1]) - sizes[-1]) < 1

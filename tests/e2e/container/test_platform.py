@@ -1,4 +1,4 @@
-"""The real image under the same host: an endpoint of containers."""
+"""The real image as the instances of an endpoint, on the tests' SageMaker host."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_the_image_runs_an_archive_of_the_bucket(image: str, tmp_path: Path) -> 
             record = account.wait_until_steady("real")
             assert record["EndpointStatus"] == "InService", record
             assert json.loads(account.invoke_text("real", "my name"))["result"] == ["MY", "ANN"]
-            pod = host.endpoints["real"].instances[0].machine
-        assert not pod.alive()
+            machine = host.endpoints["real"].instances[0].machine
+        assert not machine.alive()
 
 
 def test_the_image_has_what_s3_needs_and_not_the_other_services(image: str) -> None:

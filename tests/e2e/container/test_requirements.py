@@ -13,7 +13,7 @@ import pytest
 from tests.support.containers import CLIENT, PYTHON, container, podman, team_repository
 from tests.support.wheels import wheel
 
-#: The client of a team whose answer takes a number from a package that the image has not.
+#: A client that returns a number of a package that the image does not have.
 NEEDS_TINY = f"import trireme_tiny\n{CLIENT}".replace("len(text.text)", "trireme_tiny.NUMBER")
 
 
@@ -25,9 +25,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_wheels_beside_the_code_are_installed_where_nothing_else_may_be_written(
-    image: str, repository: Path
-) -> None:
+def test_wheels_beside_the_code_are_installed_in_a_read_only_container(image: str, repository: Path) -> None:
     wheel(repository / "code" / "wheels", "trireme_tiny", text="NUMBER = 17\n")
     flags = ("-e", "TRIREME_INSTALL_REQUIREMENTS=true", "--read-only", "--tmpfs", "/tmp")
     with container(image, repository, *flags) as box:
@@ -46,7 +44,7 @@ def index(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_an_index_that_pip_is_told_of_is_asked(image: str, repository: Path, index: str) -> None:
+def test_packages_are_installed_from_pips_configured_index(image: str, repository: Path, index: str) -> None:
     code = (
         "import pathlib, tempfile; from sm.plugins.toolkit.requirements import install_or_check\n"
         "run = pathlib.Path(tempfile.mkdtemp())\n"

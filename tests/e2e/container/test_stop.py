@@ -1,4 +1,4 @@
-"""``podman stop`` is the platform's end of a container: SIGTERM, and SIGKILL 30 s later."""
+"""``podman stop`` ends a container as the platform does: SIGTERM, and SIGKILL 30 s later."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.support.containers import container
 from tests.support.load import Load, dispatch_body
 
 
-def test_a_stop_under_load_drains_and_ends_with_0(image: str, demo: Path, cat: bytes) -> None:
+def test_a_stop_under_load_drains_and_exits_with_0(image: str, demo: Path, cat: bytes) -> None:
     with container(image, demo) as box:
         body = dispatch_body("resnet", base64.b64encode(cat).decode())
         with Load(box.port, body).start(callers=8) as load:
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
-            # Podman would have killed it after 30 s, and the status would be another.
+            # If Podman had to kill it after 30 s, the status would not be 0.
             assert box.stop() == 0
         assert set(load.outcomes) <= {"200", "429", "503", "refused"}, load.outcomes
         assert len(load.bodies) == 1

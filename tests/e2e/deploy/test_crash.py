@@ -1,4 +1,4 @@
-"""Killed after any change, before it hears that it was made: the next run goes on there, and nothing is twice."""
+"""``sm`` is killed after a change, before AWS's answer arrives: the next run continues and repeats nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.support.deploy_account import IMAGE, Cloud, repository
 from tests.support.killable_sm import runner
 
 
-def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud) -> None:
+def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: Cloud) -> None:
     words = (
         *("deploy", "ships", "--image", IMAGE, "--model-data", str(cloud.repository)),
         *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
@@ -18,7 +18,7 @@ def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud)
             *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
         ]
         first = cloud.serving()
-        assert {kind: len(found) for kind, found in cloud.things().items()} == dict.fromkeys(
+        assert {kind: len(names) for kind, names in cloud.things().items()} == dict.fromkeys(
             cloud.things(), 1
         )
 
@@ -32,6 +32,6 @@ def test_deploy_update_and_delete_survive_a_kill_after_each_change(cloud: Cloud)
 
         cloud.proxy.killed = set()
         deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
-        found = killed.killed_after_each_change("delete", "ships", "--yes")
-        assert found == [*deleting, "DeleteObject", "DeleteModel"]
+        deleted = killed.killed_after_each_change("delete", "ships", "--yes")
+        assert deleted == [*deleting, "DeleteObject", "DeleteModel"]
     assert not any(cloud.things().values())

@@ -1,4 +1,4 @@
-"""A deployment that goes well, from nothing to an endpoint whose answers are right."""
+"""Deployments that succeed, and the checks of their options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.deploy_account import BUCKET, IMAGE, Cloud, repository
 
 
 def variant(cloud: Cloud) -> dict[str, Any]:
-    found = cloud.client("sagemaker").describe_endpoint_config(EndpointConfigName=cloud.serving())
-    return dict(found["ProductionVariants"][0])
+    config = cloud.client("sagemaker").describe_endpoint_config(EndpointConfigName=cloud.serving())
+    return dict(config["ProductionVariants"][0])
 
 
 def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -> None:
@@ -34,8 +34,8 @@ def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -
         "ModelDataUrl": f"s3://{BUCKET}/{archive}",
         "Environment": {"A": "1"},
     }
-    made = variant(cloud)
-    assert made["InitialInstanceCount"] == 2 and made["InstanceType"] == "ml.g4dn.xlarge"
+    instances = variant(cloud)
+    assert instances["InitialInstanceCount"] == 2 and instances["InstanceType"] == "ml.g4dn.xlarge"
     assert (
         cloud.proxy.bodies["CreateEndpointConfig"]["ProductionVariants"][0][
             "ContainerStartupHealthCheckTimeoutInSeconds"
@@ -47,7 +47,7 @@ def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -
     assert tags == {"trireme:deployment": "ships", "team": "sea", "cost": "7"}
 
 
-def test_the_same_again_changes_nothing(cloud: Cloud) -> None:
+def test_deploying_the_same_again_changes_nothing(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     before, cloud.proxy.changes = cloud.things(), []
     done = cloud.deploy()
@@ -55,7 +55,7 @@ def test_the_same_again_changes_nothing(cloud: Cloud) -> None:
     assert cloud.proxy.changes == [] and cloud.things() == before
 
 
-def test_other_answers_are_an_error_and_the_endpoint_is_left(cloud: Cloud) -> None:
+def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: Cloud) -> None:
     wrong = json.dumps({"result": {"label": "dog", "score": 0.75}}).encode()
     cloud.proxy.refused["InvokeEndpoint"] = Answer(200, {"Content-Type": "application/json"}, wrong)
     done = cloud.deploy()
@@ -74,7 +74,7 @@ def test_a_large_archive_is_sent_in_parts(cloud: Cloud, monkeypatch: pytest.Monk
     assert "-" in cloud.client("s3").head_object(Bucket=BUCKET, Key=archive)["ETag"], "it has one part only"
 
 
-def test_an_archive_on_s3_is_taken_as_it_is(cloud: Cloud) -> None:
+def test_an_archive_on_s3_is_used_unchanged(cloud: Cloud) -> None:
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket="ours", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket="ours", Key="model.tar.gz", Body=b"one")
@@ -87,26 +87,26 @@ def test_an_archive_on_s3_is_taken_as_it_is(cloud: Cloud) -> None:
     assert "there is no s3://ours/modle.tar.gz" in cloud.deploy(data="s3://ours/modle.tar.gz").err
 
 
-def test_a_client_whose_model_is_not_in_the_archive_is_no_difference(
+def test_a_client_whose_model_is_not_served_is_not_compared(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cloud.deploy().code == 0
     monkeypatch.setenv("TRIREME_CLIENTS", str(cloud.repository / "code"))
-    said = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
-    body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": said}
+    message = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
+    body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": message}
     headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
     cloud.proxy.refused["InvokeEndpoint"] = Answer(424, headers, json.dumps(body).encode())
     done = cloud.deploy(data=cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"])
     assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
 
 
-def test_a_client_that_is_not_called_as_a_model_is_compared_too(cloud: Cloud) -> None:
+def test_a_client_with_another_name_than_its_model_is_compared(cloud: Cloud) -> None:
     code = cloud.repository / "code"
     (code / "ship").rename(code / "harbour")
     assert "harbour  equal" in cloud.deploy().out
 
 
-def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None:
+def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(cloud: Cloud) -> None:
     repository(cloud.repository, model="boat")
     done = cloud.deploy("--mme")
     assert done.code == 0, done.err
@@ -120,13 +120,13 @@ def test_multi_model_has_an_archive_for_each_and_asks_each(cloud: Cloud) -> None
     assert container["Mode"] == "MultiModel" and container["ModelDataUrl"].endswith("/")
 
 
-def test_serverless_has_no_instances(cloud: Cloud) -> None:
+def test_a_serverless_endpoint_has_no_instances(cloud: Cloud) -> None:
     assert cloud.deploy("--serverless", "2048:5").code == 0
     assert variant(cloud)["ServerlessConfig"] == {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
     assert "InstanceType" not in variant(cloud)
 
 
-def test_asynchronous_answers_are_compared_by_way_of_s3_and_a_backlog_starts_the_first(cloud: Cloud) -> None:
+def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_instance(cloud: Cloud) -> None:
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket="answers", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     scaling = ("--autoscale", "0:4", "--target-invocations", "5")
@@ -141,7 +141,7 @@ def test_asynchronous_answers_are_compared_by_way_of_s3_and_a_backlog_starts_the
     assert not [key for key in cloud.things()["archives"] if "trireme-check" in key], "the sample is left"
 
 
-def test_autoscaling_is_by_requests(cloud: Cloud) -> None:
+def test_autoscaling_follows_the_requests(cloud: Cloud) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "600").code == 0
     scaling = cloud.client("application-autoscaling")
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
@@ -170,8 +170,8 @@ def test_a_dry_run_prints_the_calls_and_makes_none(cloud: Cloud) -> None:
     assert cloud.proxy.changes == [] and not any(cloud.things().values())
 
 
-def test_what_does_not_go_together_is_said_before_anything_is_asked(cloud: Cloud) -> None:
-    for words, said in {
+def test_wrong_options_are_refused_before_any_change(cloud: Cloud) -> None:
+    for words, complaint in {
         ("--autoscale", "1:4"): "--target-invocations",
         ("--autoscale", "0:4", "--target-invocations", "5"): "--async only",
         ("--serverless", "2048:5", "--mme"): "--serverless goes without",
@@ -180,7 +180,7 @@ def test_what_does_not_go_together_is_said_before_anything_is_asked(cloud: Cloud
         ("--env", "A"): "is not KEY=VALUE",
     }.items():
         done = cloud.deploy(*words)
-        assert done.code in (1, 2) and said in done.err, (words, done.err)
+        assert done.code in (1, 2) and complaint in done.err, (words, done.err)
     assert "cannot be a deployment's name" in cloud.deploy(name="ships_1").err
     assert "--image is needed" in cloud.sm("deploy", "ships").err
     assert cloud.proxy.changes == []

@@ -1,4 +1,4 @@
-"""What goes wrong on the way: each has its sentence, and nothing half made is left without a word."""
+"""Failures of a deployment: each has its sentence, and what is left behind is named."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.support.deploy_account import IMAGE, Cloud, repository
 THROTTLED = error(400, "ThrottlingException", "Rate exceeded")
 
 
-def nothing_but_the_archive(cloud: Cloud) -> bool:
-    return not any(found for kind, found in cloud.things().items() if kind != "archives")
+def has_only_the_archive(cloud: Cloud) -> bool:
+    return not any(names for kind, names in cloud.things().items() if kind != "archives")
 
 
-def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Cloud) -> None:
+def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: Cloud) -> None:
     reason = "The primary container for production variant AllTraffic did not pass the ping health check."
     cloud.proxy.states = [
         {"EndpointStatus": "Creating"},
@@ -31,11 +31,11 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
     assert "--startup-timeout 3600" in done.err
     assert "Removed again: endpoint, alarms, configuration, model." in done.err
     assert "The archive stays at s3://" in done.err
-    assert nothing_but_the_archive(cloud)
+    assert has_only_the_archive(cloud)
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "advice"),
     [
         (
             "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error",
@@ -50,11 +50,11 @@ def test_an_endpoint_that_fails_says_why_shows_its_log_and_is_removed(cloud: Clo
         ("something new", "sm logs NAME"),
     ],
 )
-def test_each_reason_has_its_advice(reason: str, said: str) -> None:
-    assert said in start_failures.advice_for(reason)
+def test_each_failure_reason_has_its_advice(reason: str, advice: str) -> None:
+    assert advice in start_failures.advice_for(reason)
 
 
-def test_a_throttled_call_is_tried_again_and_what_was_made_is_used_by_the_next_run(cloud: Cloud) -> None:
+def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: Cloud) -> None:
     cloud.proxy.refused["CreateEndpoint"] = THROTTLED
     done = cloud.deploy()
     assert done.code == 1 and "AWS asks to slow down" in done.err
@@ -64,46 +64,48 @@ def test_a_throttled_call_is_tried_again_and_what_was_made_is_used_by_the_next_r
     assert cloud.proxy.changes == ["CreateEndpoint"]
 
 
-def test_a_call_without_permission_names_the_action_and_takes_back_the_rest(cloud: Cloud) -> None:
-    said = "User: arn:aws:iam::1:user/u is not authorized to perform: sagemaker:CreateEndpoint on resource: x"
-    cloud.proxy.refused["CreateEndpoint"] = error(400, "AccessDeniedException", said)
+def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: Cloud) -> None:
+    message = (
+        "User: arn:aws:iam::1:user/u is not authorized to perform: sagemaker:CreateEndpoint on resource: x"
+    )
+    cloud.proxy.refused["CreateEndpoint"] = error(400, "AccessDeniedException", message)
     done = cloud.deploy()
     assert "cannot make endpoint ships: these AWS credentials may not do sagemaker:CreateEndpoint" in done.err
     assert "sm iam" in done.err
-    assert nothing_but_the_archive(cloud)
+    assert has_only_the_archive(cloud)
     cloud.proxy.refused["DeleteEndpointConfig"] = error(400, "AccessDeniedException", "not authorized")
     done = cloud.deploy()
     (model,), (configuration,) = cloud.things()["models"], cloud.things()["configurations"]
     assert f"There may be left: model {model}, configuration {configuration}" in done.err
 
 
-def test_another_run_that_was_quicker_is_no_error(cloud: Cloud) -> None:
-    said = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
-    cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", said)
+def test_a_model_that_another_run_created_first_is_no_error(cloud: Cloud) -> None:
+    message = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
+    cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", message)
     assert cloud.account().create("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
 
 
-def test_of_two_updates_at_once_one_is_made_and_the_other_leaves_nothing(cloud: Cloud) -> None:
+def test_an_update_during_another_fails_and_leaves_nothing(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     before = cloud.things() | {"archives": []}
     repository(cloud.repository, "2")
-    said = "Cannot update in-progress endpoint"
-    cloud.proxy.refused["UpdateEndpoint"] = error(400, "ValidationException", said)
+    message = "Cannot update in-progress endpoint"
+    cloud.proxy.refused["UpdateEndpoint"] = error(400, "ValidationException", message)
     done = cloud.deploy()
-    assert done.code == 1 and said in done.err
+    assert done.code == 1 and message in done.err
     assert cloud.things() | {"archives": []} == before
 
 
-def test_a_used_up_quota_says_so_and_leaves_nothing(cloud: Cloud) -> None:
-    said = "The account-level service limit 'ml.g4dn.xlarge for endpoint usage' is 0 Instances"
-    cloud.proxy.refused["CreateEndpoint"] = error(400, "ResourceLimitExceeded", said)
+def test_a_used_up_quota_is_named_and_leaves_nothing(cloud: Cloud) -> None:
+    message = "The account-level service limit 'ml.g4dn.xlarge for endpoint usage' is 0 Instances"
+    cloud.proxy.refused["CreateEndpoint"] = error(400, "ResourceLimitExceeded", message)
     done = cloud.deploy()
-    assert said in done.err and "Service Quotas" in done.err
-    assert nothing_but_the_archive(cloud)
+    assert message in done.err and "Service Quotas" in done.err
+    assert has_only_the_archive(cloud)
 
 
 @pytest.mark.parametrize("operation", ["PutObject", "CreateModel", "CreateEndpoint"])
-def test_a_network_cut_loses_nothing(cloud: Cloud, operation: str) -> None:
+def test_a_run_after_a_lost_connection_repeats_nothing(cloud: Cloud, operation: str) -> None:
     cloud.proxy.cut = {operation}  # after it was done
     done = cloud.deploy()
     assert done.code == 1 and "the network is away" in done.err
@@ -113,13 +115,13 @@ def test_a_network_cut_loses_nothing(cloud: Cloud, operation: str) -> None:
     assert {len(cloud.things()[kind]) for kind in ("models", "configurations", "archives")} == {1}
 
 
-def test_a_network_that_comes_back_while_waiting_is_no_error(cloud: Cloud) -> None:
+def test_errors_while_waiting_are_retried(cloud: Cloud) -> None:
     cloud.proxy.states = [{"EndpointStatus": "Creating"}, THROTTLED, {"EndpointStatus": "InService"}]
     done = cloud.deploy()
     assert done.code == 0 and "still trying" in done.err and "InService after" in done.err
 
 
-def test_an_endpoint_that_failed_earlier_is_made_anew(cloud: Cloud) -> None:
+def test_an_endpoint_that_failed_earlier_is_created_again(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     cloud.proxy.states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
     done = cloud.deploy()
@@ -127,7 +129,7 @@ def test_an_endpoint_that_failed_earlier_is_made_anew(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "said"),
+    ("refusal", "complaint"),
     [
         (xml_error(404, "NoSuchBucket", "The specified bucket does not exist"), "aws s3 mb s3://BUCKET"),
         (xml_error(403, "AccessDenied", "Access Denied"), "may not do PutObject"),
@@ -135,34 +137,32 @@ def test_an_endpoint_that_failed_earlier_is_made_anew(cloud: Cloud) -> None:
         (xml_error(500, "InternalError", "We encountered an internal error"), "AWS itself failed"),
     ],
 )
-def test_an_upload_that_is_refused_says_why_and_makes_nothing(
-    cloud: Cloud, refusal: Answer, said: str
-) -> None:
+def test_a_refused_upload_says_why_and_creates_nothing(cloud: Cloud, refusal: Answer, complaint: str) -> None:
     cloud.proxy.refused["PutObject"] = refusal
     done = cloud.deploy()
-    assert done.code == 1 and "cannot send the archive to s3://" in done.err and said in done.err
+    assert done.code == 1 and "cannot send the archive to s3://" in done.err and complaint in done.err
     assert not cloud.things()["models"] and not cloud.things()["archives"]
 
 
-def test_an_image_that_is_not_here_is_known_before_anything_is_made(cloud: Cloud) -> None:
-    for image, said in {
+def test_a_missing_image_is_named_before_any_change(cloud: Cloud) -> None:
+    for image, complaint in {
         IMAGE.replace("eu-west-1", "us-east-1"): "./build_and_push.sh --region eu-west-1",
         IMAGE.replace(":1", ":2"): "there is no image",
         IMAGE.replace("trireme", "galley"): "there is no image",
     }.items():
         words = ("--image", image, "--model-data", str(cloud.repository))
-        assert said in cloud.sm("deploy", "ships", *words).err
+        assert complaint in cloud.sm("deploy", "ships", *words).err
     assert cloud.proxy.changes == []
 
 
-def test_without_a_role_it_says_how_to_come_by_one(cloud: Cloud) -> None:
+def test_a_missing_role_is_named_with_the_command_that_creates_one(cloud: Cloud) -> None:
     cloud.client("iam").delete_role(RoleName="trireme")
     assert "sm iam ships" in cloud.deploy().err
     assert "is no role's ARN" in cloud.deploy("--role", "trireme").err
     assert cloud.proxy.changes == []
 
 
-def test_a_repository_that_would_not_start_is_not_sent(cloud: Cloud) -> None:
+def test_a_repository_that_would_not_start_is_not_uploaded(cloud: Cloud) -> None:
     (cloud.repository / "ship/config.pbtxt").write_text("max_batch_size: four")
     done = cloud.deploy()
     assert done.code == 1 and "nothing is packed" in done.err
@@ -176,7 +176,7 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "complaint"),
     [
         (lambda patch: patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), "the network is away"),
         (lambda patch: patch.delenv("AWS_DEFAULT_REGION"), "no Region is set"),
@@ -185,10 +185,13 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
         (without_keys, "no AWS credentials"),
     ],
 )
-def test_what_keeps_one_from_aws_has_its_sentence(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None], said: str
+def test_each_problem_with_credentials_or_network_has_its_sentence(
+    cloud: Cloud,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pytest.MonkeyPatch], None],
+    complaint: str,
 ) -> None:
     cloud.session = None
     change(monkeypatch)
     done = cloud.sm("status", "ships")
-    assert done.code == 1 and said in done.err and "Traceback" not in done.err
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err

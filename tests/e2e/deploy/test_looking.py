@@ -1,4 +1,4 @@
-"""What ``sm status``, ``logs``, ``delete`` and ``images`` say of what is there."""
+"""``sm status``, ``logs``, ``delete`` and ``images``."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def test_status_shows_what_is_deployed(cloud: Cloud) -> None:
     )
     done = cloud.sm("status", "ships")
     assert done.code == 0, done.err
-    shown = {line.split("  ")[0]: line for line in done.out.splitlines()}
-    assert "InService, changed" in shown["state"]
-    assert cloud.serving() in shown["configuration"] and first in shown["before it"]
-    assert IMAGE in shown["image"] and f"s3://{BUCKET}/trireme/ships/" in shown["model data"]
-    assert "1 to 4 instances" in shown["autoscaling"] and "ships-errors" in shown["alarm"]
-    assert "1,234" in shown["requests, last hour"]
+    rows = {line.split("  ")[0]: line for line in done.out.splitlines()}
+    assert "InService, changed" in rows["state"]
+    assert cloud.serving() in rows["configuration"] and first in rows["before it"]
+    assert IMAGE in rows["image"] and f"s3://{BUCKET}/trireme/ships/" in rows["model data"]
+    assert "1 to 4 instances" in rows["autoscaling"] and "ships-errors" in rows["alarm"]
+    assert "1,234" in rows["requests, last hour"]
     done = cloud.sm("status", "boats")
     assert done.code == 1 and "there is no endpoint 'boats' in eu-west-1" in done.err
 
 
-def test_logs_are_the_last_lines(cloud: Cloud) -> None:
+def test_logs_prints_the_last_lines(cloud: Cloud) -> None:
     assert "there are no logs of 'ships'" in cloud.sm("logs", "ships").err
     cloud.logs("one", "two", "three")
     done = cloud.sm("logs", "ships", "-n", "2")
     assert done.code == 0 and done.out == "two\nthree\n"
 
 
-def test_following_logs_goes_on_with_what_comes_each_line_once(cloud: Cloud) -> None:
+def test_followed_logs_print_each_new_line_once(cloud: Cloud) -> None:
     cloud.logs("one")
     account = cloud.account()
     follower = endpoint_logs.Follower(account, "ships", wait=lambda _: cloud.logs("two", instance="i-1"))
@@ -60,7 +60,7 @@ def test_following_logs_goes_on_with_what_comes_each_line_once(cloud: Cloud) -> 
     assert [next(lines).split()[1] for _ in range(2)] == ["one", "two"]
 
 
-def test_delete_lists_asks_and_removes_everything(cloud: Cloud) -> None:
+def test_delete_lists_everything_asks_and_removes_it(cloud: Cloud) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "60", "--alarm", "errors").code == 0
     repository(cloud.repository, "2")
     assert cloud.deploy().code == 0
@@ -76,7 +76,7 @@ def test_delete_lists_asks_and_removes_everything(cloud: Cloud) -> None:
     assert "there is nothing of 'ships'" in cloud.sm("delete", "ships", "--yes").err
 
 
-def test_delete_takes_nothing_of_another_deployment(cloud: Cloud) -> None:
+def test_delete_removes_nothing_of_another_deployment(cloud: Cloud) -> None:
     assert cloud.deploy(name="ships").code == 0
     assert cloud.deploy(name="ships-2").code == 0
     archive = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"]
@@ -89,7 +89,7 @@ def test_delete_takes_nothing_of_another_deployment(cloud: Cloud) -> None:
     assert cloud.things()["archives"], "an archive that was named by its URL is not ours"
 
 
-def test_boto3_is_loaded_by_these_commands_only_and_asked_for_where_it_is_missing() -> None:
+def test_a_missing_boto3_is_named_with_the_command_that_installs_it() -> None:
     missing = (
         "import sys; sys.modules['boto3'] = None; from sm import cli; sys.argv[1:] = ['status', 'ships']"
     )
@@ -125,7 +125,7 @@ def test_boto3_is_loaded_by_these_commands_only_and_asked_for_where_it_is_missin
         ),
     ],
 )
-def test_the_prebuilt_image_of_a_region(region: str, version: str, cpu: bool, uri: str) -> None:
+def test_the_prebuilt_image_of_a_region_has_its_uri(region: str, version: str, cpu: bool, uri: str) -> None:
     assert triton_images.uri(region, version, cpu) == uri
 
 

@@ -24,8 +24,8 @@ class Terminal(io.StringIO):
         return True
 
 
-class Hours:
-    """A clock on which a wait takes no time, but for what has to happen meanwhile."""
+class FakeTime:
+    """A clock that a wait moves on at once. It first calls ``meanwhile``."""
 
     def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.now = 0.0
@@ -39,53 +39,53 @@ class Hours:
         self.now += seconds
 
 
-def updating(cloud: Cloud, stream: io.StringIO, hours: Hours) -> None:
-    """Wait for an endpoint that is looked at four times before it is there."""
+def wait_through_update(cloud: Cloud, stream: io.StringIO, time: FakeTime) -> None:
+    """Wait for an endpoint that is in service at the fifth look."""
     assert cloud.deploy().code == 0
     cloud.proxy.states = [{"EndpointStatus": "Updating"}] * 4
     account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-    found = Waiter(account, hours.clock()).wait("ships")
-    assert found is not None
-    assert found["EndpointStatus"] == "InService"
+    endpoint = Waiter(account, time.clock()).wait("ships")
+    assert endpoint is not None
+    assert endpoint["EndpointStatus"] == "InService"
 
 
-def test_a_terminal_has_a_bar_with_state_and_time_that_is_gone_at_the_end(
+def test_a_terminal_shows_state_and_time_in_a_bar_and_erases_it_at_the_end(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # rich asks these whether it writes to a terminal, and how wide it is.
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
     stream = Terminal()
-    hours = Hours(
-        lambda: wait_until(lambda: f"Updating {hours.now:.0f} s" in stream.getvalue(), description="the bar")
+    time = FakeTime(
+        lambda: wait_until(lambda: f"Updating {time.now:.0f} s" in stream.getvalue(), description="the bar")
     )
-    updating(cloud, stream, hours)
-    shown = stream.getvalue()
-    assert "endpoint ships" in shown
-    assert BAR in shown
-    assert shown.endswith("InService after 8 s\n")
+    wait_through_update(cloud, stream, time)
+    output = stream.getvalue()
+    assert "endpoint ships" in output
+    assert BAR in output
+    assert output.endswith("InService after 8 s\n")
     # The bar's line is erased before the last one.
-    assert shown.rindex("\x1b[2K") > shown.rindex("Updating")
+    assert output.rindex("\x1b[2K") > output.rindex("Updating")
 
 
-def test_elsewhere_a_state_is_said_once(cloud: Cloud) -> None:
+def test_a_log_gets_each_state_once(cloud: Cloud) -> None:
     stream = io.StringIO()
-    updating(cloud, stream, Hours())
+    wait_through_update(cloud, stream, FakeTime())
     assert stream.getvalue() == "Updating 0 s\nInService after 8 s\n"
 
 
-def test_an_endpoint_that_is_there_already_is_not_waited_for(cloud: Cloud) -> None:
+def test_an_endpoint_in_service_is_not_waited_for(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     stream = Terminal()
     account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-    assert Waiter(account, Hours().clock()).wait("ships") is not None
+    assert Waiter(account, FakeTime().clock()).wait("ships") is not None
     assert stream.getvalue() == ""
 
 
-def test_aws_that_stays_away_ends_the_wait(cloud: Cloud) -> None:
+def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: Cloud) -> None:
     assert cloud.deploy().code == 0
     cloud.proxy.refused["DescribeEndpoint"] = error(400, "ThrottlingException", "Rate exceeded")
-    hours = Hours()
+    time = FakeTime()
     with pytest.raises(ServiceUnavailable, match="AWS asks to slow down"):
-        Waiter(cloud.account(), hours.clock()).wait("ships")
-    assert 300 < hours.now < 310
+        Waiter(cloud.account(), time.clock()).wait("ships")
+    assert 300 < time.now < 310

@@ -28,22 +28,22 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 PYTHONS = dict(interpreters())
 #: The oldest and the newest that the package supports, one with the wheel and one with the sdist.
-WANTED = [(supported()[0], "wheel"), (supported()[-1], "sdist")]
+CASES = [(supported()[0], "wheel"), (supported()[-1], "sdist")]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
     return build(tmp_path_factory.mktemp("dist"))
 
 
-@pytest.fixture(scope="module", params=WANTED, ids=lambda wanted: "-".join(wanted))
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
 def installed(
-    made: Distribution, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    distribution: Distribution, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Installed:
     version, kind = request.param
     if version not in PYTHONS:
         pytest.skip(f"there is no Python {version} on this machine")
-    package = f"{made.wheel if kind == 'wheel' else made.sdist}[cpu,deploy]"
+    package = f"{distribution.wheel if kind == 'wheel' else distribution.sdist}[cpu,deploy]"
     return install_alone(package, PYTHONS[version], tmp_path_factory.mktemp("home"))
 
 
@@ -51,11 +51,11 @@ def installed(
 def demo(installed: Installed) -> Iterator[str]:
     """``sm demo``, with Triton fetched into a cache of its own; the models' downloads are shared."""
     port, log = free_port(), installed.home / "demo.log"
-    ours, theirs = Settings.read({}).cache.expanduser(), installed.home / ".cache" / "trireme"
-    theirs.mkdir(parents=True)
+    cache, clean_cache = Settings.read({}).cache.expanduser(), installed.home / ".cache" / "trireme"
+    clean_cache.mkdir(parents=True)
     for folder in ("downloads", "models", "pictures"):
-        if (ours / folder).is_dir():
-            (theirs / folder).symlink_to(ours / folder)
+        if (cache / folder).is_dir():
+            (clean_cache / folder).symlink_to(cache / folder)
     environment = installed.environment({"SAGEMAKER_BIND_TO_PORT": str(port)})
     command = [str(installed.python.with_name("sm")), "demo"]
     with log.open("w") as stream:
@@ -70,7 +70,7 @@ def demo(installed: Installed) -> Iterator[str]:
             process.wait(60)
 
 
-def test_the_demo_answers_as_the_golden_files_say(installed: Installed, demo: str) -> None:
+def test_the_demo_gives_the_golden_answers(installed: Installed, demo: str) -> None:
     done = installed.sm("test", "--url", demo)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
@@ -80,7 +80,7 @@ def test_the_demo_answers_as_the_golden_files_say(installed: Installed, demo: st
     ]
 
 
-def test_the_demo_tells_its_version_and_shows_its_page(demo: str) -> None:
+def test_the_demo_reports_its_version_and_serves_the_playground(demo: str) -> None:
     assert requests.get(f"{demo}/v2", timeout=10).json()["trireme_version"] == __version__
     assert (
         f'trireme_build_info{{version="{__version__}"}} 1.0'
@@ -89,7 +89,7 @@ def test_the_demo_tells_its_version_and_shows_its_page(demo: str) -> None:
     assert requests.get(demo, timeout=10).status_code == 200
 
 
-def test_invoke_sends_a_request(installed: Installed, demo: str) -> None:
+def test_invoke_sends_a_request_and_prints_the_answer(installed: Installed, demo: str) -> None:
     done = installed.sm("invoke", demo, "--model", "bert_base", "--text", "The world has [MASK] people.")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"][0]["token"] == "The world has no people."
@@ -102,7 +102,7 @@ def test_a_new_client_passes_its_check(installed: Installed) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_deploy_says_what_it_would_do(installed: Installed, cloud: Cloud) -> None:
+def test_a_dry_run_of_deploy_prints_its_calls(installed: Installed, cloud: Cloud) -> None:
     words = ["--image", IMAGE, "--model-data", cloud.repository, "--instance-type", "ml.g4dn.xlarge"]
     done = installed.sm("deploy", "ships", *words, "--dry-run", more=cloud.env)
     assert done.returncode == 0, done.stderr

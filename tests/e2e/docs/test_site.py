@@ -38,8 +38,8 @@ def build(sphinx: str, source: Path, out: Path, *options: str) -> subprocess.Com
 
 
 def test_the_site_has_the_five_parts(site: Path) -> None:
-    start = (site / "docs/index.html").read_text()
-    assert re.findall(r'class="caption"[^>]*><span[^>]*>([^<]+)', start) == [
+    front_page = (site / "docs/index.html").read_text()
+    assert re.findall(r'class="caption"[^>]*><span[^>]*>([^<]+)', front_page) == [
         "Start",
         "Clients",
         "Run",
@@ -49,7 +49,7 @@ def test_the_site_has_the_five_parts(site: Path) -> None:
     assert 'url=docs/index.html"' in (site / "index.html").read_text()
 
 
-def test_the_api_page_describes_all_that_a_client_imports(site: Path) -> None:
+def test_the_api_page_describes_every_public_name_of_sm_client(site: Path) -> None:
     from sm.client import __all__
 
     page = (site / "docs/clients/api.html").read_text()
@@ -72,7 +72,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         assert loaded == [], page.name
 
 
-def test_a_browser_draws_the_diagrams_of_a_file(site: Path) -> None:
+def test_a_browser_draws_the_diagrams_of_a_page_opened_as_a_file(site: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     from tests.support.browser import chromium
@@ -100,9 +100,7 @@ def test_a_browser_draws_the_diagrams_of_a_file(site: Path) -> None:
         ("![gone](gone.svg)", "image file not readable"),
     ],
 )
-def test_a_link_that_leads_nowhere_fails_the_build(
-    sphinx: str, tmp_path: Path, text: str, complaint: str
-) -> None:
+def test_a_broken_link_fails_the_build(sphinx: str, tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/index.md").write_text(f"# Start\n\n{text}\n")
     contents = tmp_path / "contents.yml"

@@ -15,19 +15,17 @@ SEED, REQUESTS = 1, 400
 SHAPED = json.dumps({"error": "no", "code": "bad_input", "request_id": "1"}).encode()
 
 
-def test_odd_requests_are_the_callers_mistakes_and_harm_nobody(
-    box: RunningBox, samples: list[Sample]
-) -> None:
+def test_odd_requests_get_client_errors_and_harm_nobody(box: RunningBox, samples: list[Sample]) -> None:
     fuzz = Fuzz(box, samples, SEED, REQUESTS).run()
     assert not fuzz.misses(), fuzz.findings
     assert fuzz.golden["200"] == REQUESTS // 25
 
 
-def test_a_seed_and_a_number_make_the_same_request_of_every_form() -> None:
-    drawn = [draw(SEED, number) for number in range(REQUESTS)]
-    assert drawn == [draw(SEED, number) for number in range(REQUESTS)]
-    assert {one.form for one in drawn} == set(FORMS)
-    assert drawn != [draw(SEED + 1, number) for number in range(REQUESTS)]
+def test_a_seed_and_a_number_always_make_the_same_request() -> None:
+    requests = [draw(SEED, number) for number in range(REQUESTS)]
+    assert requests == [draw(SEED, number) for number in range(REQUESTS)]
+    assert {each.form for each in requests} == set(FORMS)
+    assert requests != [draw(SEED + 1, number) for number in range(REQUESTS)]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +42,12 @@ def test_a_seed_and_a_number_make_the_same_request_of_every_form() -> None:
         (-1, b"", False, "hangs", "no answer in 20 s"),
     ],
 )
-def test_an_answer_is_judged(status: int, body: bytes, complete: bool, column: str, finding: str) -> None:
-    drawn = Drawn("garbage", "POST", "/", b"", complete)
-    assert judge(drawn, status, "text/plain", body) == (column, finding)
+def test_an_answer_is_classified_and_a_wrong_one_is_a_finding(
+    status: int, body: bytes, complete: bool, column: str, finding: str
+) -> None:
+    request = Drawn("garbage", "POST", "/", b"", complete)
+    assert judge(request, status, "text/plain", body) == (column, finding)
 
 
-def test_what_http_does_not_know_is_no_excuse_for_a_known_form() -> None:
+def test_a_501_is_a_finding_for_a_request_of_known_http() -> None:
     assert judge(Drawn("v2 JSON", "POST", "/", b""), 501, "application/json", SHAPED)[1]

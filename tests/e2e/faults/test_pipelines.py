@@ -1,6 +1,6 @@
-"""Ensembles, models that ask others, batches and decoupled models: a stalled process mixes none of them up.
+"""Ensembles, models that call others, batches and decoupled models: a stall mixes up no answers.
 
-None of these models sends a request's token back: only the supervisor and the workers can notice.
+These models send no token back, so only the supervisor and the workers can notice a late answer.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tests.support.load import dispatch_body
 from tests.support.model_archives import chain_config
 from tests.support.tritons import DecoupledModel, Model
 
-#: Long enough that Triton gives up on a stopped process, and has another request for it when it goes on.
+#: Triton gives up on the stopped process within this time, and has another request for it when it continues.
 STALL_S = 3.0
-#: Slow enough that requests wait in line, batch after batch.
+#: Slow enough that requests wait in Triton's queue, batch after batch.
 ECHO = """
 time.sleep(0.05)
 return {"y": tensor(request, "x")}
 """
 INPUTS, OUTPUTS = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
-ASK_ANOTHER = """
+CALL_ANOTHER = """
 inputs = [pb.Tensor("x", tensor(request, "x"))]
-asked = pb.InferenceRequest(model_name="echo", requested_output_names=["y"], inputs=inputs).exec()
-if asked.has_error():
-    raise pb.TritonModelException(asked.error().message())
-return {"y": pb.get_output_tensor_by_name(asked, "y").as_numpy() + 1}
+response = pb.InferenceRequest(model_name="echo", requested_output_names=["y"], inputs=inputs).exec()
+if response.has_error():
+    raise pb.TritonModelException(response.error().message())
+return {"y": pb.get_output_tensor_by_name(response, "y").as_numpy() + 1}
 """
 SEND_PARTS = """
 for part in range(3):
@@ -47,7 +47,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     repository = folder / "repository"
     # With a batch dimension: Triton joins the requests of several callers.
     Model(ECHO, INPUTS, OUTPUTS, batch=8).write(repository / "echo")
-    Model(ASK_ANOTHER, INPUTS, OUTPUTS, batch=8).write(repository / "relay")
+    Model(CALL_ANOTHER, INPUTS, OUTPUTS, batch=8).write(repository / "relay")
     DecoupledModel(SEND_PARTS, INPUTS, OUTPUTS).write(repository / "parts")
     (repository / "chain" / "1").mkdir(parents=True)
     (repository / "chain" / "config.pbtxt").write_text(chain_config("echo", "relay"))
@@ -64,13 +64,13 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 
 @pytest.fixture(scope="module")
 def samples(box: RunningBox) -> list[Sample]:
-    made = []
+    samples = []
     for number in range(24):
         row = [float(number * 1000 + place) for place in range(4)]
-        made += [v2_numbers(model, row) for model in ("echo", "relay", "chain")]
+        samples += [v2_numbers(model, row) for model in ("echo", "relay", "chain")]
         body = dispatch_body("joined", {"numbers": row})
-        made.append(Sample(f"joined {row[0]:g}", "joined", "/invocations", JSON, body))
-    return with_golden_answers(made, box.port)
+        samples.append(Sample(f"joined {row[0]:g}", "joined", "/invocations", JSON, body))
+    return with_golden_answers(samples, box.port)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def samples(box: RunningBox) -> list[Sample]:
     ],
     ids=lambda fault: fault.name,
 )
-def test_a_stall_mixes_up_no_answer(box: RunningBox, samples: list[Sample], fault: Fault) -> None:
+def test_a_stall_gives_nobody_anothers_answer(box: RunningBox, samples: list[Sample], fault: Fault) -> None:
     row = attack(box, samples, fault)
     assert row.wrong == 0, row.details
     assert row.hangs == 0

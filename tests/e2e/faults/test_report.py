@@ -1,4 +1,4 @@
-"""The attack sees what it is there to see: a table of events, without a box."""
+"""The attack's report finds every miss of the goal, in events without a box."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reply(started: float, ended: float, outcome: str = RIGHT, model: str = "m") 
         ([{"result": 1.5}], True, []),
     ],
 )
-def test_a_list_is_right_in_its_order_or_wrong(
+def test_the_records_of_a_list_are_compared_in_order(
     answer: list[dict[str, object]], differs: bool, failed: list[str]
 ) -> None:
     body = b"".join(json.dumps(line).encode() + b"\n" for line in answer)
@@ -43,7 +43,7 @@ def test_a_list_is_right_in_its_order_or_wrong(
     assert LIST.failed_records(body) == failed
 
 
-def test_the_time_back_is_that_of_the_slowest_model() -> None:
+def test_the_recovery_time_is_that_of_the_slowest_model() -> None:
     replies = [
         reply(9.0, 10.5, "503"),
         reply(10.6, 10.9),
@@ -72,14 +72,14 @@ def test_the_time_back_is_that_of_the_slowest_model() -> None:
         (report.Row("f", 0.1, 3.0, Counter({RESET: 1}), "200", allowed=frozenset({RESET})), []),
     ],
 )
-def test_a_row_says_where_it_misses_the_goal(row: report.Row, missed: list[str]) -> None:
+def test_a_row_lists_the_goals_it_misses(row: report.Row, missed: list[str]) -> None:
     assert row.misses() == missed
 
 
-def test_ping_is_told_by_its_status_and_its_slowest_answer() -> None:
+def test_pings_are_summarized_by_status_and_slowest_answer() -> None:
     pings = [Ping(1.0, 5.0, 0), Ping(10.0, 0.01, 200), Ping(11.0, 0.02, 503), Ping(13.0, 0.5, 503)]
     assert report.summarize_pings(pings, since=10.0) == "503 for 2.5 s; slowest 0.50 s"
-    # Two periods, and what was between them does not count.
-    twice = [*pings[1:], Ping(20.0, 0.1, 200), Ping(30.0, 0.1, 503), Ping(31.0, 0.1, 503)]
-    assert report.summarize_pings(twice, since=10.0) == "503 for 3.5 s; slowest 0.50 s"
+    # Two periods of 503; the time between them does not count.
+    two_periods = [*pings[1:], Ping(20.0, 0.1, 200), Ping(30.0, 0.1, 503), Ping(31.0, 0.1, 503)]
+    assert report.summarize_pings(two_periods, since=10.0) == "503 for 3.5 s; slowest 0.50 s"
     assert report.summarize_pings(pings[1:2], since=10.0) == "200; slowest 0.01 s"

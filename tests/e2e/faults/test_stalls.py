@@ -1,4 +1,4 @@
-"""Whatever stands still for seconds, no caller gets an answer that is not its own."""
+"""Processes are stopped for seconds: no caller gets another caller's answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STALLS = list(make_stalls(6, SEED, longest_s=3.0))
 
 
 @pytest.mark.parametrize("fault", STALLS, ids=[fault.name for fault in STALLS])
-def test_after_a_stall_every_answer_is_the_callers_own(
+def test_every_answer_after_a_stall_is_the_callers_own(
     box: RunningBox, samples: list[Sample], fault: Fault
 ) -> None:
     row = attack(box, samples, fault, seed=SEED)

@@ -1,4 +1,4 @@
-"""Endpoints by the real boto3, moto's SageMaker and real boxes: created, asked, hurt, updated, deleted."""
+"""Endpoints with the real boto3, moto's SageMaker and real boxes: created, invoked, killed, updated and deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.platform.host import aws_client
 
 
 @pytest.fixture(scope="module")
-def serving(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Account:
+def account(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """Two endpoints: ``plain`` of two instances, and ``later``, an asynchronous one."""
     account = platform.account
     url = account.upload("plain/model.tar.gz", write_team_repository(tmp_path_factory.mktemp("team")))
@@ -38,42 +38,40 @@ def error_of(caught: pytest.ExceptionInfo[ClientError]) -> tuple[int, str, dict[
     return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"], response
 
 
-def test_an_endpoint_answers_and_carries_attributes_both_ways(serving: Account) -> None:
-    answer = serving.runtime.invoke_endpoint(
+def test_an_endpoint_answers_and_passes_custom_attributes_both_ways(account: Account) -> None:
+    answer = account.runtime.invoke_endpoint(
         EndpointName="plain", ContentType="text/plain", Body=b"so so", CustomAttributes="a=1"
     )
     assert json.loads(answer["Body"].read())["result"] == ["SO", "SO"]
     assert (answer["CustomAttributes"], answer["InvokedProductionVariant"]) == ("seen=a=1", "AllTraffic")
 
 
-def test_an_error_of_the_container_is_a_model_error_with_its_status_and_its_sentence(
-    serving: Account,
+def test_a_containers_error_is_a_model_error_with_its_status_and_message(
+    account: Account,
 ) -> None:
     with pytest.raises(ClientError) as caught:
-        serving.invoke_text("plain", "boom")
+        account.invoke_text("plain", "boom")
     status, code, response = error_of(caught)
     assert (status, code, response["OriginalStatusCode"]) == (424, "ModelError", 500)
     assert json.loads(response["OriginalMessage"])["code"] == "client_failed"
 
 
-def test_what_the_runtime_refuses_never_reaches_a_container(
-    serving: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runtime_refuses_wrong_requests_itself(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClientError, match="not found"):
-        serving.invoke_text("nobody", "x")
+        account.invoke_text("nobody", "x")
     with pytest.raises(ClientError, match="no multi-model endpoint"):
-        serving.invoke_text("plain", "x", TargetModel="a.tar.gz")
+        account.invoke_text("plain", "x", TargetModel="a.tar.gz")
     with pytest.raises(ClientError, match="InvokeEndpointAsync alone"):
-        serving.invoke_text("later", "x")
+        account.invoke_text("later", "x")
     monkeypatch.setattr(runtime, "MAX_BODY_BYTES", 10)
     with pytest.raises(ClientError) as caught:
-        serving.invoke_text("plain", "more than ten bytes")
+        account.invoke_text("plain", "more than ten bytes")
     assert error_of(caught)[0] == 413
 
 
-def stream_events(serving: Account, text: str) -> Iterator[str]:
+def stream_events(account: Account, text: str) -> Iterator[str]:
     """Yield the events of a streamed answer. A part may hold several: HTTP keeps no borders within a body."""
-    answer = serving.runtime.invoke_endpoint_with_response_stream(
+    answer = account.runtime.invoke_endpoint_with_response_stream(
         EndpointName="plain", ContentType="text/plain", Accept="text/event-stream", Body=text.encode()
     )
     received = ""
@@ -88,74 +86,76 @@ def result_of(event: str) -> str:
     return result
 
 
-def test_a_streams_first_event_arrives_before_its_second_exists(serving: Account, tmp_path: Path) -> None:
+def test_a_streams_first_event_arrives_before_its_second_exists(account: Account, tmp_path: Path) -> None:
     permission = tmp_path / "permission"
-    events = stream_events(serving, f"a {permission} b")
+    events = stream_events(account, f"a {permission} b")
     assert result_of(next(events)) == "A"
     permission.touch()
     assert [result_of(event) for event in events] == ["B"]
 
 
-def test_a_stream_that_breaks_ends_with_the_error(serving: Account) -> None:
-    first, last = stream_events(serving, "a boom")
+def test_a_broken_stream_ends_with_the_error(account: Account) -> None:
+    first, last = stream_events(account, "a boom")
     assert result_of(first) == "A"
     assert last.startswith("event: error")
     with pytest.raises(ClientError, match="client_failed"):
-        list(stream_events(serving, "boom"))
+        list(stream_events(account, "boom"))
 
 
-def test_the_aws_command_asks_an_endpoint_and_shows_its_error(
-    platform: Platform, serving: Account, tmp_path: Path
+def test_the_aws_command_invokes_an_endpoint_and_shows_its_error(
+    platform: Platform, account: Account, tmp_path: Path
 ) -> None:
-    def ask(body: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def invoke(body: str, *words: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "body").write_text(body)
-        named = ("--endpoint-name", "plain", "--content-type", "text/plain", "--body", "fileb://body")
-        command = ("sagemaker-runtime", "invoke-endpoint", *named, *words, "answer.json")
+        flags = ("--endpoint-name", "plain", "--content-type", "text/plain", "--body", "fileb://body")
+        command = ("sagemaker-runtime", "invoke-endpoint", *flags, *words, "answer.json")
         return run_aws(tmp_path, platform.host.url, *command)
 
-    done = ask("so so", "--custom-attributes", "a=1")
+    done = invoke("so so", "--custom-attributes", "a=1")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "answer.json").read_text())["result"] == ["SO", "SO"]
-    shown = json.loads(done.stdout)
-    assert (shown["CustomAttributes"], shown["InvokedProductionVariant"]) == ("seen=a=1", "AllTraffic")
-    failed = ask("boom")
+    output = json.loads(done.stdout)
+    assert (output["CustomAttributes"], output["InvokedProductionVariant"]) == ("seen=a=1", "AllTraffic")
+    failed = invoke("boom")
     assert failed.returncode != 0
     assert "(ModelError)" in failed.stderr
     assert "client_failed" in failed.stderr
 
 
-def test_the_aws_command_asks_an_asynchronous_endpoint(
-    platform: Platform, serving: Account, tmp_path: Path
+def test_the_aws_command_invokes_an_asynchronous_endpoint(
+    platform: Platform, account: Account, tmp_path: Path
 ) -> None:
-    serving.s3.put_object(Bucket=BUCKET, Key="cli", Body=b"at last")
-    named = ("--endpoint-name", "later", "--content-type", "text/plain")
-    place = ("--input-location", f"s3://{BUCKET}/cli")
-    done = run_aws(tmp_path, platform.host.url, "sagemaker-runtime", "invoke-endpoint-async", *named, *place)
+    account.s3.put_object(Bucket=BUCKET, Key="cli", Body=b"at last")
+    flags = ("--endpoint-name", "later", "--content-type", "text/plain")
+    input_location = ("--input-location", f"s3://{BUCKET}/cli")
+    done = run_aws(
+        tmp_path, platform.host.url, "sagemaker-runtime", "invoke-endpoint-async", *flags, *input_location
+    )
     assert done.returncode == 0, done.stderr
     key = json.loads(done.stdout)["OutputLocation"].removeprefix(f"s3://{BUCKET}/")
 
-    def answered() -> bool:
-        rows = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+    def has_answer() -> bool:
+        rows = account.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         return any(row["Key"] == key for row in rows)
 
-    wait_until(answered, description="the answer in S3")
-    answer = serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    wait_until(has_answer, description="the answer in S3")
+    answer = account.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
     assert json.loads(answer)["result"] == ["AT", "LAST"]
 
 
-def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Account) -> None:
+def test_an_asynchronous_endpoint_writes_answers_and_failures_to_s3(account: Account) -> None:
     def invoke_async(text: str) -> Any:
-        serving.s3.put_object(Bucket=BUCKET, Key="question", Body=text.encode())
-        answer = serving.runtime.invoke_endpoint_async(
+        account.s3.put_object(Bucket=BUCKET, Key="question", Body=text.encode())
+        answer = account.runtime.invoke_endpoint_async(
             EndpointName="later", InputLocation=f"s3://{BUCKET}/question", ContentType="text/plain"
         )
         return answer["OutputLocation"], answer["FailureLocation"]
 
     def read_object(url: str) -> str:
-        keys = serving.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        keys = account.s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         key = url.removeprefix(f"s3://{BUCKET}/")
         is_there = any(row["Key"] == key for row in keys)
-        return serving.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if is_there else ""
+        return account.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode() if is_there else ""
 
     output, _ = invoke_async("in time")
     assert json.loads(wait_until(lambda: read_object(output)))["result"] == ["IN", "TIME"]
@@ -164,7 +164,7 @@ def test_an_asynchronous_endpoint_answers_in_s3_and_fails_there_too(serving: Acc
     assert not read_object(output)
 
 
-def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Account) -> None:
+def test_the_containers_log_is_in_cloudwatch(platform: Platform, account: Account) -> None:
     logs = aws_client(platform.host.url, "logs")
     streams = logs.describe_log_streams(logGroupName="/aws/sagemaker/Endpoints/plain")["logStreams"]
     assert any(stream["logStreamName"].startswith("AllTraffic/i-") for stream in streams)
@@ -173,8 +173,8 @@ def test_the_containers_lines_are_in_cloudwatch(platform: Platform, serving: Acc
     assert any("ready" in event["message"] for event in events)
 
 
-def scaled(platform: Platform, account: Account, count: int) -> None:
-    """Let ``plain`` have so many instances."""
+def scale_to(platform: Platform, account: Account, count: int) -> None:
+    """Give ``plain`` so many instances, and wait until it has them."""
     account.sagemaker.update_endpoint_weights_and_capacities(
         EndpointName="plain",
         DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": count}],
@@ -185,21 +185,19 @@ def scaled(platform: Platform, account: Account, count: int) -> None:
     account.wait_until_steady("plain")
 
 
-def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
-    platform: Platform, serving: Account
-) -> None:
-    scaled(platform, serving, 2)
+def test_a_killed_instance_loses_only_its_own_requests(platform: Platform, account: Account) -> None:
+    scale_to(platform, account, 2)
     victim, other = platform.host.endpoints["plain"].instances
-    lost: list[str] = []
-    answered: list[str] = []
-    over = threading.Event()
+    failures: list[str] = []
+    answers: list[str] = []
+    stopping = threading.Event()
 
     def call() -> None:
-        while not over.is_set():
+        while not stopping.is_set():
             try:
-                answered.append(serving.invoke_text("plain", "wait"))
+                answers.append(account.invoke_text("plain", "wait"))
             except ClientError as error:
-                lost.append(error.response.get("LogStreamArn", str(error)))
+                failures.append(error.response.get("LogStreamArn", str(error)))
 
     callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
     for caller in callers:
@@ -209,63 +207,63 @@ def test_of_two_instances_one_is_killed_and_no_request_is_lost_but_its_own(
             lambda: victim.active_requests >= 2 and other.active_requests >= 2, description="work on both"
         )
         victim.machine.kill()
-        before = len(answered)
-        wait_until(lambda: len(answered) > before + 12, description="answers of the other")
+        before = len(answers)
+        wait_until(lambda: len(answers) > before + 12, description="answers of the other")
     finally:
-        over.set()
+        stopping.set()
     for caller in callers:
         caller.join()
-    # Those that it was working on, and those that came before its sockets were gone.
-    assert 0 < len(lost) <= 12
-    assert all(victim.id in arn for arn in lost), lost
+    # Those that it worked on, and those that arrived before its sockets were closed.
+    assert 0 < len(failures) <= 12
+    assert all(victim.id in arn for arn in failures), failures
     wait_until(
         lambda: len(platform.host.endpoints["plain"].instances) == 2, description="another in its place"
     )
 
 
-def test_fewer_instances_are_wanted_and_the_others_go(platform: Platform, serving: Account) -> None:
-    scaled(platform, serving, 1)
-    assert serving.wait_until_steady("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
-    assert "SO" in serving.invoke_text("plain", "so")
+def test_scaling_in_removes_instances(platform: Platform, account: Account) -> None:
+    scale_to(platform, account, 1)
+    assert account.wait_until_steady("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+    assert "SO" in account.invoke_text("plain", "so")
 
 
-def test_an_update_that_does_not_come_up_is_rolled_back_and_a_good_one_takes_over(serving: Account) -> None:
+def test_a_failed_update_is_rolled_back_and_a_good_one_takes_over(account: Account) -> None:
     url = f"s3://{BUCKET}/plain/model.tar.gz"
-    serving.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
-    serving.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
-    assert serving.describe("plain")["EndpointStatus"] == "Updating"
-    record = serving.wait_until_steady("plain")
+    account.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
+    account.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
+    assert account.describe("plain")["EndpointStatus"] == "Updating"
+    record = account.wait_until_steady("plain")
     assert record["EndpointConfigName"] == "plain"
     assert "did not pass the ping health check" in record["FailureReason"]
-    assert "NOBODY" in serving.invoke_text("plain", "name")
-    before = serving.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
-    serving.configure("named", url, instance_count=2, environment={"NAME": "ann"})
-    serving.sagemaker.update_endpoint(
+    assert "NOBODY" in account.invoke_text("plain", "name")
+    before = account.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
+    account.configure("named", url, instance_count=2, environment={"NAME": "ann"})
+    account.sagemaker.update_endpoint(
         EndpointName="plain", EndpointConfigName="named", RetainAllVariantProperties=True
     )
-    record = serving.wait_until_steady("plain")
+    record = account.wait_until_steady("plain")
     assert (record["EndpointConfigName"], record.get("FailureReason")) == ("named", None)
     assert record["ProductionVariants"][0]["DesiredInstanceCount"] == before, "as many as there were"
-    assert "ANN" in serving.invoke_text("plain", "name")
+    assert "ANN" in account.invoke_text("plain", "name")
 
 
-def test_a_model_that_cannot_be_fetched_fails_the_endpoint_with_the_reason(serving: Account) -> None:
-    serving.create("missing", f"s3://{BUCKET}/nothing.tar.gz")
-    record = serving.wait_until_steady("missing")
+def test_missing_model_data_fail_the_endpoint_with_the_reason(account: Account) -> None:
+    account.create("missing", f"s3://{BUCKET}/nothing.tar.gz")
+    record = account.wait_until_steady("missing")
     assert record["EndpointStatus"] == "Failed"
     assert "Failed to download model data" in record["FailureReason"]
 
 
-def test_there_is_no_room_for_more_instances_than_the_host_has(serving: Account) -> None:
-    serving.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", instance_count=9)
-    assert "InsufficientInstanceCapacity" in serving.wait_until_steady("crowd")["FailureReason"]
+def test_more_instances_than_the_host_has_are_refused(account: Account) -> None:
+    account.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", instance_count=9)
+    assert "InsufficientInstanceCapacity" in account.wait_until_steady("crowd")["FailureReason"]
 
 
-def test_a_deleted_endpoint_leaves_no_process(platform: Platform, serving: Account) -> None:
-    serving.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
-    serving.wait_until_steady("short")
+def test_a_deleted_endpoint_leaves_no_process(platform: Platform, account: Account) -> None:
+    account.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
+    account.wait_until_steady("short")
     instance = platform.host.endpoints["short"].instances[0]
-    serving.sagemaker.delete_endpoint(EndpointName="short")
+    account.sagemaker.delete_endpoint(EndpointName="short")
     wait_until(lambda: not instance.machine.alive() and not instance.folder.exists(), description="its end")
     with pytest.raises(ClientError, match="not found"):
-        serving.invoke_text("short", "x")
+        account.invoke_text("short", "x")

@@ -1,4 +1,4 @@
-"""The whole life of an endpoint, as the documented script leads it."""
+"""The documented script takes an endpoint through its whole life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sm.tools.build.prepare import prepare
 
 
 @pytest.mark.exhaustive
-def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> None:
+def test_the_script_creates_invokes_updates_and_deletes_an_endpoint() -> None:
     prepare(Settings.read({}))
     image = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played"
     done = subprocess.run(
@@ -25,9 +25,9 @@ def test_an_endpoint_is_made_asked_changed_and_removed_and_nothing_is_left() -> 
         timeout=280,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-4000:]
-    assert said.count("equal (") == 6, said
-    assert "Traceback" not in said, said[-4000:]
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
+    assert output.count("equal (") == 6, output
+    assert "Traceback" not in output, output[-4000:]
     for sentence in ("Egyptian cat", "capital of France", "971.52", "676.80", "again", "nothing is left"):
-        assert sentence in said, said
+        assert sentence in output, output

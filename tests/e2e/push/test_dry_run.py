@@ -1,4 +1,4 @@
-"""A dry run prints what would be done, and needs neither an engine nor AWS for it."""
+"""A dry run prints the commands, and needs neither an engine nor AWS."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.support.push_commands import commands
         ("cn-north-1", "$account.dkr.ecr.cn-north-1.amazonaws.com.cn"),
     ],
 )
-def test_a_region_has_the_domain_of_its_partition(checkout: Checkout, region: str, registry: str) -> None:
+def test_the_registry_has_the_domain_of_its_partition(checkout: Checkout, region: str, registry: str) -> None:
     printed = commands(checkout, "--region", region)
     assert printed[-1] == f"docker push {registry}/trireme:{checkout.tag}"
     assert f"sts get-caller-identity --region {region} " in printed[1]
 
 
-def test_the_order_is_build_repository_login_tag_push(checkout: Checkout) -> None:
+def test_the_commands_build_create_the_repository_log_in_tag_and_push(checkout: Checkout) -> None:
     printed = commands(checkout, "--region", "eu-west-1")
     assert [line.split()[:2] for line in printed[2:]] == [
         ["docker", "build"],
@@ -51,7 +51,7 @@ def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
     ]
 
 
-def test_what_makes_another_image_makes_another_tag(checkout: Checkout) -> None:
+def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
     printed = commands(checkout, "--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64")
     assert printed[-1].endswith(f":{checkout.tag}-cpu-arm64")
     assert (
@@ -59,7 +59,7 @@ def test_what_makes_another_image_makes_another_tag(checkout: Checkout) -> None:
     )
 
 
-def test_the_password_in_a_clones_address_stays_at_home(checkout: Checkout) -> None:
+def test_the_password_in_a_clones_address_is_not_in_the_image(checkout: Checkout) -> None:
     checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
     printed = commands(checkout, "--region", "eu-west-1")
     assert "SOURCE=https://example.com/trireme.git" in printed[2]
@@ -76,13 +76,13 @@ def test_the_password_in_a_clones_address_stays_at_home(checkout: Checkout) -> N
         ((), {}, "docker"),
     ],
 )
-def test_the_engine_is_the_one_that_is_named_else_docker_else_podman(
+def test_the_engine_is_the_named_one_else_docker_else_podman(
     checkout: Checkout, tmp_path: Path, installed: tuple[str, ...], env: dict[str, str], engine: str
 ) -> None:
-    # Nothing of an engine is on the path but what the case says; a dry run starts none.
+    # The path has only the engines of the case. A dry run starts none of them.
     for tool in ("bash", "env", "dirname", "git", "sed", *installed):
-        real = "true" if tool in installed else tool
-        (tmp_path / tool).symlink_to(shutil.which(real) or real)
+        program = "true" if tool in installed else tool
+        (tmp_path / tool).symlink_to(shutil.which(program) or program)
     printed = commands(checkout, "--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env})
     assert printed[2].startswith(f"{engine} build ")
     assert printed[-1].startswith(f"{engine} push ")

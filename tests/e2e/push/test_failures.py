@@ -18,7 +18,7 @@ PAGE = HERE / "docs" / "deploy" / "push.md"
 
 @pytest.fixture
 def engine(checkout: Checkout, tmp_path: Path) -> Checkout:
-    """A clone whose engine answers `info`; nothing else is asked of it before AWS has answered."""
+    """A clone with a fake engine that answers `info`, the only call before AWS has answered."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "engine").write_text('#!/bin/sh\n[ "$1" = info ]\n')
@@ -27,57 +27,57 @@ def engine(checkout: Checkout, tmp_path: Path) -> Checkout:
     return checkout
 
 
-def sentence(done: subprocess.CompletedProcess[str]) -> str:
+def error_of(done: subprocess.CompletedProcess[str]) -> str:
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     return line
 
 
-def test_no_credentials(engine: Checkout) -> None:
+def test_missing_credentials_have_a_next_step(engine: Checkout) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         del engine.env[name]
-    assert "no AWS credentials: run 'aws configure' or 'aws sso login'" in sentence(engine.push())
+    assert "no AWS credentials: run 'aws configure' or 'aws sso login'" in error_of(engine.push())
 
 
-def test_a_profile_that_is_not_there(engine: Checkout) -> None:
-    assert "set AWS_PROFILE" in sentence(engine.push(AWS_PROFILE="elsewhere"))
+def test_an_unknown_profile_has_a_next_step(engine: Checkout) -> None:
+    assert "set AWS_PROFILE" in error_of(engine.push(AWS_PROFILE="elsewhere"))
 
 
-def test_no_engine(checkout: Checkout) -> None:
-    said = sentence(checkout.push("--region", "eu-west-1", DOCKER="no-such-engine"))
-    assert "no 'no-such-engine' here: install Docker" in said
-    assert "or Podman" in said
+def test_a_missing_engine_has_a_next_step(checkout: Checkout) -> None:
+    error = error_of(checkout.push("--region", "eu-west-1", DOCKER="no-such-engine"))
+    assert "no 'no-such-engine' here: install Docker" in error
+    assert "or Podman" in error
 
 
-def test_an_engine_that_is_not_started(checkout: Checkout) -> None:
-    assert "start it" in sentence(checkout.push("--region", "eu-west-1", DOCKER="false"))
+def test_an_engine_that_is_not_started_has_a_next_step(checkout: Checkout) -> None:
+    assert "start it" in error_of(checkout.push("--region", "eu-west-1", DOCKER="false"))
 
 
 @pytest.mark.parametrize(
     ("missing", "step"), [("aws", "install the AWS command line"), ("curl", "apt-get install curl")]
 )
-def test_a_tool_that_is_not_installed(engine: Checkout, tmp_path: Path, missing: str, step: str) -> None:
-    few = tmp_path / "few"
-    few.mkdir()
+def test_a_missing_tool_has_a_next_step(engine: Checkout, tmp_path: Path, missing: str, step: str) -> None:
+    other_tools = tmp_path / "other-tools"
+    other_tools.mkdir()
     for tool in {"bash", "env", "dirname", "git", "sed", "aws", "curl"} - {missing}:
-        found = shutil.which(tool, path=engine.env["PATH"])
-        assert found, tool
-        (few / tool).symlink_to(found)
-    said = sentence(engine.push(PATH=str(few)))
-    assert f"no '{missing}' here" in said and step in said
+        program = shutil.which(tool, path=engine.env["PATH"])
+        assert program, tool
+        (other_tools / tool).symlink_to(program)
+    error = error_of(engine.push(PATH=str(other_tools)))
+    assert f"no '{missing}' here" in error and step in error
 
 
-def test_no_region(engine: Checkout) -> None:
+def test_a_missing_region_has_a_next_step(engine: Checkout) -> None:
     del engine.env["AWS_REGION"]
-    assert "no Region is set: name one with --region" in sentence(engine.push())
+    assert "no Region is set: name one with --region" in error_of(engine.push())
 
 
 @pytest.mark.parametrize("region", ["eu-nowhere-9", "Ireland", "eu_west_1"])
-def test_no_such_region(engine: Checkout, region: str) -> None:
+def test_an_unknown_region_has_a_next_step(engine: Checkout, region: str) -> None:
     # The aws command line says the same of a closed port and of a name that no Region has.
-    said = sentence(engine.push("--region", region))
-    assert f"there is no Region '{region}'" in said
-    assert "check the spelling" in said
+    error = error_of(engine.push("--region", region))
+    assert f"there is no Region '{region}'" in error
+    assert "check the spelling" in error
 
 
 @pytest.mark.parametrize(
@@ -89,36 +89,38 @@ def test_no_such_region(engine: Checkout, region: str) -> None:
         ("Throttling", "'aws sts get-caller-identity' failed in eu-west-1, and nothing was pushed there"),
     ],
 )
-def test_what_a_refusing_fake_aws_says_becomes_a_next_step(engine: Checkout, code: str, step: str) -> None:
+def test_each_refusal_by_aws_has_a_next_step(engine: Checkout, code: str, step: str) -> None:
     with refusing_aws(code, "no") as address:
-        assert step in sentence(engine.push(AWS_ENDPOINT_URL=f"http://{address}"))
+        assert step in error_of(engine.push(AWS_ENDPOINT_URL=f"http://{address}"))
 
 
-def test_no_commit(checkout: Checkout) -> None:
+def test_a_folder_without_a_commit_has_a_next_step(checkout: Checkout) -> None:
     subprocess.run(["rm", "-rf", ".git"], cwd=checkout.folder, check=True)
-    assert "run this in a clone" in sentence(checkout.push("--region", "eu-west-1", "--dry-run"))
+    assert "run this in a clone" in error_of(checkout.push("--region", "eu-west-1", "--dry-run"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "complaint"),
     [
         (["-t", "a/b"], "'a/b' cannot be a tag"),
         (["--target", "tpu"], "there is no target 'tpu': use gpu or cpu"),
         (["--platform", "amd64"], "use one like linux/amd64"),
     ],
 )
-def test_a_value_that_cannot_be_used(checkout: Checkout, options: list[str], said: str) -> None:
-    assert said in sentence(checkout.push(*options))
+def test_an_unusable_option_value_has_a_next_step(
+    checkout: Checkout, options: list[str], complaint: str
+) -> None:
+    assert complaint in error_of(checkout.push(*options))
 
 
 @pytest.mark.parametrize("options", [["--tag", "x"], ["-t"], ["--region", "--dry-run"], ["two", "names"]])
-def test_wrong_usage_shows_the_right_one(checkout: Checkout, options: list[str]) -> None:
+def test_wrong_usage_shows_the_usage(checkout: Checkout, options: list[str]) -> None:
     done = checkout.push(*options)
     assert done.returncode == 2
     assert "usage: ./build_and_push.sh" in done.stderr
 
 
-def test_every_option_and_variable_is_on_its_page(checkout: Checkout) -> None:
+def test_every_option_and_variable_is_on_the_page(checkout: Checkout) -> None:
     words = {word.strip("[].,") for word in checkout.push("--help").stdout.split()}
     options = {word for word in words if word.startswith("-")}
     assert options >= {"-t", "--region", "--dry-run"}
@@ -126,11 +128,11 @@ def test_every_option_and_variable_is_on_its_page(checkout: Checkout) -> None:
         assert f"`{word}" in PAGE.read_text(), word
 
 
-def test_every_sentence_is_on_its_page_with_the_next_step() -> None:
+def test_every_error_is_on_the_page_with_its_next_step() -> None:
     script = (HERE / "build_and_push.sh").read_text()
     ends = re.findall(r"\bdie \"(.*)", script)
     rows = [row.split("|") for row in PAGE.read_text().splitlines() if row.startswith("| “")]
-    said = [piece for row in rows for piece in re.findall("“(.+?)”", row[1])]
-    assert [text for text in said if text not in script] == []
-    assert [end for end in ends if not any(text in end for text in said)] == []
+    sentences = [piece for row in rows for piece in re.findall("“(.+?)”", row[1])]
+    assert [text for text in sentences if text not in script] == []
+    assert [end for end in ends if not any(text in end for text in sentences)] == []
     assert all(row[2].strip() for row in rows)

@@ -25,18 +25,18 @@ def strict_aws() -> Iterator[str]:
         yield f"http://{address}"
 
 
-def documented() -> list[str]:
+def documented_permissions() -> list[str]:
     (block,) = re.findall(r"```json\n(.*?)```", (HERE / "docs" / "deploy" / "push.md").read_text(), re.DOTALL)
     statements: list[dict[str, Any]] = json.loads(block)["Statement"]
     actions = [statement["Action"] for statement in statements]
     return [name for names in actions for name in ([names] if isinstance(names, str) else names)]
 
 
-def key_of_a_user_who_may(aws: str, actions: list[str]) -> dict[str, str]:
+def create_user_with(aws: str, actions: list[str]) -> dict[str, str]:
     iam = boto3.client(
         "iam", endpoint_url=aws, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x"
     )
-    # AWS lets everyone ask who they are; of resources moto knows nothing.
+    # AWS lets everybody call GetCallerIdentity; moto does not. Moto does not check resources.
     allowed = {"Effect": "Allow", "Action": ["sts:GetCallerIdentity", *actions], "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     iam.create_user(UserName="ci")
@@ -46,7 +46,7 @@ def key_of_a_user_who_may(aws: str, actions: list[str]) -> dict[str, str]:
 
 
 def test_the_documented_permissions_are_enough(pushing: Checkout, strict_aws: str) -> None:
-    key = key_of_a_user_who_may(strict_aws, documented())
+    key = create_user_with(strict_aws, documented_permissions())
     done = pushing.push(AWS_ENDPOINT_URL=strict_aws, **key)
     assert done.returncode == 0, done.stderr
 
@@ -59,12 +59,12 @@ def test_the_documented_permissions_are_enough(pushing: Checkout, strict_aws: st
         ("ecr:GetAuthorizationToken", "ecr get-login-password"),
     ],
 )
-def test_without_one_of_them_the_sentence_names_what_was_refused(
+def test_a_missing_permission_is_named_in_the_error(
     pushing: Checkout, strict_aws: str, missing: str, command: str
 ) -> None:
-    key = key_of_a_user_who_may(strict_aws, [name for name in documented() if name != missing])
+    key = create_user_with(strict_aws, [name for name in documented_permissions() if name != missing])
     done = pushing.push(AWS_ENDPOINT_URL=strict_aws, **key)
     assert (done.returncode, done.stdout) == (1, "")
-    said = done.stderr.splitlines()[-1]
-    assert f"may not do '{command}' in eu-west-1: docs/deploy/push.md lists the permissions" in said
-    assert missing in said
+    error = done.stderr.splitlines()[-1]
+    assert f"may not do '{command}' in eu-west-1: docs/deploy/push.md lists the permissions" in error
+    assert missing in error

@@ -21,7 +21,7 @@ def run_after_pull(pushing: Checkout, image: str, *command: str) -> str:
     return podman("run", "--rm", "--network", "none", image, *command)
 
 
-def repository(moto: str, region: str) -> dict[str, Any]:
+def describe_repository(moto: str, region: str) -> dict[str, Any]:
     ecr = boto3.client(
         "ecr",
         endpoint_url=f"http://{moto}",
@@ -29,8 +29,8 @@ def repository(moto: str, region: str) -> dict[str, Any]:
         aws_access_key_id="x",
         aws_secret_access_key="x",
     )
-    (found,) = ecr.describe_repositories(repositoryNames=["trireme"])["repositories"]
-    return dict(found)
+    (description,) = ecr.describe_repositories(repositoryNames=["trireme"])["repositories"]
+    return dict(description)
 
 
 def test_a_pushed_image_runs_after_a_pull(pushing: Checkout, registry: str) -> None:
@@ -43,33 +43,31 @@ def test_a_pushed_image_runs_after_a_pull(pushing: Checkout, registry: str) -> N
     assert run_after_pull(pushing, f"{registry}/trireme@{digest}") == "pulled and run"
 
 
-def test_the_image_says_its_version_and_its_commit(pushing: Checkout) -> None:
+def test_the_image_has_labels_with_its_version_and_commit(pushing: Checkout) -> None:
     assert pushing.push().returncode == 0
     labels = json.loads(podman("image", "inspect", "--format", "{{json .Labels}}", f"trireme:{pushing.tag}"))
     assert labels["org.opencontainers.image.version"] == "0.1.0"
     assert pushing.git("rev-parse", "HEAD").startswith(labels["org.opencontainers.image.revision"])
 
 
-def test_the_manifest_is_dockers_as_sagemaker_refuses_ocis(pushing: Checkout) -> None:
+def test_the_manifest_is_dockers_because_sagemaker_refuses_ocis(pushing: Checkout) -> None:
     done = pushing.push()
     assert done.returncode == 0 and "OCI" not in done.stderr
     kind = podman("image", "inspect", "--format", "{{.ManifestType}}", done.stdout.split("@")[0])
     assert kind == "application/vnd.docker.distribution.manifest.v2+json"
 
 
-def test_every_region_of_the_fake_aws_gets_a_repository_that_scans_and_keeps_its_tags(
-    pushing: Checkout, moto: str
-) -> None:
+def test_every_region_gets_a_repository_with_scans_and_immutable_tags(pushing: Checkout, moto: str) -> None:
     done = pushing.push("--region", "eu-central-1", "--region", "us-gov-west-1")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2
     for region in ("eu-central-1", "us-gov-west-1"):
-        made = repository(moto, region)
-        assert made["imageTagMutability"] == "IMMUTABLE"
-        assert made["imageScanningConfiguration"] == {"scanOnPush": True}
+        settings = describe_repository(moto, region)
+        assert settings["imageTagMutability"] == "IMMUTABLE"
+        assert settings["imageScanningConfiguration"] == {"scanOnPush": True}
 
 
-def test_pushing_the_same_image_again_is_fine(pushing: Checkout) -> None:
+def test_pushing_the_same_image_again_succeeds(pushing: Checkout) -> None:
     first, second = pushing.push(), pushing.push()
     assert second.returncode == 0
     assert first.stdout == second.stdout
@@ -90,14 +88,14 @@ def test_a_tag_is_never_moved_to_another_image(pushing: Checkout) -> None:
     assert pushing.push().returncode == 0, "the tag of the new commit is free"
 
 
-def test_changes_that_are_not_committed_are_in_the_tag(pushing: Checkout) -> None:
+def test_uncommitted_changes_are_marked_in_the_tag(pushing: Checkout) -> None:
     (pushing.folder / "new").touch()
     done = pushing.push()
     assert f"{pushing.tag}-dirty@" in done.stdout
     assert "not committed" in done.stderr
 
 
-def test_what_a_dry_run_prints_pushes_the_same(pushing: Checkout, registry: str) -> None:
+def test_the_commands_of_a_dry_run_push_the_same_image(pushing: Checkout, registry: str) -> None:
     printed = pushing.push("--dry-run").stdout
     assert f"podman push {registry}/trireme:{pushing.tag}\n" in printed
     where = f"http://{registry}/v2/trireme/manifests/{pushing.tag}"
@@ -109,7 +107,7 @@ def test_what_a_dry_run_prints_pushes_the_same(pushing: Checkout, registry: str)
     assert run_after_pull(pushing, f"{registry}/trireme:{pushing.tag}") == "pulled and run"
 
 
-def test_a_build_that_fails_pushes_nothing(pushing: Checkout) -> None:
+def test_a_failed_build_pushes_nothing(pushing: Checkout) -> None:
     with (pushing.folder / "Dockerfile").open("a") as file:
         file.write("COPY missing .\n")
     done = pushing.push()
@@ -119,21 +117,21 @@ def test_a_build_that_fails_pushes_nothing(pushing: Checkout) -> None:
 
 def test_a_build_that_fills_the_disk_says_how_to_make_room(pushing: Checkout) -> None:
     with (pushing.folder / "Dockerfile").open("a") as file:
-        file.write("RUN dd if=/dev/zero of=/dev/full\n")  # what the kernel says of a full disk
+        file.write("RUN dd if=/dev/zero of=/dev/full\n")  # fails like a full disk
     done = pushing.push()
     assert (done.returncode, done.stdout) == (1, "")
     assert "No space left on device" in done.stderr
     assert "'podman system prune' makes room" in done.stderr.splitlines()[-1]
 
 
-def test_a_registry_that_refuses_the_login_is_a_sentence(pushing: Checkout, tmp_path: Path) -> None:
+def test_a_registry_that_refuses_the_login_is_named(pushing: Checkout, tmp_path: Path) -> None:
     with running_registry(registry_config(tmp_path, password="another")) as refusing:
         done = pushing.push(REGISTRY=refusing)
     assert done.returncode == 1
     assert f"{refusing} did not let 'podman' log in" in done.stderr.splitlines()[-1]
 
 
-def test_a_registry_that_takes_nothing_is_a_sentence(pushing: Checkout, tmp_path: Path) -> None:
+def test_a_registry_that_refuses_the_push_is_named(pushing: Checkout, tmp_path: Path) -> None:
     config = registry_config(tmp_path, storage=", maintenance: {readonly: {enabled: true}}")
     with running_registry(config) as read_only:
         done = pushing.push(REGISTRY=read_only)
