@@ -16,6 +16,8 @@ import requests
 
 JSON = "application/json"
 PREFIX = "X-Amzn-SageMaker-"
+#: A name that no server has by chance.
+UNKNOWN_MODEL = "there-is-no-such-model"
 #: How a reason to skip begins. By it the table tells what is missing from what could not be found out.
 LACKS, CANNOT_TELL = "not there: ", "could not be asked: "
 #: The platform's own limit for a response.
@@ -68,7 +70,7 @@ class Container:
         return parts.hostname or "127.0.0.1", parts.port or (443 if parts.scheme == "https" else 80)
 
     def request(self, method: str, path: str, **options: Any) -> requests.Response:
-        """One request on a connection of its own; ``options`` are those of ``requests``."""
+        """Send a request on a new connection. ``options`` are those of ``requests.request``."""
         return requests.request(method, f"{self.url}{path}", **{"timeout": ANSWER_TIMEOUT_S, **options})
 
     def post(self, path: str, request: ModelRequest, **options: Any) -> requests.Response:
@@ -155,7 +157,7 @@ class Container:
 
 
 def ones(tensor: Mapping[str, Any]) -> dict[str, Any]:
-    """An input of ones in the JSON form; open dimensions have the size 1."""
+    """The tensor as a JSON input filled with ones. Open dimensions get the size 1."""
     shape = [max(1, size) for size in tensor["shape"]]
     count = 1
     for size in shape:

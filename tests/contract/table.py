@@ -28,7 +28,7 @@ class Row:
 
 
 def row_of(item: pytest.Item, report: pytest.TestReport, mode: str) -> Row:
-    """The row that a test's report makes: the file is the feature, the test's name the promise."""
+    """The row for a test's report. Its feature is the file's name, its promise the test's name."""
     feature = item.path.stem.removeprefix("test_").replace("_", " ")
     promise = getattr(item, "originalname", item.name).removeprefix("test_").replace("_", " ")
     state, why = state_of_report(report)

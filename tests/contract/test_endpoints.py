@@ -10,7 +10,6 @@ import pytest
 from .container import Container, ModelRequest, assert_refused
 
 pytestmark = pytest.mark.modes("single")
-UNKNOWN_MODEL = "there-is-no-such-model"
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .container import JSON, PREFIX, Container, ModelRequest, assert_not_html, assert_refused
+from .container import JSON, PREFIX, UNKNOWN_MODEL, Container, ModelRequest, assert_not_html, assert_refused
 
 pytestmark = pytest.mark.modes("single", "batch")
-#: A name that no server has by chance.
-UNKNOWN_MODEL = "there-is-no-such-model"
 MALFORMED_BODIES = [b"", b"{", b"\x00\xff\xfe", b"[" * 10_000, b"null", b'"text"']
 
 

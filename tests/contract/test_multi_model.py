@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 import requests
 
-from .container import JSON, PREFIX, Archive, Container, ModelRequest, assert_refused, read_json
+from .container import (
+    JSON,
+    PREFIX,
+    UNKNOWN_MODEL,
+    Archive,
+    Container,
+    ModelRequest,
+    assert_refused,
+    read_json,
+)
 
 pytestmark = pytest.mark.modes("mme")
-UNKNOWN_MODEL = "there-is-no-such-model"
 #: The platform's limit for a load or an unload.
 LOAD_TIMEOUT_S = 360
 #: No archive is there, and nothing there may be read.

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from .container import JSON, Container, ModelRequest, assert_not_html, assert_refused, read_json
+from .container import (
+    JSON,
+    UNKNOWN_MODEL,
+    Container,
+    ModelRequest,
+    assert_not_html,
+    assert_refused,
+    read_json,
+)
 
 pytestmark = pytest.mark.modes("single")
-UNKNOWN_MODEL = "there-is-no-such-model"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The GPUs' memory, as a stand-in for nvidia-smi on PATH tells it."""
+"""The limit of GPU memory for loads, with a stand-in for nvidia-smi on PATH."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from sm.multimodel import gpu_limit
 
 
 @pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in says what is in this file."""
-    said, stand_in = tmp_path / "said", tmp_path / "nvidia-smi"
-    stand_in.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n/bin/cat {said}\n')
+def driver_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose content the stand-in prints. It writes its arguments into ``arguments`` beside it."""
+    output, stand_in = tmp_path / "output", tmp_path / "nvidia-smi"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n/bin/cat {output}\n')
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    return said
+    return output
 
 
-def test_a_gpu_over_the_limit_admits_nothing(driver: Path) -> None:
-    driver.write_text("1000, 10000\n8100, 10000\n")
+def test_a_gpu_over_the_limit_refuses_every_load(driver_output: Path) -> None:
+    driver_output.write_text("1000, 10000\n8100, 10000\n")
     gpu_limit.check(0.9)
     with pytest.raises(OutOfMemory, match="81% of the memory of GPU 1"):
         gpu_limit.check(0.8)
-    asked = driver.with_name("asked").read_text()
-    assert asked.strip() == "--query-gpu=memory.used,memory.total --format=csv,noheader,nounits"
+    arguments = driver_output.with_name("arguments").read_text()
+    assert arguments.strip() == "--query-gpu=memory.used,memory.total --format=csv,noheader,nounits"
 
 
-def test_without_a_limit_nobody_is_asked(driver: Path) -> None:
-    driver.write_text("9999, 10000\n")
+def test_without_a_limit_nvidia_smi_is_not_run(driver_output: Path) -> None:
+    driver_output.write_text("9999, 10000\n")
     gpu_limit.check(None)
-    assert not driver.with_name("asked").exists()
+    assert not driver_output.with_name("arguments").exists()
 
 
-@pytest.mark.parametrize("said", ["", "[N/A], [N/A]\n", "0, 0\n"])
-def test_a_driver_that_says_nothing_of_use_stops_no_load(driver: Path, said: str) -> None:
-    driver.write_text(said)
+@pytest.mark.parametrize("output", ["", "[N/A], [N/A]\n", "0, 0\n"])
+def test_useless_output_of_nvidia_smi_refuses_no_load(driver_output: Path, output: str) -> None:
+    driver_output.write_text(output)
     gpu_limit.check(0.5)
 
 
-def test_a_machine_without_a_driver_loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_nvidia_smi_no_load_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     gpu_limit.check(0.5)

@@ -24,7 +24,7 @@ def test_the_pages_commands_write_the_archives_it_names(tmp_path: Path) -> None:
     unpack_command, serve_command = SERVE.strip().splitlines()
     run(unpack_command, tmp_path, free_port())
     assert (tmp_path / "served" / "echo" / "config.pbtxt").is_file()
-    # The rest is what docs/start/bring-your-model.md does, which a test runs.
+    # The test of docs/start/bring-your-model.md runs the rest.
     assert serve_command.strip() == "TRIREME_MODEL_REPOSITORY=served sm serve"
 
 

@@ -16,7 +16,7 @@ from sm import __version__
 from sm.settings import HERE
 from tests.support.distribution import Distribution, Installed, build, install_beside_the_tools
 
-#: Where a folder of the repository is in the wheel.
+#: The place in the wheel of each of the repository's folders.
 WHEEL_FOLDERS = {
     "sm/": "sm/",
     "clients/": "sm/_data/clients/",
@@ -39,7 +39,7 @@ def installed(distribution: Distribution, tmp_path_factory: pytest.TempPathFacto
 
 
 def tracked_files() -> list[str]:
-    """The repository's files, with those that are not committed yet."""
+    """The repository's files, including those that are not committed yet."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
     return [name for name in listing.stdout.splitlines() if (HERE / name).is_file()]
@@ -98,7 +98,7 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
         "from sm.plugins.loading import discover; from sm.router.routes import pages\n"
         "from sm.server.supervisor import front\n"
         "for command in cli.COMMANDS.values(): cli.load(command.arguments), cli.load(command.run)\n"
-        "clients = [found.name for found in discover(Settings.read({}).clients)]\n"
+        "clients = [source.name for source in discover(Settings.read({}).clients)]\n"
         "places = [HERE, pages.FOLDER / 'index.html', front.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
         "print(json.dumps([clients, [str(place) for place in places if place.exists()]]))"
     )
@@ -136,7 +136,7 @@ def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheel(in
         assert "signs/config.pbtxt" in archive.getnames()
 
 
-def test_a_missing_extra_is_one_sentence_with_the_command(installed: Installed) -> None:
+def test_a_missing_extra_is_reported_with_the_command_that_installs_it(installed: Installed) -> None:
     code = (
         "import sys; sys.modules['onnx'] = None; sys.argv = ['sm', 'prepare']\n"
         "from sm import cli; sys.exit(cli.main())"

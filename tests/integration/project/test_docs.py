@@ -43,7 +43,7 @@ INTERNAL_NAMES = {
 }
 #: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
 NOT_IN_THE_REFERENCE = {"ResultKind", "Triton", "ModelMetadata", "TensorMetadata"}
-CLIENTS = [found.name for found in discover((HERE / "clients",))]
+CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 
 def test_the_diagram_of_a_requests_way_names_existing_modules_and_types() -> None:
@@ -66,7 +66,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 def test_every_route_is_documented() -> None:
     app = Flask("documented")
-    # The routes are only listed, none is called.
+    # The routes are only listed, and never called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
     app.register_blueprint(response_stream.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(websocket_route.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``make`` on a machine that lacks something: a sentence with the next step, before anything is built."""
+"""``make`` on a machine that lacks a program names the next step before it builds anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of docs/clients/recipes.md, run as written; the answers are those that the page shows.
+"""The commands of docs/clients/recipes.md are run as written and give the answers that the page shows.
 
 The recipe that needs PyTorch has a test of its own, as that is a gigabyte.
 """
@@ -22,8 +22,8 @@ from tests.support.toolkit_libraries import EXPORT
 
 PAGE = "clients/recipes.md"
 TEXT = "a good film"
-#: A checkpoint as a team has one, with random weights: a classifier of two labels and its tokenizer. Prints what
-#: PyTorch answers.
+#: Writes a checkpoint as a team may have one: a classifier of two labels with random weights, and its tokenizer.
+#: Prints the logits that PyTorch gives.
 MAKE_CHECKPOINT = """
 import json, sys
 from pathlib import Path
@@ -50,7 +50,7 @@ ids = torch.tensor([tokenizer.encode(text).ids])
 with torch.inference_mode():
     print(json.dumps(model(ids, attention_mask=torch.ones_like(ids)).logits[0].tolist()))
 """
-#: With the line that the page gives.
+#: The client, to be completed with the page's line for the tokenizer.
 CLIENT = """
 import numpy as np
 from tokenizers import Tokenizer

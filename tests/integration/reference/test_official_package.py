@@ -55,7 +55,8 @@ def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path
 def test_excluding_a_file_that_a_model_needs_is_refused(tmp_path: Path, pattern: str, sentence: str) -> None:
     chain(tmp_path / "repository", "whole", "pre", "post")
     completed = package("repository", "--exclude", pattern, cwd=tmp_path)
-    assert (completed.returncode, sentence in completed.stderr) == (1, True), completed.stderr
+    assert completed.returncode == 1, completed.stderr
+    assert sentence in completed.stderr
     assert not (tmp_path / "model.tar.gz").exists()
 
 
@@ -79,4 +80,5 @@ def test_copies_have_the_given_first_number_and_name(tmp_path: Path) -> None:
 def test_a_copy_name_that_is_not_unique_to_each_copy_is_refused(tmp_path: Path, name: str) -> None:
     repository(tmp_path / "repository", "model")
     completed = package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
-    assert (completed.returncode, "is no name for copies" in completed.stderr) == (1, True), completed.stderr
+    assert completed.returncode == 1, completed.stderr
+    assert "is no name for copies" in completed.stderr

@@ -52,12 +52,12 @@ CASES = [
     Case("loading and unloading of models", 503, 403, "/v2/repository/models/echo/load", headers=ADMIN),
     Case("changes of the trace or log settings", 200, 403, "/v2/logging"),
     # Both statuses are the same.
-    Case("", 404, 404, "/v2/models/nobody/infer", encode({"inputs": [TENSOR]})),
+    Case("", 404, 404, "/v2/models/unknown/infer", encode({"inputs": [TENSOR]})),
     Case("", 404, 404, "/v2/models/echo/versions/9/infer", encode({"inputs": [TENSOR]})),
-    Case("", 400, 400, body=encode({"inputs": [{**TENSOR, "name": "nobody"}]})),
+    Case("", 400, 400, body=encode({"inputs": [{**TENSOR, "name": "unknown"}]})),
     Case("", 400, 400, body=encode({"inputs": [{**TENSOR, "datatype": "INT32"}]})),
-    Case("", 400, 400, "/v2/models/nobody/ready", b"", "GET"),
-    Case("", 404, 404, "/v2/models/nobody", b"", "GET"),
+    Case("", 400, 400, "/v2/models/unknown/ready", b"", "GET"),
+    Case("", 404, 404, "/v2/models/unknown", b"", "GET"),
     Case("", 405, 405, ECHO, b"", "GET"),
     Case("", 403, 403, "/v2/repository/index"),
 ]  # fmt: skip

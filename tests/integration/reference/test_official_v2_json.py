@@ -82,7 +82,7 @@ def test_a_body_that_is_not_v2_json_is_a_415(single_box: RunningBox, body: str) 
 
 
 def test_v2_json_that_triton_refuses_is_tritons_400(single_box: RunningBox) -> None:
-    request = {"inputs": [{**ECHO_REQUEST["inputs"][0], "name": "nobody"}]}
-    with pytest.raises(ClientError, match="nobody") as excinfo:
+    request = {"inputs": [{**ECHO_REQUEST["inputs"][0], "name": "unknown"}]}
+    with pytest.raises(ClientError, match="unknown") as excinfo:
         invoke(single_box, json.dumps(request), "application/octet-stream")
     assert excinfo.value.response["OriginalStatusCode"] == 400

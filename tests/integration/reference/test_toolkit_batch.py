@@ -16,6 +16,7 @@ import requests
 from botocore.config import Config
 
 from tests.support.boxes import RunningBox, running_box
+from tests.support.script_archives import write_script
 
 SCRIPT = """
 import numpy as np
@@ -32,8 +33,7 @@ STRATEGIES = ("SingleRecord", "MultiRecord")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with the variables that the SDK sets for a ``Transformer`` without ``strategy=``."""
     folder = tmp_path_factory.mktemp("batch")
-    (folder / "model" / "code").mkdir(parents=True)
-    (folder / "model" / "code" / "inference.py").write_text(SCRIPT)
+    write_script(folder / "model", SCRIPT)
     with running_box(
         folder,
         folder / "model",
@@ -114,7 +114,8 @@ def test_a_file_that_cannot_be_read_is_an_error_with_its_place(
     box: RunningBox, body: bytes, content_type: str, status: int, reason: str
 ) -> None:
     response = box.send(body, content_type)
-    assert (response.status_code, reason in response.json()["error"]) == (status, True), response.text
+    assert response.status_code == status, response.text
+    assert reason in response.json()["error"]
 
 
 def test_a_caller_that_accepts_json_gets_one_list(box: RunningBox) -> None:
@@ -123,8 +124,7 @@ def test_a_caller_that_accepts_json_gets_one_list(box: RunningBox) -> None:
 
 
 def test_a_strategy_that_is_set_is_announced_in_the_containers_spelling(tmp_path: Path) -> None:
-    (tmp_path / "model" / "code").mkdir(parents=True)
-    (tmp_path / "model" / "code" / "inference.py").write_text(SCRIPT)
+    write_script(tmp_path / "model", SCRIPT)
     variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_BATCH_STRATEGY": "SingleRecord"}
     with running_box(tmp_path, tmp_path / "model", True, (), **variables) as box:
         parameters = requests.get(f"{box.url}/execution-parameters", timeout=10).json()

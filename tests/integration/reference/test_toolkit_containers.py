@@ -17,6 +17,7 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box
 from tests.support.recordio import record
+from tests.support.script_archives import write_script
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
@@ -186,8 +187,7 @@ def models_and_answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 def write_archive(folder: Path, name: str, models: Path) -> Path:
     script, files = ARCHIVES[name]
-    (folder / "code").mkdir(parents=True)
-    (folder / "code" / "inference.py").write_text(script)
+    write_script(folder, script)
     for file, source in files.items():
         (folder / file).write_bytes((models / source).read_bytes())
     return folder

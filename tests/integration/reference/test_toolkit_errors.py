@@ -14,6 +14,7 @@ import pytest
 
 from sm.plugins.toolkit.script_modules import STAND_IN
 from tests.support.boxes import RunningBox, running_box
+from tests.support.script_archives import write_script
 
 #: Every public name of the toolkit that an inference script can use.
 PUBLIC_NAMES = {
@@ -98,17 +99,14 @@ def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delitem(sys.modules, name)
 
 
-def write_script(folder: Path, script: str) -> Path:
-    (folder / "model" / "code").mkdir(parents=True)
-    (folder / "model" / "code" / "inference.py").write_text(script)
-    return folder / "model"
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("errors")
     with running_box(
-        folder, write_script(folder, CATCHING_SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+        folder,
+        write_script(folder / "model", CATCHING_SCRIPT),
+        clients=(),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
     ) as started:
         yield started
 
@@ -128,7 +126,10 @@ def test_a_toolkit_error_keeps_its_status_and_message(box: RunningBox) -> None:
 
 def test_an_uncaught_toolkit_error_has_its_http_status(tmp_path: Path) -> None:
     with running_box(
-        tmp_path, write_script(tmp_path, NOT_CATCHING_SCRIPT), clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1"
+        tmp_path,
+        write_script(tmp_path / "model", NOT_CATCHING_SCRIPT),
+        clients=(),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
     ) as box:
         responses = {
             415: box.send(b"<x/>", "text/xml"),

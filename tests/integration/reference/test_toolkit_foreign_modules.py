@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box
+from tests.support.script_archives import write_script
 
 #: Like ``torch.classes``: it has every attribute, each an object that cannot be iterated over.
 ODD_MODULE = """
@@ -56,9 +57,7 @@ def transform_fn(model, body, content_type, accept):
 
 def write_archive(folder: Path, word: str, imports: str = "") -> Path:
     """Write an archive that consists of a script."""
-    (folder / "code").mkdir(parents=True)
-    (folder / "code" / "inference.py").write_text(SCRIPT.format(word=word, imports=imports))
-    return folder
+    return write_script(folder, SCRIPT.format(word=word, imports=imports))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
+from tests.support.boxes import wait_until
 
 RESPONSE_TIMEOUT_S = 20.0
 START_TIMEOUT_S = 60.0
@@ -167,14 +169,12 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path
 
 
 def wait_until_ready(path: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        try:
-            if exchange(path, GOOD_REQUESTS["GET"]).startswith(b"HTTP/1.1 200"):
-                return
-        except (FileNotFoundError, ConnectionRefusedError):
-            time.sleep(0.05)
-    raise AssertionError(f"no worker at {path}")
+    def is_ready() -> bool:
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            return exchange(path, GOOD_REQUESTS["GET"]).startswith(b"HTTP/1.1 200")
+        return False
+
+    wait_until(is_ready, START_TIMEOUT_S, f"a worker at {path}")
 
 
 def exchange(path: Path, request: CallerBytes) -> bytes:

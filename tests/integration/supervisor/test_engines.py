@@ -23,7 +23,7 @@ CONFIG = 'name: "tiny"\nbackend: "tensorrt"\nmax_batch_size: 8\n'
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model with a plan for a T4, on a box with an A10G; and a model of another kind."""
+    """A repository for a box with an A10G: a model with a plan for a T4, and a Python model."""
     standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     folder = tmp_path / "models"
     (folder / "tiny" / "1").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_standin_a_build_that_fails_ends_the_start_with_its_reason(repository: P
 
 
 def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: Path, tmp_path: Path) -> None:
-    """The wheel's Triton has no backend for plans, so such a box goes no further than Triton."""
+    """The wheel's Triton has no backend for plans, so the start ends there, after the build."""
     trtexec_record = standin(tmp_path / "bin")
     for start in range(2):
         log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **build_variables(tmp_path))

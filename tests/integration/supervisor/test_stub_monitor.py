@@ -92,7 +92,7 @@ def test_a_child_started_after_the_first_poll_is_found(parent: Parent) -> None:
     assert monitor.has_stubs
 
 
-def test_a_process_that_is_gone_has_no_children() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert StubMonitor(ended.pid).poll() is StubCondition.HEALTHY
+def test_a_process_that_has_ended_is_healthy() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert StubMonitor(process.pid).poll() is StubCondition.HEALTHY

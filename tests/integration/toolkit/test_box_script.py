@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wait_until
+from tests.support.script_archives import write_script
 from tests.support.tritons import MODELS
 from tests.support.wheels import wheel
 
@@ -72,20 +73,11 @@ class Scaler:
 PICKLED_SCALER = b"chelpers\nScaler\n)\x81}(X\x06\x00\x00\x00factorK\x03ub."
 
 
-def write_repository(folder: Path, script: str, **modules: str) -> Path:
-    code = folder / "model" / "code"
-    code.mkdir(parents=True)
-    (code / "inference.py").write_text(script)
-    for name, text in modules.items():
-        (code / f"{name}.py").write_text(text)
-    return folder / "model"
-
-
 @pytest.fixture(scope="module")
 def four_functions_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with a script that has all four functions, and no Triton model."""
     folder = tmp_path_factory.mktemp("four")
-    repository = write_repository(folder, FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
+    repository = write_script(folder / "model", FOUR_FUNCTIONS, helpers=HELPERS_MODULE, lazy="SIGN = -1")
     (repository / "model.pkl").write_bytes(PICKLED_SCALER)
     (repository / "assets").mkdir()
     with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="2") as box:
@@ -183,7 +175,7 @@ def model_fn(model_dir, context):
 def defaults_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with a script that has only ``model_fn``, beside a Triton model."""
     folder = tmp_path_factory.mktemp("defaults")
-    repository = write_repository(folder, MODEL_FN_ONLY)
+    repository = write_script(folder / "model", MODEL_FN_ONLY)
     MODELS["echo"].write(repository / "echo")
     with running_box(folder, repository, clients=(), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         yield box
@@ -273,8 +265,8 @@ def transform_fn(model, body, content_type, accept):
 
 
 def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) -> None:
-    repository = write_repository(
-        tmp_path, "raise AssertionError('another script is named')\n", serve=TRANSFORM_FN
+    repository = write_script(
+        tmp_path / "model", "raise AssertionError('another script is named')\n", serve=TRANSFORM_FN
     )
     wheel(repository / "code" / "wheels", "trireme_tiny")
     (repository / "code" / "requirements.txt").write_text("trireme-tiny\n")
@@ -303,7 +295,7 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
 
 def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: Path) -> None:
     script = TRANSFORM_FN.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
-    repository = write_repository(tmp_path, script.replace("time.sleep(3)", "time.sleep(1000)"))
+    repository = write_script(tmp_path / "model", script.replace("time.sleep(3)", "time.sleep(1000)"))
     variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
     with running_box(tmp_path, repository, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504
@@ -329,11 +321,11 @@ def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: 
 def test_a_broken_script_stops_the_start_and_its_line_is_named(
     tmp_path: Path, script: str, message: str
 ) -> None:
-    assert message in log_without_traceback(tmp_path, write_repository(tmp_path, script))
+    assert message in log_without_traceback(tmp_path, write_script(tmp_path / "model", script))
 
 
 def test_requirements_that_cannot_be_installed_stop_the_start(tmp_path: Path) -> None:
-    repository = write_repository(tmp_path, MODEL_FN_ONLY)
+    repository = write_script(tmp_path / "model", MODEL_FN_ONLY)
     (repository / "code" / "wheels").mkdir()
     (repository / "code" / "requirements.txt").write_text("trireme-nowhere\n")
     variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(tmp_path / "cache")}
@@ -343,7 +335,7 @@ def test_requirements_that_cannot_be_installed_stop_the_start(tmp_path: Path) ->
 
 
 def test_a_program_that_does_not_exist_stops_the_start_and_is_named(tmp_path: Path) -> None:
-    repository = write_repository(tmp_path, MODEL_FN_ONLY)
+    repository = write_script(tmp_path / "model", MODEL_FN_ONLY)
     assert "SAGEMAKER_PROGRAM='gone.py'" in log_without_traceback(
         tmp_path, repository, SAGEMAKER_PROGRAM="gone.py"
     )

@@ -147,7 +147,7 @@ def test_each_record_of_a_list_has_a_span_with_its_stages_and_its_error(
 @pytest.mark.parametrize(
     ("model", "payload", "status", "code"),
     [
-        ("nobody", {}, 404, "unknown_model"),
+        ("unknown", {}, 404, "unknown_model"),
         ("echoes", {"x": SECRET}, 422, "wrong_payload"),
         ("echoes", {"x": [-1]}, 500, "client_failed"),
     ],
@@ -273,7 +273,7 @@ def test_malformed_trace_headers_change_no_response_and_log_no_warning(
 
 
 def test_a_requests_log_record_names_its_trace(box: RunningBox) -> None:
-    for model, payload in (("echoes", {"x": [1]}), ("nobody", {})):
+    for model, payload in (("echoes", {"x": [1]}), ("unknown", {})):
         trace_id = trace_id_of(box.invoke(model, payload))
         lines = [line for line in box.wait_for_log(trace_id).splitlines() if trace_id in line]
         assert [json.loads(line)["model"] for line in lines]

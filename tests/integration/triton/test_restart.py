@@ -70,7 +70,7 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton
     wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
     with pytest.raises(NotReady):
         transport.infer("fixed", {"x": X})
-    # The same for a caller of the v2 protocol.
+    # A caller of the v2 protocol gets the same error.
     upstream = Upstream(killable_triton.box.http_port, 5.0)
     v2 = Triton(upstream, Registry({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
@@ -112,7 +112,7 @@ def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
     # Just enough for four callers that each keep an answer until the next one: a lost region would be noticed.
     transport = Transport(killable_triton.settings, replace(killable_triton.box, shared_bytes=8 * 851_968))
     stop = threading.Event()
-    wrong: list[int] = []
+    wrong_answers: list[int] = []
     errors: list[str] = []
 
     def call(number: int) -> None:
@@ -126,7 +126,7 @@ def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
                 time.sleep(0.01)
                 continue
             if not (y == 2 * number).all():
-                wrong.append(number)
+                wrong_answers.append(number)
 
     callers = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(4)]
     count_at_start = tensors_by_shared_memory()
@@ -153,5 +153,5 @@ def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
         stop.set()
     for caller in callers:
         caller.join(60)
-    assert wrong == []
+    assert wrong_answers == []
     transport.close()

@@ -35,12 +35,12 @@ def test_a_dead_boxs_files_are_removed_and_a_living_ones_kept(tmp_path: Path) ->
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
     living_lock = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
-    for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "somebody-elses"):
+    for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "another-program"):
         (tmp_path / name).touch()
     assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
-    assert file_names(tmp_path) == ["somebody-elses", "trireme-living-1-a-0", "trireme-living.lock"]
+    assert file_names(tmp_path) == ["another-program", "trireme-living-1-a-0", "trireme-living.lock"]
     living_lock.release()
-    assert file_names(tmp_path) == ["somebody-elses"]
+    assert file_names(tmp_path) == ["another-program"]
 
 
 def test_a_box_can_be_locked_only_once(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def send_with_other_frames(call: Call) -> None:
             SettingsFrame(0, settings={SettingCodes.MAX_CONCURRENT_STREAMS: 50}),
             WindowUpdateFrame(0, 1000),
             WindowUpdateFrame(call.stream, 1000),
-            extra=wire.frame(0xF0, 0, 0, b"a type that nobody knows"),
+            extra=wire.frame(0xF0, 0, 0, b"of an unknown type"),
         )
     call.end()
 

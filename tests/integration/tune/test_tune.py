@@ -169,8 +169,8 @@ def test_the_best_setting_is_shown_as_a_diff_and_written_only_with_apply(workpla
     status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json")
     assert status == 0, err
     assert workplace.config.read_text() == config_before
-    status, again, _ = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
-    assert (status, again) == (0, diff)
+    status, diff_of_apply, _ = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
+    assert (status, diff_of_apply) == (0, diff)
     changed = [line for line in diff.splitlines() if line[0] in "+-"]
     assert changed[2:] == [
         "-dynamic_batching {}",
