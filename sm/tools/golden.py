@@ -31,7 +31,7 @@ def _keys(value: list[Any] | dict[str, Any]) -> list[Any]:
 
 
 def short(value: Any) -> str:
-    """A value as JSON, cut where it fills a line."""
+    """Format a value as JSON, cut to a line."""
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

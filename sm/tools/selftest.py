@@ -33,7 +33,7 @@ REQUEST_TIMEOUT_S = 60.0
 #: Why something that the box serves was not tested.
 NO_SAMPLE = "not tested: it has no sample/payload.json with a golden.json beside it"
 NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
-#: Settings that keep callers out; a box for this test needs none of them.
+#: Settings that restrict callers; a box for this test has none of them.
 ACCESS_SETTINGS = (
     "tls_certificate",
     "tls_key",

@@ -23,7 +23,7 @@ class Runner(Protocol):
 
 
 def session(path: Path, *, optimized: bool = True) -> Runner:
-    """A session on the CPU, with all of ONNX Runtime's optimizations or with none."""
+    """Open a session on the CPU, with all of ONNX Runtime's optimizations or with none."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
     if not optimized:

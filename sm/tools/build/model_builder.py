@@ -151,7 +151,7 @@ class ModelBuilder:
                 f"{request.model}: answers at {', '.join(map(format_sizes, answered_sizes))}; "
                 f"not at {', '.join(search.refused[:5])} ({search.refusal})"
             )
-        # The second of three: the best one of those that were asked for.
+        # The second of three is the optimal one that the request sets.
         ordered = [*answered_sizes[1:2], *answered_sizes]
         warm_up_sizes = next((sizes for sizes in ordered if search.answers_zeros(sizes)), None)
         if warm_up_sizes is None:
@@ -272,5 +272,5 @@ class ModelBuilder:
 
 
 def default_out(cache: Path, target: str) -> Path:
-    """The default folder of ``sm build-model``, apart from that of ``sm prepare``."""
+    """Return the default folder of ``sm build-model``, which is not that of ``sm prepare``."""
     return cache.expanduser().absolute() / "built" / target

@@ -27,7 +27,7 @@ DATATYPES = {
     onnx.TensorProto.BOOL: "TYPE_BOOL",
     onnx.TensorProto.STRING: "TYPE_STRING",
 }
-#: What exporters write for a size of which they know nothing; two of them need not be equal.
+#: What exporters write for an unknown size; two of these need not be equal.
 UNNAMED = ("", "?", "None", "-1")
 #: Operators whose output has the values of their first input.
 SAME_VALUES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity")

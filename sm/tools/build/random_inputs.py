@@ -25,7 +25,7 @@ NUMPY = {
     "TYPE_UINT64": np.uint64,
     "TYPE_BOOL": np.bool_,
 }
-#: What a text input is given.
+#: The values of a text input.
 WORDS = ("", "a", "Hello", "zwölf Boxkämpfer", "3.5")
 #: A size that is the sum of others, such as ``past_sequence_length + 1``.
 SUM = re.compile(r"\s*\+\s*")
@@ -42,7 +42,7 @@ class RandomInputs:
         self.generator = np.random.default_rng(seed)
 
     def feed(self, sizes: Sizes, batch: int = 1) -> Feed:
-        """One input for each of the graph's. ``batch`` counts only if the graph takes batches."""
+        """Make the graph's inputs. ``batch`` is ignored if the graph takes no batches."""
         return {value.name: self._array(value, sizes, batch) for value in self.graph.inputs}
 
     def _array(self, value: Value, sizes: Sizes, batch: int) -> NDArray[Any]:
@@ -68,18 +68,18 @@ class RandomInputs:
 
 
 def free_sizes(graph: Graph) -> tuple[str, ...]:
-    """The names of the sizes that a caller chooses, in the order of the inputs, except the batch's."""
+    """Return the names of the sizes that a caller chooses, in the order of the inputs, without the batch."""
     return tuple(dict.fromkeys(_free_sizes(graph)))
 
 
 def elements(graph: Graph, sizes: Sizes) -> list[int]:
-    """How many numbers each input has."""
+    """Return how many numbers each input has."""
     skipped = int(graph.batched)
     return [math.prod(_number(size, sizes) for size in value.sizes[skipped:]) for value in graph.inputs]
 
 
 def named_sizes(graph: Graph, sizes: Sizes) -> dict[str, int]:
-    """The number of each free size by its name, sums among them."""
+    """Return the number of each free size by its name, including sums."""
     free = [size for value in graph.inputs for size in value.sizes if isinstance(size, str)]
     return {size: _number(size, sizes) for size in free if size in sizes or SUM.search(size)}
 

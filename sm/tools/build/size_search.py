@@ -168,11 +168,11 @@ NEXT_STEP = "Name other sizes with --shapes, or build with --no-compare."
 
 
 def format_sizes(sizes: Sizes) -> str:
-    """Sizes in words: one number if all are the same, else each, such as ``32x64``."""
+    """Format sizes: one number if all are the same, else each, such as ``32x64``."""
     return "x".join(map(str, sizes.values() if len(set(sizes.values())) > 1 else [*sizes.values()][:1]))
 
 
 def error_reason(error: Exception) -> str:
-    """The end of ONNX Runtime's message, which names the innermost node and what it needs."""
+    """Return the end of ONNX Runtime's message, which names the innermost node and what it needs."""
     line = SOURCE.sub("", " ".join(str(error).split()))
     return line.rpartition("Status Message: ")[2].rstrip(".") or type(error).__name__

@@ -23,7 +23,7 @@ from sm.tools.build.size_search import SEED, SizeSearch
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"
-#: How to get rid of a type that Triton has not.
+#: How to replace a type that Triton does not have.
 ADVICE = {
     "sequence_type": "a sequence. Export the model with one tensor for each part"
     " (a scikit-learn classifier: options={'zipmap': False})",
@@ -61,7 +61,7 @@ def adapt(path: Path, out: Path, say: Callable[[str], None]) -> Path:
         return path
     _save(model, path, out)
     if unknown:
-        # Such as the results of If: only an answer tells.
+        # Such as the results of If: only an answer shows the rank.
         ranks = _ranks(out, unknown)
         scalars = _declare(model.graph, ranks)
         lifted += scalars

@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """A status (0: no answer in time) and a body; ``why`` is the reason that a box writes into its log."""
+    """A status (0: no answer in time) and a body; ``why`` is the client's own exception, if it raised one."""
 
     status: int
     body: Any = None

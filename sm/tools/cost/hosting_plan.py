@@ -30,7 +30,7 @@ class Plan:
     """A plan that gives prices has one Region."""
 
     regions: tuple[str, ...]
-    #: Of a month.
+    #: Days of a month.
     days: int
     models: tuple[EndpointInstances, ...]
     shared: EndpointInstances
@@ -60,15 +60,15 @@ def _plan(document: Any) -> Plan:
     plan = Plan(
         tuple(regions),
         int(_number(document, "the plan", "days", 30, 1, 31)),
-        tuple(_running(model, f"models[{place}]") for place, model in enumerate(models)),
-        _running(document.get("shared"), "shared"),
+        tuple(_instances(model, f"models[{place}]") for place, model in enumerate(models)),
+        _instances(document.get("shared"), "shared"),
     )
     if len(regions) > 1 and any(entry.price is not None for entry in (*plan.models, plan.shared)):
         raise ValueError("a plan for several Regions gives no price: it would be the same in all of them")
     return plan
 
 
-def _running(row: Any, place: str) -> EndpointInstances:
+def _instances(row: Any, place: str) -> EndpointInstances:
     _check(row, place, MODEL_MEMBERS)
     if not isinstance(row.get("instance"), str):
         raise ValueError(f"{place}.instance is an instance type, such as ml.g5.xlarge")

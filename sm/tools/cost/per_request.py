@@ -22,7 +22,9 @@ class RequestCost:
 
 
 def request_cost(instance: str, region: str, rate: float, price: Price) -> RequestCost:
-    """Of an instance that answers ``rate`` requests a second; :class:`StartError` if it has no price."""
+    """Return the cost on an instance that answers ``rate`` requests a second. :class:`StartError` without
+    a price.
+    """
     hourly = price(region, instance)
     requests = int(rate * SECONDS_PER_HOUR)
     per_million = hourly * MILLION / requests if requests else Decimal(0)

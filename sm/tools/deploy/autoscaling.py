@@ -23,6 +23,11 @@ def scalable_resource(name: str) -> dict[str, Any]:
     }
 
 
+def limits(name: str, scaling: Scaling) -> dict[str, Any]:
+    """Return the resource with its limits: the arguments of RegisterScalableTarget."""
+    return {**scalable_resource(name), "MinCapacity": scaling.least, "MaxCapacity": scaling.most}
+
+
 def current_limits(account: Account, name: str) -> dict[str, Any] | None:
     """Return the current limits; None if the endpoint is not scaled."""
     query = scalable_resource(name)
@@ -37,9 +42,7 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         SERVICE,
         "register_scalable_target",
         "set the autoscaling's limits",
-        **scalable_resource(name),
-        MinCapacity=scaling.least,
-        MaxCapacity=scaling.most,
+        **limits(name, scaling),
     )
     for tracked in scaling.targets:
         account.create(

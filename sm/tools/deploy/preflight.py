@@ -83,7 +83,7 @@ def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
 
 
 def _look_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
-    """Return None also without the permission to look."""
+    """Describe a resource; None if it does not exist, or without the permission to look."""
     try:
         return account.describe(service, operation, doing, **arguments)
     except aws.ServiceUnavailable:

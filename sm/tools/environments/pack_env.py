@@ -68,7 +68,7 @@ class Environments:
         return place
 
     def make_locked(self, source: Path, conda: bool, stub: Stub) -> tuple[Path, bool]:
-        """The same for a caller that holds the cache's lock; also returns whether it was created now."""
+        """Do the same for a caller that holds the cache's lock; also return whether it was created now."""
         base = None if conda else Interpreter.find(stub.python)
         key = identity(source, stub, base)
         place = self._cache.root / "environments" / key

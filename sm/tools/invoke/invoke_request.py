@@ -1,4 +1,4 @@
-"""Build a request: its body, and the headers that describe it."""
+"""The request of ``sm invoke``: its body, and the headers that describe it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InvokeRequest:
     model: str | None = None
     #: The archive of a multi-model endpoint.
     target_model: str | None = None
-    #: Parameters beside a body that is no JSON.
+    #: Parameters of a body that is not JSON; they travel in a header.
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""``sm logs``."""
+"""``sm logs``: show a log, filtered."""
 
 from __future__ import annotations
 

@@ -71,11 +71,7 @@ def scaling(stack: Stack) -> dict[str, Resource]:
     autoscale = stack.scaling
     assert autoscale is not None
     name, asynchronous = stack.plan.name, bool(stack.plan.output)
-    limits = {
-        **autoscaling.scalable_resource(name),
-        "MinCapacity": autoscale.least,
-        "MaxCapacity": autoscale.most,
-    }
+    limits = autoscaling.limits(name, autoscale)
     resources = {
         "Limits": {**resource("ApplicationAutoScaling::ScalableTarget", limits), "DependsOn": "Endpoint"},
     }

@@ -127,11 +127,7 @@ def scaling(stack: Stack) -> dict[str, Any]:
     autoscale = stack.scaling
     assert autoscale is not None
     name, asynchronous = stack.plan.name, bool(stack.plan.output)
-    limits = {
-        **autoscaling.scalable_resource(name),
-        "MinCapacity": autoscale.least,
-        "MaxCapacity": autoscale.most,
-    }
+    limits = autoscaling.limits(name, autoscale)
     resources = {
         "aws_appautoscaling_target": {**convert(limits), "depends_on": ["aws_sagemaker_endpoint.this"]},
         "aws_appautoscaling_policy": {

@@ -1,4 +1,4 @@
-"""What ``sm tune`` takes."""
+"""Arguments of ``sm tune``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def duration(text: str) -> float:
-    """Seconds of ``200ms``, ``0.2s``, ``500us``."""
+    """Parse ``200ms``, ``0.2s`` or ``500us``; return seconds."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)(ms|us|s)", text)
     seconds = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 0 < seconds <= MAX_BOUND_S:
@@ -73,7 +73,7 @@ def duration(text: str) -> float:
 
 
 def delays(text: str) -> tuple[int, ...]:
-    """Microseconds."""
+    """Parse durations between commas; return microseconds."""
     return tuple(sorted({round(duration(word) * 1e6) for word in text.split(",")}))
 
 
