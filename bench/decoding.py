@@ -11,7 +11,7 @@ ROUNDS = 30
 
 
 def seconds(model: str) -> float:
-    """Seconds of processor time that the box's own decoder takes for the model's sample; 0 for a text."""
+    """Measure the processor seconds of the box's own decoder for the model's sample; 0 for a text."""
     content = sample(model).content
     if sample(model).content_type == "text/plain":
         return 0.0

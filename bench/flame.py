@@ -58,7 +58,7 @@ def record(path: Path, model: str) -> None:
 
 
 def worker(root: int) -> int:
-    """The gunicorn worker of the data plane that has the lowest number."""
+    """Return the data plane's gunicorn worker with the lowest process id."""
     for pid in sorted(tree.pids(root)):
         words = (tree.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
         if words[-2:-1] == [b"data"] and b"sm.server.worker" in words:

@@ -24,6 +24,6 @@ class TritonPythonModel:
         return [self.response(request) for request in requests]
 
     def response(self, request: Any) -> Any:
-        """The outputs that this request asked for."""
+        """Return the outputs that this request asked for."""
         tensors = [triton.Tensor(name, self.outputs[name]) for name in request.requested_output_names()]
         return triton.InferenceResponse(tensors)

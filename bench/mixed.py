@@ -401,7 +401,7 @@ def table(head: Sequence[str], rows: Any) -> Iterator[str]:
 
 
 def draw_plot(results: Results, path: Path) -> str:
-    """The file's name; empty, with a sentence, where matplotlib is missing."""
+    """Draw the plot and return its file's name; empty, with a sentence, without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -435,7 +435,7 @@ def draw_plot(results: Results, path: Path) -> str:
 
 
 def write(results: Results, out: Path) -> None:
-    """The report, the figures as JSON and the plot, side by side."""
+    """Write the report, the figures as JSON, and the plot."""
     save(results, out)
     text = markdown(results, draw_plot(results, out.with_suffix(".svg")))
     out.write_text(text)

@@ -50,7 +50,7 @@ def megabytes(pid: int) -> float:
 
 
 def memory(box: RunningBox) -> dict[str, float]:
-    """The resident set of each part, all of its processes together."""
+    """Return the resident set of each part, summed over its processes."""
     sizes = dict.fromkeys(PARTS.values(), 0.0)
     for pid in descendants(box.process.pid):
         for words, part in PARTS.items():
@@ -77,7 +77,7 @@ def cycle(box: RunningBox, platform: ArchiveFolder, name: str, processes: bool) 
 
 
 def milliseconds(box: RunningBox, name: str, body: object, times: int = 300) -> float:
-    """The median of an invocation, one caller."""
+    """Return the median time of an invocation with one caller."""
     session, data = requests.Session(), json.dumps(body).encode()
     seconds = []
     for _ in range(times):

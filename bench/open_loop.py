@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan_request(request: Request) -> Mapping[str, Any]:
-    """A request as JSON can carry it."""
+    """Return a request in a form that JSON can carry."""
     return {**asdict(request), "body": request.body.decode(), "expected": request.expected.decode()}
 
 
@@ -79,7 +79,7 @@ class Caller:
             self._expected[model] = request["expected"].encode()
 
     async def ask(self, model: str, due: float) -> bool:
-        """Whether the answer was right; counted either way."""
+        """Send a request, count its outcome, and return True if the answer was right."""
         outcome = self.outcomes[model]
         try:
             status, body = await asyncio.wait_for(self._exchange(self._sent[model]), ANSWER_TIMEOUT_S)
@@ -98,7 +98,7 @@ class Caller:
         return False
 
     async def _exchange(self, sent: bytes) -> tuple[int, bytes]:
-        """One attempt more where a kept connection turns out to be closed."""
+        """Exchange a message; try again if an idle connection turns out to be closed."""
         while self._idle:
             connection = self._idle.pop()
             try:
@@ -126,7 +126,7 @@ class Caller:
 
 
 async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The parts of a chunked body."""
+    """Yield the parts of a chunked body."""
     while size := int(await reader.readline(), 16):
         yield (await reader.readexactly(size + 2))[:-2]
     await reader.readline()
@@ -141,7 +141,7 @@ def arrivals(rate: float, seconds: float, dice: random.Random) -> Iterator[float
 
 
 def sequence(shares: Mapping[str, int]) -> Sequence[str]:
-    """One round of the models, each as often as its share says."""
+    """Return one round of the models, each as often as its share says."""
     rounds = max(shares.values())
     return [model for number in range(rounds) for model, share in shares.items() if number < share]
 

@@ -20,7 +20,7 @@ TURNS = 7
 
 
 def ways() -> dict[str, Callable[[bytes], object]]:
-    """Bytes to a tensor, in each way."""
+    """Return each way from bytes to a tensor."""
     prepared = Preprocessing.read(HERE / "model" / MODEL / "preprocess.json")
     # Their models are not needed, nor where those would be.
     opencv, pillow = (kind.__new__(kind) for kind in (OpenCvResnet, PillowResnet))

@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 def write(path: Path, about: Mapping[str, object], photos: Sequence[Any], rows: Sequence[Row]) -> str:
-    """The report into ``path``, the plot beside it; the text."""
+    """Write the report into ``path`` and the plot beside it; return the text."""
     text = "\n".join(lines(about, photos, rows, plot(path, rows))) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     before, after = "# Photographs\n\n", ""
@@ -85,7 +85,7 @@ def table(rows: Sequence[Row], regime: str, form: str) -> Iterator[str]:
 
 
 def base64_costs(rows: Sequence[Row]) -> Iterator[str]:
-    """The cost of base64 in JSON relative to the same bytes as the body."""
+    """Yield the cost of base64 in JSON relative to the same bytes as the body."""
     costs = []
     for photo in distinct(rows, "photo"):
         json, raw = (
@@ -114,7 +114,7 @@ def distinct(rows: Sequence[Row], name: str) -> list[str]:
 
 
 def plot(path: Path, rows: Sequence[Row]) -> str:
-    """A panel for each regime, bars for each picture; the file's name, empty without matplotlib."""
+    """Draw a panel for each regime; return the file's name, empty without matplotlib."""
     try:
         import matplotlib
     except ImportError:

@@ -72,7 +72,7 @@ class Measured:
 
 
 def photos() -> list[Photo]:
-    """The five pictures, the same on every machine."""
+    """Return the five pictures, the same on every machine."""
     return [
         Photo("12 MP, EXIF orientation 6", jpeg(4032, 3024, 6), "image/jpeg"),
         Photo("12 MP", jpeg(4032, 3024), "image/jpeg"),
@@ -83,7 +83,7 @@ def photos() -> list[Photo]:
 
 
 def jpeg(width: int, height: int, orientation: int = 1) -> bytes:
-    """The coffee as a camera of that size would store it; upright it is the coffee again."""
+    """Return the sample of coffee as a camera of that size would store it."""
     picture = Image.open(CLIENTS / MODEL / "sample" / "coffee.jpg").convert("RGB").crop((33, 0, 566, 400))
     if orientation == 6:
         picture = picture.transpose(Image.Transpose.ROTATE_90)
@@ -98,7 +98,7 @@ def jpeg(width: int, height: int, orientation: int = 1) -> bytes:
 
 
 def screenshot() -> bytes:
-    """1,920 by 1,080: windows of text, and a picture among them."""
+    """Return 1,920 by 1,080 pixels with windows of text, and a picture among them."""
     screen = Image.new("RGB", (1920, 1080), (236, 240, 244))
     draw = ImageDraw.Draw(screen)
     for left, top, right, bottom in ((40, 60, 1180, 1020), (1220, 60, 1880, 520)):
@@ -114,7 +114,7 @@ def screenshot() -> bytes:
 
 
 def contestant(name: str, regime: Regime, folder: Path, shared: Path) -> Contestant:
-    """The service, decoding as its row says; it sends the :class:`Photo` that its ``photo`` is set to."""
+    """Return the service, decoding as its row says; it sends the :class:`Photo` in its ``photo``."""
     service, style = CONTESTANTS[name]
 
     class Sender(find(service)):  # type: ignore[misc]
@@ -130,7 +130,7 @@ def contestant(name: str, regime: Regime, folder: Path, shared: Path) -> Contest
 
 
 def draw(sender: Any, name: str, number: int, seconds: float, chosen: Sequence[Photo]) -> Iterator[Measured]:
-    """Every picture in every form, from one start of a contestant."""
+    """Measure every picture in every form, from one start of a contestant."""
     real = sender.regime == "real"
     with running(sender) as root:
         assert root is not None  # every contestant here is started

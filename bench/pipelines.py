@@ -92,7 +92,7 @@ def serving() -> Iterator[TritonProcess]:
 
 
 def milliseconds(way: Callable[[Array], Array], x: Array, callers: int) -> float:
-    """Of one answer, with so many callers at once."""
+    """Return the median milliseconds of an answer, with ``callers`` at once."""
     end = time.perf_counter() + SECONDS
 
     def call(_: int) -> list[float]:

@@ -30,7 +30,7 @@ def write(results: Results, out: Path) -> Iterator[Path]:
 
 
 def _panels(results: Results, regime: str, draw: Any) -> Any:
-    """A row for each number of callers, a column for each model."""
+    """Draw a row for each number of callers, a column for each model."""
     from matplotlib.figure import Figure
 
     callers = sorted({record.callers for record in results.of(regime=regime, form="json")})
@@ -46,7 +46,7 @@ def _panels(results: Results, regime: str, draw: Any) -> Any:
 
 
 def _throughput(panel: Any, results: Results, cell: dict[str, str], callers: int) -> None:
-    """A bar for each contestant, JSON bodies; the line spans the draws."""
+    """Draw a bar for each contestant with JSON bodies; the line spans the draws."""
     for place, (name, records) in enumerate(_contestants(results, cell, callers)):
         rates = sorted(record.rate for record in records)
         middle = (rates[(len(rates) - 1) // 2] + rates[len(rates) // 2]) / 2
@@ -57,7 +57,7 @@ def _throughput(panel: Any, results: Results, cell: dict[str, str], callers: int
 
 
 def _latency(panel: Any, results: Results, cell: dict[str, str], callers: int) -> None:
-    """For each contestant a point at each percentile, joined."""
+    """Draw a point at each percentile of each contestant, joined by a line."""
     for place, (name, records) in enumerate(_contestants(results, cell, callers)):
         values = [
             1000 * sorted(getattr(record, percentile) for record in records)[len(records) // 2]
@@ -72,7 +72,7 @@ def _latency(panel: Any, results: Results, cell: dict[str, str], callers: int) -
 
 
 def _contestants(results: Results, cell: dict[str, str], callers: int) -> Iterator[tuple[str, list[Any]]]:
-    """Those measured with JSON bodies, and the floors."""
+    """Yield the contestants that were measured with JSON bodies, and the floors."""
     for name in results.about:
         records = [
             record

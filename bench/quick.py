@@ -111,7 +111,7 @@ def instant_triton() -> Iterator[dict[str, str]]:
 
 
 def table(found: Counts, kept: Counts) -> Iterator[str]:
-    """Markdown; beside each count its ratio to the one kept."""
+    """Yield a Markdown table; beside each count is its ratio to the kept one."""
     measures = list(next(iter(found.values())))
     yield f"| Python {VERSION}, one request | {' | '.join(measures)} |"
     yield f"|---|{'---|' * len(measures)}"

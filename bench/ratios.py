@@ -117,7 +117,7 @@ def _json(
     model: str,
     callers: int,
 ) -> float | None:
-    """A contestant's median for JSON bodies; of the floors, that for ready tensors."""
+    """Return a contestant's median for JSON bodies; for a floor, that for ready tensors."""
     cell = {"contestant": contestant, "regime": regime, "model": model}
     if contestant == "loop":
         return results.median(value, form=READY, **cell)
@@ -134,7 +134,7 @@ def _best(
     callers: int,
     better: Callable[..., tuple[float, str]],
 ) -> tuple[str, float | None]:
-    """The best of ``others`` that were measured, and its value."""
+    """Return the best of ``others`` that were measured, and its value."""
     values = [(_json(results, value, name, regime, model, callers), name) for name in others]
     measured = [(reached, name) for reached, name in values if reached is not None]
     if not measured:

@@ -18,12 +18,12 @@ RUNNER = "model.py"
 
 
 def demo() -> Path:
-    """The repository of the CPU target, as ``sm prepare`` leaves it."""
+    """Return the repository of the CPU target, as ``sm prepare`` leaves it."""
     return Cache(Settings.read(os.environ).cache).repositories / "cpu"
 
 
 def box_instant(repository: Path, files: Path) -> None:
-    """The demo's configurations and what lies beside them; the outputs are those its graphs once gave."""
+    """Write the demo's configurations and files, with models that return its graphs' recorded outputs."""
     for model in MODELS:
         folder = repository / model
         folder.mkdir(parents=True)
@@ -34,14 +34,14 @@ def box_instant(repository: Path, files: Path) -> None:
 
 
 def plain_instant(repository: Path, files: Path) -> None:
-    """The configurations of the graphs that all have, and those graphs' outputs."""
+    """Write the configurations of the common graphs, with models that return their recorded outputs."""
     for model in MODELS:
         _plain(repository / model, files)
         _answer_at_once(repository / model, files / "outputs" / f"{model}.npz")
 
 
 def plain(repository: Path, files: Path) -> None:
-    """The graphs that all have, each in as many processes, with as many threads, as all have."""
+    """Write the common graphs, each with as many processes and threads as the other contestants have."""
     for model in MODELS:
         _plain(repository / model, files)
         file = repository / model / "config.pbtxt"
@@ -53,7 +53,7 @@ def plain(repository: Path, files: Path) -> None:
 
 
 def _plain(folder: Path, files: Path) -> None:
-    """A model of the graph that all have, as ``sm prepare`` would finish it."""
+    """Write a model of a common graph, as ``sm prepare`` would finish it."""
     described = HERE / "model" / folder.name
     (folder / "1").mkdir(parents=True)
     for file in (files / "models" / folder.name).iterdir():

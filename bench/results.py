@@ -54,7 +54,7 @@ class Results:
         return median(map(value, records))
 
     def values(self, name: str) -> list[Any]:
-        """The different values of a field, in the order of the records."""
+        """Return the different values of a field, in the order of the records."""
         return distinct(getattr(record, name) for record in self.records)
 
 

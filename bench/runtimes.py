@@ -33,7 +33,7 @@ from bench.subjects import MODELS, Subject, accuracy, subject
 def serve(
     pipe: Connection, way: str, file: Path, names: tuple[list[str], list[str]], threads: int, sample: Feed
 ) -> None:
-    """One process: for each (batch, seconds) the records, the seconds and those of the processor."""
+    """Run in one process; for each (batch, seconds) send the records, the seconds, the processor seconds."""
     run = engines.runner(way, file, names, threads)
     pipe.send(None)
     while order := pipe.recv():
@@ -72,7 +72,7 @@ class Team:
             pipe.recv()
 
     def run(self, batch: int, seconds: float) -> Turn:
-        """All processes at once."""
+        """Run all processes at once."""
         for pipe in self.pipes:
             pipe.send((batch, seconds))
         results = [pipe.recv() for pipe in self.pipes]
@@ -86,7 +86,7 @@ class Team:
 
 
 def measure(teams: Mapping[str, Team], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """For each way and batch: medians, and the ratio of costs to the first way and batch of the same turn."""
+    """Yield for each way and batch the medians, and the ratio of costs to the first of the same turn."""
     cases = [(way, batch) for batch in options.batches for way in teams]
     turns = [
         {case: teams[case[0]].run(case[1], options.seconds) for case in cases} for _ in range(options.draws)
@@ -104,7 +104,7 @@ def measure(teams: Mapping[str, Team], options: argparse.Namespace) -> Iterator[
 
 
 def compare(name: str, options: argparse.Namespace) -> None:
-    """One model's table, printed as Markdown."""
+    """Print one model's table as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         chosen = subject(name, Path(folder))
         files = {way: engines.graph(way, chosen.graph, chosen.feeds, Path(folder)) for way in options.ways}

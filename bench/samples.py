@@ -28,7 +28,7 @@ class Sample:
 
 
 def sample(model: str) -> Sample:
-    """The sample of ``resnet``, ``yolov5`` or ``bert_base``."""
+    """Return the sample of ``resnet``, ``yolov5`` or ``bert_base``."""
     payload = json.loads((CLIENTS / model / "sample" / "payload.json").read_bytes())
     if model == "bert_base":
         return Sample(payload["text"].encode(), "text/plain", b"The world has no people.")

@@ -14,7 +14,7 @@ from sm.triton import server
 
 
 def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tuple[server.Command, Box]:
-    """Its command, and the ports it will have; what the server needs beside it is put into ``folder``."""
+    """Return Triton's command and its box with the ports; its files are written into ``folder``."""
     settings = Settings.read({"SAGEMAKER_TRITON_LOG_INFO": "false"})
     run = folder / "run"
     run.mkdir()

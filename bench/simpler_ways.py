@@ -45,7 +45,7 @@ Ask = Callable[[], None]
 
 
 def answer(_environ: dict[str, Any], start_response: Any) -> list[bytes]:
-    """The application behind the workers."""
+    """Answer as the application behind the workers."""
     start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "3")])
     return [b"yes"]
 
@@ -197,7 +197,7 @@ def wait_until(ask: Ask) -> None:
 
 
 def processor_seconds(master: int) -> float:
-    """Of the master's workers, to the nanosecond."""
+    """Return the processor time of the master's workers, to the nanosecond."""
     children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
     return sum(
         int(task.read_text().split()[0]) / 1e9
@@ -207,7 +207,7 @@ def processor_seconds(master: int) -> float:
 
 
 def compare(ways: dict[str, Callable[[], float]], rounds: int) -> Iterator[str]:
-    """Each way once without being counted, then all in turn."""
+    """Run each way once without counting, then all in turns."""
     for measure in ways.values():
         measure()
     samples: dict[str, list[float]] = {name: [] for name in ways}

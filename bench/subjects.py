@@ -67,7 +67,7 @@ class Recorder:
 
 
 def subject(name: str, folder: Path) -> Subject:
-    """Of the cache that ``sm prepare`` has filled, with the samples' answers as ONNX Runtime gives them."""
+    """Read a model from the cache of ``sm prepare``, with the samples' answers by ONNX Runtime."""
     recipe = Recipe.load(HERE / "model" / name)
     built = Cache(Settings.read({}).cache).models / name / recipe.key
     repository = folder / "repository"
@@ -81,7 +81,7 @@ def subject(name: str, folder: Path) -> Subject:
 
 
 def client_answers(of: Subject, graph: Path, recorder: Recorder) -> Iterator[Any]:
-    """The client's answers to its samples, with ``graph`` as ``recorder`` runs it."""
+    """Yield the client's answers to its samples, with ``graph`` run by ``recorder``."""
     source = ClientSource(of.name, HERE / "clients" / of.name / "client.py")
     triton = InProcess(Graph.read(graph), recorder)
     client = load(source, triton, of.repository)

@@ -21,7 +21,7 @@ COLUMNS: Sequence[tuple[str, Value, str]] = (
 
 
 def markdown(results: Results) -> str:
-    """The whole report, a line each."""
+    """Return the whole report."""
     return "\n".join([*_head(results), *_targets(results), *_tables(results)]) + "\n"
 
 
@@ -46,7 +46,7 @@ def _target(ratio: Ratio) -> tuple[str, ...]:
 
 
 def _tables(results: Results) -> Iterator[str]:
-    """The floors, which have no form, stand beside the services in each table."""
+    """Yield the tables. The floors, which have no form, are beside the services in each."""
     for regime in results.values("regime"):
         for model in results.values("model"):
             for form in (form for form in results.values("form") if form != READY):

@@ -43,7 +43,7 @@ class Model:
 
 
 def runner(graph: Path, threads: int) -> Run:
-    """A session whose ``threads`` sleep while there is nothing to do, as in the box."""
+    """Open a session whose ``threads`` sleep while there is nothing to do, as in the box."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -153,7 +153,7 @@ class BertBase:
         return self.postprocess(self.model.run(inputs), inputs, text)
 
     def preprocess(self, text: str) -> Outputs:
-        """The three inputs, int64 [1, length]."""
+        """Return the three inputs, int64 [1, length]."""
         encoding = self.tokenizer.encode(text)
         parts = {
             "input_ids": encoding.ids,

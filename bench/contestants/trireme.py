@@ -74,7 +74,7 @@ class One(Trireme):
 
 
 def ask(model: str, form: str, given: Sample | None = None) -> Request:
-    """The box's own forms, dispatch JSON and the raw body, of the model's sample or of ``given``."""
+    """Return a dispatch request in JSON, or a raw body, with ``given`` or the model's sample."""
     given, parameters = given or sample(model), PARAMETERS.get(model, {})
     if form == "raw":
         query = "&".join(f"{name}={value}" for name, value in {"modelname": model, **parameters}.items())

@@ -47,7 +47,7 @@ def gunicorn(folder: Path) -> tuple[str, ...]:
 
 
 def nginx(port: int, folder: Path) -> tuple[str, ...]:
-    """Its command line; its configuration is written into ``folder``."""
+    """Write nginx's configuration into ``folder`` and return its command line."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         raise StartError("there is no nginx; on Debian and Ubuntu: apt-get install nginx-light")

@@ -46,7 +46,7 @@ def invocations() -> Response:
 
 
 def infer(model: str, inputs: Mapping[str, Array], output: str, classes: int = 0) -> Array:
-    """One output of a model, a batch of one."""
+    """Return one output of a model for a batch of one."""
     tensors = []
     for name, array in inputs.items():
         tensor = InferInput(name, list(array.shape), TYPES[array.dtype.name])
@@ -94,7 +94,7 @@ def yolov5(payload: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def suppress_overlaps(rows: Array, scores: Array) -> list[int]:
-    """The rows that stay, best first: none overlaps a better one."""
+    """Return the rows that stay, best first: none overlaps a better one."""
     x1, y1 = rows[:, 0] - rows[:, 2] / 2, rows[:, 1] - rows[:, 3] / 2
     x2, y2 = x1 + rows[:, 2], y1 + rows[:, 3]
     areas, order, kept = rows[:, 2] * rows[:, 3], np.argsort(-scores), []

@@ -23,7 +23,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 
 def prefix(text: str) -> str:
-    """The beginning of S3 keys, up to a slash; nothing would be the whole bucket."""
+    """Check a prefix of S3 keys, which ends in a slash. An empty one would be the whole bucket."""
     if not text.endswith("/") or text.startswith("/") or ".." in text:
         raise ValueError("is no prefix such as images/")
     return text

@@ -232,7 +232,7 @@ def _from_base64(value: object, info: ValidationInfo) -> object:
 
 
 def _base64_fault(text: str) -> str:
-    """What is wrong with a text that is not valid base64, and the next step."""
+    """Describe what is wrong with a text that is not valid base64, and the next step."""
     for pattern, fault in BASE64_FAULTS:
         if pattern.search(text):
             return fault

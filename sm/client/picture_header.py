@@ -149,7 +149,7 @@ def read_header(content: bytes) -> PictureHeader:
 
 
 def not_a_picture(content: bytes) -> BadInput:
-    """The error for bytes that no decoder opens; it says what they are if their beginning tells."""
+    """Return the error for bytes that no decoder opens; it names their format if their beginning shows it."""
     if len(content) >= 30 and content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         size = int.from_bytes(content[4:8], "little") + 8
         if size > len(content):

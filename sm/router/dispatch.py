@@ -232,7 +232,7 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
 
 
 def _expected_record(kind: type[Payload]) -> str:
-    """What a record of a dispatch request may be."""
+    """Describe what a record of a dispatch request may be."""
     name = kind.main_field
     if name is None:
         return "an object"

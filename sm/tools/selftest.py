@@ -195,7 +195,7 @@ def defer_interrupt() -> Iterator[None]:
 
 
 def _wait_ready(box: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
-    """The box itself gives up when it has taken too long."""
+    """Wait until the box is ready, or has given up by itself."""
     while box.poll() is None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=2):

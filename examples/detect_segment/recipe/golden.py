@@ -78,7 +78,7 @@ def overlap(first: list[float], second: list[float]) -> float:
 
 
 def segment_objects(image: Image.Image, boxes: list[list[float]], folder: Path) -> list[Any]:
-    """A mask, uint8 [height, width], for each box: asked one by one, nothing cleaned."""
+    """Return a mask, uint8 [height, width], for each box; the boxes are sent one by one."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     encoder = onnxruntime.InferenceSession(folder / "encoder.ort", options)

@@ -137,7 +137,7 @@ def choose_defaults(model: Any, script: ModuleType | None = None) -> Defaults:
 
 
 def load_torchscript(folder: Path) -> Any:
-    """The default ``model_fn``: load the TorchScript model in ``model.pt``, or in the only file of its kind.
+    """Load the TorchScript model in ``model.pt``, or in the only file of its kind: the default ``model_fn``.
 
     Raises :class:`StartError` if there is none, or if torch is missing.
     """

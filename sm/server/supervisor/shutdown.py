@@ -35,7 +35,7 @@ class Shutdown:
     forced: bool = False
 
     def stage(self, now: float) -> Stage | None:
-        """The current stage; None while the front still serves, and at the end."""
+        """Return the current stage; None while the front still serves, and at the end."""
         self.front_serves = now < self.serve_until
         return None if self.front_serves or not self.stages else self.stages[0]
 

@@ -78,7 +78,7 @@ class Fetcher:
 
 
 def sha256(path: Path) -> str:
-    """The file's digest in hex."""
+    """Return the file's digest in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):

@@ -102,7 +102,7 @@ def _value(value: Any) -> Value:
 
 
 def _size(size: Any) -> int | str | None:
-    """A fixed size, or the name of a free one; None if it has no name."""
+    """Return a fixed size, or the name of a free one; None if it has no name."""
     if size.HasField("dim_value") and size.dim_value > 0:
         return int(size.dim_value)
     return None if size.dim_param in UNNAMED else str(size.dim_param)

@@ -130,7 +130,7 @@ def _backlog(name: str, metric: str) -> dict[str, Any]:
 
 
 def _wake(account: Account, name: str) -> None:
-    """With no instance there is no backlog per instance, so another alarm starts the first."""
+    """Start the first instance by another alarm: without instances there is no backlog per instance."""
     policy = account.create(
         SERVICE,
         "put_scaling_policy",

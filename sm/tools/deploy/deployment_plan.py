@@ -46,7 +46,7 @@ class Plan:
 
     @classmethod
     def of(cls, options: argparse.Namespace, data: str, role: str, fingerprint: str = "") -> Plan:
-        """The plan of a command line, see :func:`deploy_arguments.add_description_arguments`."""
+        """Read the plan from a command line, see :func:`deploy_arguments.add_description_arguments`."""
         return cls(
             name=options.name,
             image=options.image,
@@ -76,16 +76,16 @@ class Plan:
         return resource_names.add_hash(self.name, self._configuration())
 
     def model(self) -> dict[str, Any]:
-        """The arguments of CreateModel."""
+        """Return the arguments of CreateModel."""
         return {"ModelName": self.model_name, **self._model(), "Tags": self.all_tags()}
 
     def configuration(self) -> dict[str, Any]:
-        """The arguments of CreateEndpointConfig."""
+        """Return the arguments of CreateEndpointConfig."""
         name = self.configuration_name
         return {"EndpointConfigName": name, **self._configuration(), "Tags": self.all_tags()}
 
     def endpoint(self) -> dict[str, Any]:
-        """The arguments of CreateEndpoint."""
+        """Return the arguments of CreateEndpoint."""
         return {
             "EndpointName": self.name,
             "EndpointConfigName": self.configuration_name,
@@ -93,7 +93,7 @@ class Plan:
         }
 
     def alarms(self) -> list[dict[str, Any]]:
-        """The arguments of each PutMetricAlarm."""
+        """Return the arguments of each PutMetricAlarm."""
         return self.box_alarms.alarms(self.name, self.env) if self.box_alarms else []
 
     def all_tags(self) -> list[dict[str, str]]:

@@ -135,7 +135,7 @@ def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The box's own metrics, if it writes them under the endpoint's name."""
+    """Yield the box's own metrics, if it writes them under the endpoint's name."""
     environment = model.get("PrimaryContainer", {}).get("Environment", {})
     if not environment.get(ENDPOINT_NAME):
         return

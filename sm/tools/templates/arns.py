@@ -53,7 +53,7 @@ class Objects(S3Uri):
 
     @classmethod
     def below(cls, uri: str) -> Objects:
-        """The ARN of everything below the prefix."""
+        """Read a prefix: all objects below it."""
         place = cls.read(uri)
         path = place.key.strip("/")
         return cls(place.bucket, f"{path}/*" if path else "*")

@@ -37,7 +37,7 @@ def policies(name: str, bucket: str, inputs: list[str], results: str, models: st
 
 
 def network(port: int) -> Document:
-    """The function's security group allows traffic to Triton and S3 only; Triton's allows the function."""
+    """Allow the function to reach Triton and S3 only, and Triton to be reached by the function."""
     triton = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
     return {
         "gateway": {

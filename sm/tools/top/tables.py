@@ -42,7 +42,7 @@ def _headline(box: dict[str, Any], url: str) -> Text:
 
 
 def _models(box: dict[str, Any]) -> Table:
-    """The models that are served or had requests, the busiest first."""
+    """Return the models that are served or had requests, the busiest first."""
     table = _table(MODEL_COLUMNS)
     recent = box["last_minute"]
     served = {row["name"]: row for row in box["models"]}
