@@ -103,7 +103,8 @@ class DecoupledModel(Model):
         return super().config() + "model_transaction_policy {decoupled: true}\n"
 
 
-#: Writes 7s to its output, but only after so many seconds. It leaves notes on what it saw of cancellation.
+#: Writes 7s to its output, but only after so many seconds, or once there is a note ``go-on`` if they are negative.
+#: It leaves notes on what it saw of cancellation.
 SLOW = """
 seconds, size = float(tensor(request, "seconds")[0, 0]), int(tensor(request, "size")[0, 0])
 if request.is_cancelled():
@@ -111,16 +112,20 @@ if request.is_cancelled():
     return {"y": np.zeros((1, size), np.float32)}
 open(self.folder + "/began", "w").close()
 end = time.monotonic() + seconds
-while time.monotonic() < end:
+while time.monotonic() < end or (seconds < 0 and not os.path.exists(self.folder + "/go-on")):
     time.sleep(0.02)
 open(self.folder + ("/cancelled" if request.is_cancelled() else "/finished"), "w").close()
 return {"y": np.full((1, size), 7, np.float32)}
 """
 
-#: Counts to ``count`` with a rest before each number but the first; fails at 13.
+#: Counts to ``count`` with a rest before each number but the first; fails at 13. With a negative rest it waits for
+#: a note ``go-on``.
 COUNTS = """
 for number in range(int(tensor(request, "count")[0])):
-    time.sleep(float(tensor(request, "seconds")[0]) if number else 0)
+    rest = float(tensor(request, "seconds")[0]) if number else 0
+    while rest < 0 and not os.path.exists(self.folder + "/go-on"):
+        time.sleep(0.02)
+    time.sleep(max(0, rest))
     if number == 13:
         raise ValueError("no such luck")
     yield {"number": np.array([number])}

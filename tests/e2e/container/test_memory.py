@@ -36,6 +36,7 @@ def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: 
         # Triton is restarted, and with it the model's process.
         wait_until(lambda: box.send(b"10", "text/plain").ok, description="an answer after the kill")
         assert box.state("Running") == "true"
+        wait_until(lambda: "memory ran out" in box.logs(), description="the sentence")
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
     reports = [line["message"] for line in lines if "memory ran out" in line["message"]]
     assert len(reports) == 1, reports

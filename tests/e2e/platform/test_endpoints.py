@@ -13,11 +13,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.aws_command import run_aws
-from tests.support.boxes import wait_until
+from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.platform import runtime
 from tests.support.platform.account import BUCKET, Account
 from tests.support.platform.fixtures import Platform, write_team_repository
 from tests.support.platform.host import aws_client
+from tests.support.platform.machines import ProcessLauncher
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +170,14 @@ def test_the_containers_log_is_in_cloudwatch(platform: Platform, account: Accoun
     streams = logs.describe_log_streams(logGroupName="/aws/sagemaker/Endpoints/plain")["logStreams"]
     assert any(stream["logStreamName"].startswith("AllTraffic/i-") for stream in streams)
     name = streams[0]["logStreamName"]
-    events = logs.get_log_events(logGroupName="/aws/sagemaker/Endpoints/plain", logStreamName=name)["events"]
-    assert any("ready" in event["message"] for event in events)
+
+    def has_line() -> bool:
+        group = "/aws/sagemaker/Endpoints/plain"
+        events = logs.get_log_events(logGroupName=group, logStreamName=name)["events"]
+        return any("ready" in event["message"] for event in events)
+
+    # They are sent now and then.
+    wait_until(has_line, description="the line that says that the box is ready")
 
 
 def scale_to(platform: Platform, account: Account, count: int) -> None:
@@ -227,11 +234,22 @@ def test_scaling_in_removes_instances(platform: Platform, account: Account) -> N
     assert "SO" in account.invoke_text("plain", "so")
 
 
-def test_a_failed_update_is_rolled_back_and_a_good_one_takes_over(account: Account) -> None:
+def test_a_failed_update_is_rolled_back_and_a_good_one_takes_over(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, start = threading.Event(), ProcessLauncher.launch
+
+    def start_when_seen(launcher: ProcessLauncher, *arguments: Any) -> Any:
+        """The instance fails at once, so it does not start before the test has seen the update."""
+        seen.wait(WAIT_TIMEOUT_S)
+        return start(launcher, *arguments)
+
+    monkeypatch.setattr(ProcessLauncher, "launch", start_when_seen)
     url = f"s3://{BUCKET}/plain/model.tar.gz"
     account.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
     account.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
     assert account.describe("plain")["EndpointStatus"] == "Updating"
+    seen.set()
     record = account.wait_until_steady("plain")
     assert record["EndpointConfigName"] == "plain"
     assert "did not pass the ping health check" in record["FailureReason"]

@@ -31,7 +31,8 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
         ):
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")
             wait_until(
-                lambda: box.metric("trireme_model_in_flight", model="slow") == 2, description="slow requests"
+                lambda: slow_load.total() or box.metric("trireme_model_in_flight", model="slow") == 2,
+                description="the slow requests",
             )
             assert box.stop(signal.SIGTERM) == 0
             slow_load.join()

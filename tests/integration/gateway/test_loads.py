@@ -12,19 +12,22 @@ from chalicelib.loads import Loads
 
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, DeadlinePassed
+from tests.support.boxes import wait_until
 
 
-def test_concurrent_callers_share_one_load() -> None:
-    loads, started, release, calls = Loads(), threading.Event(), threading.Event(), []
+def test_concurrent_callers_share_one_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads, release, calls = Loads(), threading.Event(), []
+    waiting: list[None] = []
+    # A caller asks for its deadline when it has found or started the load that it waits for.
+    monkeypatch.setattr("chalicelib.loads.current", lambda: waiting.append(None))
 
     def load() -> None:
         calls.append(1)
-        started.set()
         assert release.wait(10)
 
     with ThreadPoolExecutor(8) as pool:
         pending = [pool.submit(loads.share, "m", load) for _ in range(8)]
-        assert started.wait(10)
+        wait_until(lambda: len(waiting) == 8)
         assert not any(future.done() for future in pending)
         # Another model's load does not wait for this one.
         loads.share("other", lambda: calls.append(2))

@@ -15,7 +15,7 @@ from tests.support.gateway_requests import RED
 from tests.support.gateways import Cloud, Gateway, served
 
 #: The gateway's time limit for a request.
-TIMEOUT_S = 3
+TIMEOUT_S = 6
 STORED_RECORD, INLINE_RECORD = {"s3_key": "images/slow.png"}, {"payload": {"tensor": [1]}}
 
 

@@ -22,7 +22,7 @@ from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
 
 #: The deadline of an invocation; threads of the one worker; its threads for S3.
-TIMEOUT_S, THREADS, S3_THREADS = 3, 2, 4
+TIMEOUT_S, THREADS, S3_THREADS = 6, 2, 4
 #: More callers than the worker's threads and those for S3 can serve.
 CALLERS = 8
 S3_PAYLOAD = {"s3_uri": "s3://inputs/cat.png"}

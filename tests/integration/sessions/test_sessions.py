@@ -129,7 +129,9 @@ def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
     assert len(list((tmp_path / "first").iterdir())) == 2
 
 
-def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path) -> None:
+def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A worker that was stopped while it held the lock does not block the others for ever; here none is.
+    monkeypatch.setattr("sm.client.sessions.LOCK_TIMEOUT_S", 60.0)
     workers = [Sessions((tmp_path / "first",), LIFETIME_S, 30) for _ in range(4)]
 
     def try_to_open(number: int) -> bool:
@@ -150,12 +152,13 @@ def test_an_overloaded_box_does_not_count_its_sessions_for_every_caller(
     sessions = sessions_of_a_worker(tmp_path, clock, 3)
     for _ in range(3):
         sessions.open()
+    monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 3600.0)
     sweeps: list[None] = []
     monkeypatch.setattr(sessions, "sweep", lambda: sweeps.append(None))
     for _ in range(50):
         with pytest.raises(Overloaded):
             sessions.open()
-    assert len(sweeps) <= 2
+    assert len(sweeps) == 1
 
 
 def test_two_workers_may_sweep_at_once_and_keep_every_open_session(tmp_path: Path, clock: Clock) -> None:

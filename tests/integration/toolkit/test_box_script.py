@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import requests
 
-from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wait_until
+from tests.support.boxes import RunningBox, log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.script_archives import write_script
 from tests.support.tritons import MODELS
 from tests.support.wheels import wheel
@@ -259,7 +259,7 @@ def model_fn(model_dir):
 
 def transform_fn(model, body, content_type, accept):
     if body == b"sleep":
-        time.sleep(3)
+        time.sleep(5)
     return f"{model} {content_type} {accept} {len(body)}", "text/plain"
 """
 
@@ -280,7 +280,7 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "2",
     }
     with running_box(tmp_path, repository, True, (), **variables) as box:
-        response = box.send(b"\x00\x01", "application/octet-stream")
+        response = retry_until_ok(lambda: box.send(b"\x00\x01", "application/octet-stream"))
         assert response.text == "installed application/octet-stream text/csv 2"
         assert response.headers["Content-Type"].partition(";")[0] == "text/plain"
         # One request runs at a time: a request that waits too long behind a slow one gets a 504.
@@ -290,12 +290,12 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
         late_response = box.send(b"late", "text/plain")
         assert (late_response.status_code, late_response.json()["code"]) == (504, "deadline_passed")
         slow_caller.join()
-        assert box.send(b"", "text/plain").text == "installed text/plain text/csv 0"
+        assert retry_until_ok(lambda: box.send(b"", "text/plain")).text == "installed text/plain text/csv 0"
 
 
 def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: Path) -> None:
     script = TRANSFORM_FN.replace("import trireme_tiny\n", "").replace("trireme_tiny.WORD", "'hung'")
-    repository = write_script(tmp_path / "model", script.replace("time.sleep(3)", "time.sleep(1000)"))
+    repository = write_script(tmp_path / "model", script.replace("time.sleep(5)", "time.sleep(1000)"))
     variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"}
     with running_box(tmp_path, repository, True, (), **variables) as box:
         assert box.send(b"sleep", "text/plain").status_code == 504

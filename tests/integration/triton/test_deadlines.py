@@ -38,13 +38,25 @@ def empty_notes(triton: TritonProcess) -> Path:
     return triton.notes
 
 
+def let_deadline_pass(transport: Transport, notes: Path, deadline_s: float, model_s: float) -> None:
+    """Call the model for longer than the deadline, so that it passes while the model works."""
+    (notes / "began").unlink(missing_ok=True)
+
+    def passes_while_it_works() -> bool:
+        with running(Deadline(time.monotonic() + deadline_s)), pytest.raises(DeadlinePassed):
+            infer_slowly(transport, model_s)
+        return (notes / "began").exists()
+
+    # On a busy machine the deadline may pass before the model has the request.
+    wait_until(passes_while_it_works)
+
+
 def test_a_model_that_writes_after_the_deadline_changes_no_other_answer(
     transport: Transport, triton: TritonProcess, empty_notes: Path
 ) -> None:
     infer_slowly(transport, 0)
     empty_notes.joinpath("finished").unlink()
-    with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
-        infer_slowly(transport, 1.5)
+    let_deadline_pass(transport, empty_notes, deadline_s=0.3, model_s=1.5)
     # Other calls go on meanwhile. Their outputs have the size of the region that the model still writes to.
     last_answers: deque[tuple[Any, Any]] = deque(maxlen=50)
     for number in itertools.count():
@@ -64,14 +76,17 @@ def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
     empty_notes.joinpath("finished").unlink()
     infer_slowly(transport, 0)
     empty_notes.joinpath("finished").unlink()
-    with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
-        infer_slowly(transport, 1.0)
+    let_deadline_pass(transport, empty_notes, deadline_s=0.5, model_s=1.5)
     assert triton.shared_memory_files() == []
     assert len([name for name in health.regions(triton.box.http_port) if triton.box.id in name]) == 1
     wait_until((empty_notes / "cancelled").exists)
-    time.sleep(0.5)
-    transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
-    assert health.regions(triton.box.http_port) == triton.shared_memory_files()
+
+    def is_free() -> bool:
+        """Once the late call has ended in Triton, the next one unregisters its region."""
+        transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
+        return health.regions(triton.box.http_port) == triton.shared_memory_files()
+
+    wait_until(is_free)
 
 
 def test_a_region_in_use_at_close_is_released_when_its_request_ends(
@@ -90,10 +105,10 @@ def test_a_region_in_use_at_close_is_released_when_its_request_ends(
 
 
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes: Path) -> None:
-    hung_up = threading.Event()
-    threading.Timer(0.3, hung_up.set).start()
-    with running(Deadline(time.monotonic() + 60, hung_up.is_set)), pytest.raises(CallerGone):
-        infer_slowly(transport, 2.0)
+    has_begun = (empty_notes / "began").exists
+    with running(Deadline(time.monotonic() + 60, has_begun)), pytest.raises(CallerGone):
+        infer_slowly(transport, -1.0)
+    (empty_notes / "go-on").touch()
     # The model writes "finished" at its end, unless it was cancelled.
     wait_until((empty_notes / "cancelled").exists)
     assert not (empty_notes / "finished").exists()
@@ -107,8 +122,13 @@ def test_no_call_starts_after_the_deadline(transport: Transport, empty_notes: Pa
 
 def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, empty_notes: Path) -> None:
     transport = Transport(Settings.read({"MODEL_SERVER_TIMEOUT": "0.3"}), triton.box)
-    with pytest.raises(DeadlinePassed):
-        infer_slowly(transport, 1.0)
+
+    def ends_while_it_works() -> bool:
+        with pytest.raises(DeadlinePassed):
+            infer_slowly(transport, 1.0)
+        return (empty_notes / "began").exists()
+
+    wait_until(ends_while_it_works)
     transport.close()
     wait_until((empty_notes / "cancelled").exists)
 
@@ -116,10 +136,13 @@ def test_without_a_deadline_the_setting_ends_the_call(triton: TritonProcess, emp
 def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
     transport: Transport, empty_notes: Path
 ) -> None:
-    first_caller = threading.Thread(target=infer_slowly, args=(transport, 1.0))
+    first_caller = threading.Thread(target=infer_slowly, args=(transport, -1.0))
     first_caller.start()
-    wait_until((empty_notes / "began").exists)
-    with running(Deadline(time.monotonic() + 0.2)), pytest.raises(DeadlinePassed):
-        infer_slowly(transport, 0)
+    try:
+        wait_until((empty_notes / "began").exists)
+        with running(Deadline(time.monotonic() + 2.0)), pytest.raises(DeadlinePassed):
+            infer_slowly(transport, 0)
+    finally:
+        (empty_notes / "go-on").touch()
     first_caller.join()
     wait_until((empty_notes / "skipped").exists)

@@ -40,6 +40,8 @@ CALL_COUNT = 500
 CALLER_COUNT = 4
 #: Short, as some of the servers below never send a whole answer.
 TIMEOUT_S = 0.3
+#: For an answer of the other servers, which comes for certain.
+CERTAIN_TIMEOUT_S = 20.0
 END_OF_STREAM = END_HEADERS | END_STREAM
 STRAY_MESSAGE = b"\0\0\0\0\x05stray"
 
@@ -164,7 +166,7 @@ def misbehaving_server() -> Iterator[int]:
 
     def serve(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
-            connection.settimeout(3)
+            connection.settimeout(CERTAIN_TIMEOUT_S)
             stream.read(len(PREFACE))
             connection.sendall(frame(SETTINGS, 0, 0, b""))
             while len(head := stream.read(9)) == 9:
@@ -185,17 +187,18 @@ def misbehaving_server() -> Iterator[int]:
         acceptor.join()
         listener.close()
         for thread in threads:
-            thread.join(5)
+            thread.join(30)
 
 
 def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
     """The answer to a call, or None for an error or a time-out."""
+    timeout_s = TIMEOUT_S if kind in BAD_ANSWERS else CERTAIN_TIMEOUT_S
     try:
-        connection = pool.acquire(f"{number}:{kind}".encode(), TIMEOUT_S)
+        connection = pool.acquire(f"{number}:{kind}".encode(), timeout_s)
     except Failed:
         return None
     try:
-        content = connection.receive(TIMEOUT_S)
+        content = connection.receive(timeout_s)
     except (Failed, Unreadable):
         content = None
     if content is None:

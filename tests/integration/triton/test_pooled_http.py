@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from sm.deadline import Deadline, running
 from sm.errors import TriremeError
 from sm.triton import health
 from sm.triton.http_proxy import Reply, Request, Upstream
@@ -22,6 +24,8 @@ REQUEST_COUNT = 600
 CALLER_COUNT = 4
 #: Short, as some of the servers below never send a whole answer.
 TIMEOUT_S = 0.3
+#: For an answer of the other servers, which comes for certain.
+CERTAIN_TIMEOUT_S = 20.0
 STRAY_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -136,9 +140,14 @@ def read_request(connection: socket.socket) -> tuple[str, bytes, str] | None:
     return method, target.strip("/").encode(), kind
 
 
+def timeout_s(kind: str) -> float:
+    return TIMEOUT_S if kind in BAD_ANSWERS else CERTAIN_TIMEOUT_S
+
+
 def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") -> Reply | None:
     try:
-        return upstream.send(Request(method, f"/{number}", headers={"answer": kind}))
+        with running(Deadline(time.monotonic() + timeout_s(kind))):
+            return upstream.send(Request(method, f"/{number}", headers={"answer": kind}))
     except TriremeError:
         return None
 
@@ -214,7 +223,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
 def test_the_control_planes_requests_end_with_their_own_answer_or_status_0(kind: str) -> None:
     with misbehaving_server(Counter()) as port:
         for number in range(2):
-            response = health.request(port, {"answer": kind}, "GET", f"/{number}", TIMEOUT_S)
+            response = health.request(port, {"answer": kind}, "GET", f"/{number}", timeout_s(kind))
             if kind in ("with a length", "in chunks", "and says so"):
                 assert response == (200, str(number).encode())
             assert b"stray" not in response[1]

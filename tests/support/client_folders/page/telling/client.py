@@ -1,9 +1,10 @@
-"""A client that answers word by word."""
+"""A client that answers word by word; a word that is the path of a file waits until the file exists."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from pydantic import Field
 
@@ -23,5 +24,7 @@ class Telling(StreamingClient):
 
     def stream(self, payload: Story) -> Iterator[str]:
         for word in payload.text.split():
+            while word.startswith("/") and not Path(word).exists():
+                time.sleep(0.01)
             yield f"{word} "
             time.sleep(payload.seconds)
