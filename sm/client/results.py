@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Encoded:
 
 
 def encodable(value: object) -> Any:
-    """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts and odd arrays."""
+    """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts and odd arrays, and pictures."""
     if isinstance(value, np.ndarray):
         has_rows = value.ndim > 0 and value.dtype.kind in "biufM"
         return np.ascontiguousarray(value) if has_rows else value.tolist()
@@ -55,4 +55,8 @@ def encodable(value: object) -> Any:
         return value.item()
     if isinstance(value, DecodedBase64):
         return value.text
+    if isinstance(value, Picture):
+        return value.as_json()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: getattr(value, part.name) for part in fields(value)}
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")

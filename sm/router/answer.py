@@ -9,9 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import orjson
 
+from sm.client import unencodable
 from sm.client.results import Encoded, Picture, encodable
-from sm.errors import ClientFailed, TriremeError
+from sm.errors import TriremeError
 from sm.router.invocation import JSON, JSON_LINES, NPY, PNG, DispatchRequest
+
+#: Dataclasses are passed to :func:`encodable`, because a picture is one.
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,11 @@ def write(invocation: DispatchRequest, results: Sequence[object]) -> Answer:
     if binary is not None:
         return _add_client_headers(Answer(binary, invocation.accept), invocation)
     try:
-        body = dumps({"modelname": invocation.model, "result": _json_form(result)})
+        body = dumps({"modelname": invocation.model, "result": result})
     except (TypeError, ValueError) as error:
-        raise _unencodable(invocation.model, error) from error
+        raise unencodable.error(
+            f"the result of {invocation.model!r} cannot be sent", "result", result, dumps
+        ) from error
     return _add_client_headers(Answer(body), invocation)
 
 
@@ -92,9 +98,11 @@ def encode_record(model: str, result: object) -> EncodedRecord:
     if isinstance(result, TriremeError):
         return encode_failure(result)
     try:
-        return EncodedRecord(dumps(_json_form(result)))
-    except (TypeError, ValueError) as error:
-        return encode_failure(_unencodable(model, error))
+        return EncodedRecord(dumps(result))
+    except (TypeError, ValueError):
+        return encode_failure(
+            unencodable.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
+        )
 
 
 def encode_failure(error: TriremeError) -> EncodedRecord:
@@ -111,8 +119,8 @@ def _add_client_headers(answer: Answer, invocation: DispatchRequest) -> Answer:
     return replace(answer, headers={**answer.headers, **invocation.answer_headers})
 
 
-def _unencodable(model: str, reason: Exception) -> ClientFailed:
-    return ClientFailed(f"the result of {model!r} cannot be sent: {reason}")
+def _unencodable(model: str, result: object) -> TriremeError:
+    return unencodable.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
 
 
 def write_error(error: TriremeError, request_id: str) -> Answer:
@@ -123,7 +131,7 @@ def write_error(error: TriremeError, request_id: str) -> Answer:
 
 def dumps(value: object) -> bytes:
     """Encode JSON, including NumPy values. NaN and infinity become null, as JSON has neither."""
-    return orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(value, default=encodable, option=OPTIONS)
 
 
 def _binary(result: object, accept: str) -> bytes | None:
@@ -146,7 +154,3 @@ def _npy(result: object) -> bytes | None:
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)
     return content.getvalue()
-
-
-def _json_form(result: object) -> object:
-    return result.as_json() if isinstance(result, Picture) else result

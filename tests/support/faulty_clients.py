@@ -64,6 +64,7 @@ FAULTS: dict[str, dict[str, str]] = {
     "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": SHOUTED},
     "golden_drift": {"postprocess": "return (outputs['y'] + 2).tolist()"},
     "non_json_result": {"postprocess": "return set(outputs['y'].tolist())"},
+    "bytes_result": {"postprocess": "return [{'label': b'cat'}]"},
     "network_at_import": {
         "head": 'import urllib.request\n\nurllib.request.urlopen("http://weights.example/labels.txt")'
     },

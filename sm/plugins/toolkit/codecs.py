@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sm.client import unencodable
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
 from sm.client.nested_numbers import MAX_TEXT_BYTES, array_of
 from sm.client.npy import read_npy
@@ -76,7 +77,10 @@ def encode(value: Any, content_type: str) -> str | bytes:
     try:
         return encoder(value)
     except (TypeError, ValueError) as error:
-        raise ClientFailed(f"the prediction cannot be sent as {content_type}: {error}") from error
+        sentence = f"the prediction cannot be sent as {content_type}"
+        if content_type in (JSON, JSON_LINES):
+            raise unencodable.error(sentence, "prediction", value, to_json) from error
+        raise ClientFailed(f"{sentence}: {error}") from error
 
 
 def to_json(value: Any) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pybase64
 
+from sm.client import unencodable
 from sm.client.base import Client
 from sm.client.results import Encoded, Picture
-from sm.errors import ClientFailed, TriremeError
+from sm.errors import TriremeError
 from sm.router.answer import Answer, dumps, write_error
 from sm.router.invocation import JSON, DispatchRequest
 from sm.router.streaming.stream import finish
@@ -76,7 +77,7 @@ def _encode_each(parts: Iterator[object], encode: Callable[[object], bytes]) -> 
             try:
                 chunk = encode(part)
             except (TypeError, ValueError) as error:
-                raise ClientFailed(f"a part of the answer cannot be sent: {error}") from error
+                raise unencodable.error("a part of the answer cannot be sent", "part", part, dumps) from error
             yield chunk
     finally:
         finish(parts)
@@ -90,7 +91,7 @@ def _event(part: object, model: str) -> bytes:
         return part.body.replace(b"\n", b"\ndata: ")
     if isinstance(part, bytes):
         part = pybase64.b64encode(part).decode()
-    return dumps({"modelname": model, "result": part.as_json() if isinstance(part, Picture) else part})
+    return dumps({"modelname": model, "result": part})
 
 
 def _to_bytes(part: object) -> bytes:

@@ -53,6 +53,11 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
         ("unhandled_null", "mutated payloads", "unhandled null: "),
         ("golden_drift", "golden answer", "golden drift: result[0] is 5.0, not 3"),
         ("non_json_result", "golden answer", "non-JSON result: "),
+        (
+            "bytes_result",
+            "golden answer",
+            "non-JSON result: the sample gives a 500: the result of 'bytes_result'",
+        ),
         ("network_at_import", "loads alone", "network at import: it wants weights.example:80 (line 11)"),
         ("mutation_of_its_input", "its input", "mutation of its input: payload.numbers is another"),
     ],
@@ -63,6 +68,11 @@ def test_a_fault_is_found_and_named(
     report = check_cached(fault)
     assert report.status == 1
     assert report.failed[check_name].startswith(sentence), report.failed
+
+
+def test_bytes_are_named_with_their_place_and_the_next_step(check_cached: Callable[[str], Checked]) -> None:
+    sentence = check_cached("bytes_result").failed["golden answer"]
+    assert "result[0].label is bytes: decode text with .decode()" in sentence
 
 
 def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], Checked], home: Path) -> None:

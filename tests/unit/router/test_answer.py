@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sm.client.results import Encoded, Picture
-from sm.errors import BadInput, WrongPayload
+from sm.errors import BadInput, ClientFailed, WrongPayload
 from sm.router.answer import write, write_error
 from sm.router.invocation import DispatchRequest
 
@@ -79,3 +79,19 @@ def test_every_error_has_the_one_shape() -> None:
 def test_an_answer_that_a_client_has_encoded_goes_out_with_nothing_around_it() -> None:
     answer = write(call(accept="application/json"), [Encoded(b"a,b", "text/csv")])
     assert (answer.read(), answer.content_type) == (b"a,b", "text/csv")
+
+
+def test_bytes_in_a_result_are_the_clients_fault_and_the_error_says_where() -> None:
+    result = {"label": np.array([b"cat"], object)}
+    with pytest.raises(
+        ClientFailed, match=r"result of 'm' cannot be sent: result\.label\[0\] is bytes"
+    ) as one:
+        write(call(), [result])
+    many = json.loads(write(call(many=True, records=[1, 2]), [result, 1]).read())["result"]
+    assert many == [{"error": one.value.sentence, "code": "client_failed"}, 1]
+
+
+def test_a_picture_in_a_larger_result_is_base64_too() -> None:
+    picture = Picture(np.zeros((2, 3, 3), np.uint8))
+    shown = json.loads(write(call(), [{"count": 1, "drawn": picture}]).read())["result"]
+    assert (shown["count"], shown["drawn"]) == (1, picture.as_json())

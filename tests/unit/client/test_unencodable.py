@@ -1,0 +1,101 @@
+"""What a client returned and JSON has no form for: the error says which part, what it is and what to do."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.client import unencodable
+from sm.client.results import Picture
+from sm.router.answer import dumps
+
+
+@dataclass
+class Row:
+    label: object
+
+
+class Tensor:
+    """As a torch tensor."""
+
+    def tolist(self) -> list[int]:
+        return []
+
+
+class Model:
+    """As a pydantic model."""
+
+    def model_dump(self) -> dict[str, int]:
+        return {}
+
+
+class PillowImage:
+    __array_interface__: Any = {}
+
+
+def sentence_of(value: object) -> str:
+    with pytest.raises((TypeError, ValueError)):
+        dumps(value)
+    return unencodable.error("the result cannot be sent", "result", value, dumps).sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (b"cat", "result is bytes: decode text with .decode()"),
+        ({"label": b"cat"}, "result.label is bytes: decode"),
+        ([{"label": "a"}, {"label": b"cat"}], "result[1].label is bytes: decode"),
+        ({"labels": np.array([b"a"], object)}, "result.labels[0] is bytes: decode"),
+        ({"labels": np.array([["a", b"a"]], object)}, "result.labels[0][1] is bytes: decode"),
+        ({"labels": np.array([b"a"])}, "result.labels[0] is bytes: decode"),
+        ({"label": np.bytes_(b"a")}, "result.label is bytes_: decode"),
+        ({"label": bytearray(b"a")}, "result.label is bytearray: decode"),
+        ((1, Row(b"a")), "result[1].label is bytes: decode"),
+        ({"my label": b"a"}, "result['my label'] is bytes: decode"),
+        ({3: b"a"}, "result['3'] is bytes: decode"),
+        ({"a": {b"k": 1}}, "result.a has a key that is bytes: use text"),
+    ],
+)
+def test_bytes_are_found_wherever_they_are(value: object, part: str) -> None:
+    assert f"the result cannot be sent: {part}" in sentence_of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({1, 2}, "is set: return a list"),
+        ((number for number in range(3)), "is generator: return a list"),
+        (datetime.timedelta(1), "is timedelta: return .total_seconds()"),
+        (Tensor(), "is Tensor: return .tolist()"),
+        (Model(), "is Model: return .model_dump()"),
+        (PillowImage(), "is PillowImage: return sm.client.Picture("),
+        (2**64, "is int: beyond 64 bits"),
+        ("\ud800", "is str: with surrogates"),
+        (1j, "is complex: return .real and .imag"),
+        (object(), "is object: return a dict, list, text, number, None or a NumPy array"),
+        (Picture(np.zeros((2, 3, 7), np.uint8)), "is Picture: its pixels must be uint8 [height, width, 3]"),
+    ],
+)
+def test_every_kind_has_a_next_step(value: object, words: str) -> None:
+    assert f"result.x {words}" in sentence_of({"x": value})
+
+
+def test_a_list_that_contains_itself_is_told_and_does_not_end_the_search() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    assert "result is list: nested too deeply, or contains itself" in sentence_of(loop)
+
+
+def test_the_log_has_the_place_without_the_names() -> None:
+    error = unencodable.error("it cannot be sent", "result", {"secret": [{"word": b"a"}]}, dumps)
+    assert "result.secret[0].word is bytes" in error.sentence
+    assert error.log_reason is not None
+    assert "result.…[0].… is bytes: decode" in error.log_reason
+
+
+def test_a_long_name_is_cut() -> None:
+    assert len(sentence_of({"n" * 100_000: b"a"})) < 300
