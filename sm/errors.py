@@ -104,6 +104,12 @@ class NotAcceptable(TriremeError):
     status, code = 406, "not_acceptable"
 
 
+class RequestTimeout(TriremeError):
+    """The request comes too slowly. nginx closes such a connection without this answer."""
+
+    status, code = 408, "request_timeout"
+
+
 class Conflict(TriremeError):
     """A model of that name is loaded already, or is being loaded or unloaded."""
 

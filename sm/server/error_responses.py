@@ -9,12 +9,14 @@ import socket
 import uuid
 
 from gunicorn.http import errors
+from gunicorn.http.parser import RequestParser
 from gunicorn.util import write_nonblock
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported
 from sm.router.answer import write_error
 from sm.router.invocation import JSON
+from sm.server.timed_requests import TimedReader
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,17 @@ class HeadersTooLong(BadInput):
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's threaded worker with JSON error responses."""
+    """gunicorn's threaded worker with JSON error responses, and a limit on the time of a request."""
+
+    #: Seconds for a request's head, and for each piece of its body.
+    receive_timeout_s = 10.0
+
+    def handle(self, conn: TConn) -> object:
+        """Answer a connection's next request, in a thread."""
+        if conn.parser is None:
+            conn.parser = RequestParser(self.cfg, TimedReader(conn.sock, self.receive_timeout_s), conn.client)
+        conn.parser.unreader.sock.begin_request()
+        return super().handle(conn)
 
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
@@ -49,6 +61,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
 def to_error(error: BaseException) -> TriremeError:
     """Return the error for a request that never reached the application."""
+    if isinstance(error, TriremeError):
+        return error
     if isinstance(error, errors.LimitRequestLine):
         return RequestTooLong("the URL is too long")
     if isinstance(error, errors.LimitRequestHeaders):

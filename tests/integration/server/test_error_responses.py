@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
+import requests
 
 from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
@@ -20,7 +23,12 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("box")
     MODELS["echo"].write(folder / "model" / "echo")
     with running_box(
-        folder, folder / "model", clients=(), TRIREME_NGINX="off", MODEL_SERVER_WORKERS="1"
+        folder,
+        folder / "model",
+        clients=(),
+        TRIREME_NGINX="off",
+        MODEL_SERVER_WORKERS="1",
+        TRIREME_RECEIVE_TIMEOUT="2",
     ) as box:
         yield box
 
@@ -40,14 +48,59 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 def test_a_request_that_cannot_be_parsed_is_a_json_error_and_the_box_lives_on(
     box: RunningBox, head: bytes, status: int, code: str
 ) -> None:
-    with socket.create_connection(("127.0.0.1", box.port), timeout=10) as connection:
+    with connect(box) as connection:
         connection.sendall(head + b"\r\n")
-        response = b""
-        while chunk := connection.recv(65536):
-            response += chunk
-    response_head, _, body = response.partition(b"\r\n\r\n")
-    assert response_head.split()[1] == str(status).encode()
-    assert b"Content-Type: application/json" in response_head
-    error = json.loads(body)
-    assert (error["code"], bool(error["request_id"])) == (code, True)
+        assert_error(connection, status, code)
     assert box.ping()[0] == 200
+
+
+def connect(box: RunningBox) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", box.port), timeout=60)
+
+
+def assert_error(connection: socket.socket, status: int, code: str) -> None:
+    """Read the answer until the box closes the connection."""
+    answer = b""
+    while chunk := connection.recv(65536):
+        answer += chunk
+    top, _, body = answer.partition(b"\r\n\r\n")
+    assert top.split()[1] == str(status).encode()
+    assert b"Content-Type: application/json" in top
+    said = json.loads(body)
+    assert (said["code"], bool(said["request_id"])) == (code, True)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        POST,
+        POST + b"Content-Length: 1000000\r\n\r\n",
+        POST + b"Content-Length: 1000\r\n\r\n{",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n",
+    ],
+    ids=["head", "large", "small", "chunked"],
+)
+def test_a_request_that_stalls_is_a_408_and_gives_its_thread_back(box: RunningBox, start: bytes) -> None:
+    callers = [connect(box) for _ in range(40)]  # more than there are threads
+    for caller in callers:
+        caller.sendall(start)
+    for caller in callers:
+        assert_error(caller, 408, "request_timeout")
+        caller.close()
+    assert box.send(b"{}").status_code == 422
+
+
+def test_a_body_that_comes_byte_by_byte_is_a_408(box: RunningBox) -> None:
+    with connect(box) as caller:
+        caller.sendall(POST + b"Content-Length: 1000000\r\n\r\n")
+        caller.sendall(b" ")
+        while not select.select([caller], [], [], 0.3)[0]:
+            caller.sendall(b" ")
+        assert_error(caller, 408, "request_timeout")
+
+
+def test_a_connection_that_is_kept_has_its_time_for_each_request(box: RunningBox) -> None:
+    with requests.Session() as session:
+        for _ in range(2):
+            assert session.post(f"{box.url}/invocations", data=b"{}", timeout=60).status_code == 422
+            time.sleep(2.5)
