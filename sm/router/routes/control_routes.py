@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flask import Blueprint, Response
@@ -102,13 +102,13 @@ def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any
     rows = []
     for client in clients:
         entries = [entry for entry in index if entry["name"] in client["models"]]
-        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **_readiness(entries)})
+        readiness = _readiness(entries, client["models"])
+        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **readiness})
     with_client = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
         entries = [entry for entry in index if entry["name"] == name]
-        rows.append(
-            {"modelName": name, "modelUrl": str(box.repository / name), "client": None, **_readiness(entries)}
-        )
+        readiness = _readiness(entries, [name])
+        rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **readiness})
     return rows
 
 
@@ -134,9 +134,15 @@ def triton_metrics(box: Box) -> bytes:
     return body if status == 200 else b""
 
 
-def _readiness(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bool:
+    """True if ``entries`` have each of ``models``, with every version ready. A client may have no model."""
+    listed = {entry["name"] for entry in entries}
+    return listed == {*models} and all(entry.get("state") == "READY" for entry in entries)
+
+
+def _readiness(entries: list[dict[str, Any]], models: Iterable[str]) -> dict[str, Any]:
     return {
-        "ready": bool(entries) and all(entry.get("state") == "READY" for entry in entries),
+        "ready": all_ready(entries, models),
         "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
     }
 

@@ -9,7 +9,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sm import __version__
@@ -39,7 +39,10 @@ class Recorder:
     def __init__(self, box: Box, clock: Callable[[], float] = time.time) -> None:
         self._box, self._clock = box, clock
         self._models, self._changes = ServedModels(box), Changes()
-        self._lock = threading.Lock()
+        #: Held while the state is found, and while what was found is read or replaced.
+        self._updating, self._lock = threading.Lock(), threading.Lock()
+        #: What the supervisor had published when the current state was found.
+        self._state: dict[str, Any] = {}
         self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)
         self._points: deque[tuple[float, bytes]] = deque(maxlen=MAX_POINTS)
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
@@ -51,31 +54,40 @@ class Recorder:
 
     def record_point(self) -> None:
         """Add a point, and the events since the last one."""
-        now, state = self._clock(), read_state(self._box)
-        counts = Counts.read(self._box.metrics_folder, now)
+        with self._updating:
+            now = self._clock()
+            counts = Counts.read(self._box.metrics_folder, now)
+            memory, shared_memory = self._update(now, read_state(self._box))
+            with self._lock:
+                if self._counts:
+                    point = {
+                        **describe(self._counts[-1], counts),
+                        "memory": memory,
+                        "shared_memory": shared_memory,
+                    }
+                    self._points.append((now, zlib.compress(dumps(point))))
+                self._counts.append(counts)
+                self._current["last_minute"] = describe(self._counts[0], counts)
+
+    def _update(self, now: float, state: dict[str, Any]) -> tuple[dict[str, int], int]:
+        """Find the current state, and the events since the last one.
+
+        Returns the memory of each group of processes, and the bytes of shared memory.
+        """
         groups = box_processes.find(state, int((self._box.run / "supervisor.pid").read_text()))
         models, is_complete = self._models.find()
         shared = box_processes.shared_memory(self._box.id)
-        ready, reason = bool(state["ready"]), str(state.get("reason", ""))
-        events = [*self._changes.compare_box(ready, reason), *self._changes.compare_processes(groups)]
+        readiness = _readiness(state)
+        events = [*self._changes.compare_box(**readiness), *self._changes.compare_processes(groups)]
         if is_complete:
             events += self._changes.compare_models(models)
         with self._lock:
+            self._state = state
             self._events += ({"at": round(now, 3), "text": text} for text in events)
-            if self._counts:
-                memory = {group.name: group.memory for group in groups}
-                point = {
-                    **describe(self._counts[-1], counts),
-                    "memory": memory,
-                    "shared_memory": shared["used"],
-                }
-                self._points.append((now, zlib.compress(dumps(point))))
-            self._counts.append(counts)
             self._current = {
                 "at": round(now, 3),
                 "version": __version__,
-                "ready": ready,
-                "reason": reason,
+                **readiness,
                 "models": models,
                 "processes": [
                     {
@@ -90,13 +102,24 @@ class Recorder:
                     for group in groups
                 ],
                 "shared_memory": shared,
-                "last_minute": describe(self._counts[0], counts),
+                "last_minute": self._current["last_minute"],
             }
+        return {group.name: group.memory for group in groups}, shared["used"]
 
     def read(self, since: float) -> bytes:
-        """Return JSON: the current state, all events, and the points after ``since`` (Unix time)."""
+        """Return JSON: the current state, all events, and the points after ``since`` (Unix time).
+
+        The state is found anew if the supervisor has published another one since. Only one caller waits for
+        that: the control plane's other threads are for ``/ping``.
+        """
+        state = read_state(self._box)
+        if state != self._state and self._updating.acquire(blocking=False):
+            try:
+                self._update(self._clock(), state)
+            finally:
+                self._updating.release()
         with self._lock:
-            current, events = self._current, list(self._events)
+            current, events = {**self._current, **_readiness(state)}, list(self._events)
             points = [point for at, point in self._points if at > since]
         head = dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
         return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"
@@ -106,6 +129,10 @@ class Recorder:
         """Bytes of the points."""
         with self._lock:
             return sum(len(point) for _, point in self._points)
+
+
+def _readiness(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {"ready": bool(state["ready"]), "reason": str(state.get("reason", ""))}
 
 
 def _describe_start(now: float) -> dict[str, Any]:

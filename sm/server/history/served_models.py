@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sm.multimodel.load_records import Records
-from sm.router.routes.control_routes import describe_served, read_index
+from sm.router.routes.control_routes import all_ready, describe_served, read_index
 from sm.run_state import Box
 
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
@@ -37,7 +38,7 @@ class ServedModels:
         for row in describe_served(self._box, index):
             models = row.get("models", [row["modelName"]])
             entries = [entry for entry in index if entry["name"] in models]
-            rows.append(_describe(row["modelName"], row["client"], entries))
+            rows.append(_describe(row["modelName"], row["client"], models, entries))
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -45,12 +46,15 @@ class ServedModels:
         for record in self._records.read().loaded():
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
-            rows.append(_describe(record.name, record.client and record.client.rpartition("/")[2], entries))
+            client = record.client and record.client.rpartition("/")[2]
+            rows.append(_describe(record.name, client, models, entries))
         return rows
 
 
-def _describe(name: str, client: str | None, entries: list[dict[str, Any]]) -> dict[str, Any]:
-    ready = bool(entries) and all(entry.get("state") == "READY" for entry in entries)
+def _describe(
+    name: str, client: str | None, models: Iterable[str], entries: list[dict[str, Any]]
+) -> dict[str, Any]:
+    ready = all_ready(entries, models)
     reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
     return {
         "name": name,
