@@ -24,7 +24,15 @@ from sm.server.supervisor.log_lines import LineSplitter
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.oom_kills import OomKills, count_kills
 from sm.server.supervisor.probes import Probes
-from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON, ProcessManager
+from sm.server.supervisor.process_manager import (
+    CONTROL,
+    DATA,
+    KEYS,
+    NGINX,
+    STUB_POLL_INTERVAL_S,
+    TRITON,
+    ProcessManager,
+)
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import STOPPING, Signals
 from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
@@ -34,8 +42,9 @@ from sm.settings import Settings
 from sm.triton.shared_memory_cleanup import make_private
 from sm.triton.stub_processes import DeadStub, StubWatch
 
-#: Seconds between two ticks of the rules.
-TICK_S = 0.05
+#: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
+#: processes of Python models.
+TICK_S, STEADY_TICK_S = 0.05, STUB_POLL_INTERVAL_S
 #: Seconds between two heartbeats for the workers; see sm.generation.
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
@@ -146,20 +155,22 @@ class Loop:
         self._generation.beat()
 
     def _wait(self) -> None:
-        """Handle events until the next heartbeat, as long as nothing else is due."""
-        end = time.monotonic() + HEARTBEAT_INTERVAL_S
+        """Handle events until the next tick, as long as nothing else is due."""
+        end = time.monotonic() + STEADY_TICK_S
         while self.manager.steady and (remaining := end - time.monotonic()) > 0:
-            self._handle_events(remaining)
-            if not self._has_more_output:
+            if self._handle_events(min(remaining, HEARTBEAT_INTERVAL_S)) and not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
+            self._heartbeat()
 
-    def _handle_events(self, seconds: float) -> None:
-        """Wait for events and handle them."""
+    def _handle_events(self, seconds: float) -> bool:
+        """Wait for events and handle them. Returns False if there were none in time."""
         registered, self._has_more_output = self._selector.get_map(), False
-        for key, _ in self._selector.select(seconds):
+        events = self._selector.select(seconds)
+        for key, _ in events:
             # An earlier event of this round may have closed this file.
             if registered.get(key.fd) is key:
                 key.data()
+        return bool(events)
 
     def _close_port(self) -> None:
         """Close the port, and give the last callers time to read the reason."""
