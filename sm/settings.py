@@ -108,7 +108,8 @@ class Settings:
         "TRIREME_BROKEN_CLIENTS",
         choice("stop", "skip"),
         "stop",
-        "What to do with a client that cannot load. stop: stop the start. skip: leave it out and report it.",
+        "What to do with a client that cannot load. stop: stop the start. skip: leave it out and report it, "
+        "as a worker that is started again later always does.",
     )
     multi_model: bool = setting(
         "SAGEMAKER_MULTI_MODEL",
@@ -174,7 +175,8 @@ class Settings:
         number(1, 3600, float),
         10.0,
         "Seconds for a request's head to arrive, and then for each further piece of its body. A slower "
-        "connection is closed.",
+        "connection is closed. Without nginx it gets 408 first, and so does a body that after this time has "
+        "come with less than 16 KiB a second.",
     )
     timeout: float = setting(
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
