@@ -285,7 +285,7 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
             explanation = "input should be a string in base64"
     elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())
-    wrong = WrongPayload(f"{field_path}: {explanation}", field=field_path)
+    payload_error = WrongPayload(f"{field_path}: {explanation}", field=field_path)
     declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
         kind.parameter_names()
     )
@@ -293,8 +293,8 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
         part if isinstance(part, int) or part == "parameters" or part in declared else "…"
         for part in location
     ]
-    wrong.log_reason = f"{_format_path(loggable, path)}: {explanation}"
-    return wrong
+    payload_error.log_reason = f"{_format_path(loggable, path)}: {explanation}"
+    return payload_error
 
 
 def _no_such(what: str, names: Set[str]) -> str:

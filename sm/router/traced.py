@@ -199,10 +199,10 @@ def add_waiting_time(trace: RequestTrace, environ: WSGIEnvironment, fronted: boo
         return
     with contextlib.suppress(ValueError, OverflowError):
         arrived = round(float(environ.get("HTTP_X_TRIREME_START", "")) * 1e9) - trace.offset
-        taken = trace.root.start
-        if 0 < arrived < taken:
+        started = trace.root.start
+        if 0 < arrived < started:
             trace.root.start = arrived
-            trace.begin("queue", INTERNAL, trace.root, arrived).end = taken
+            trace.begin("queue", INTERNAL, trace.root, arrived).end = started
 
 
 class TracedDispatcher(Dispatcher):

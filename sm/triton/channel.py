@@ -34,7 +34,7 @@ class Channel:
     """The calls to Triton of all threads of a process. Create it after a fork, which gRPC does not survive.
 
     Args:
-        where: A port on loopback, or remote servers.
+        address: A port on loopback, or remote servers.
         timeout: Seconds for a call without a deadline.
         keys: gRPC metadata for Triton's restricted APIs.
         own_wire: Call models through :mod:`sm.triton.wire` where possible.
@@ -42,16 +42,16 @@ class Channel:
 
     def __init__(
         self,
-        where: int | RemoteServers,
+        address: int | RemoteServers,
         timeout: float,
         keys: Mapping[str, str] = NO_KEYS,
         own_wire: bool = True,
     ) -> None:
-        if isinstance(where, RemoteServers):
-            self._channel = where.connect()
+        if isinstance(address, RemoteServers):
+            self._channel = address.connect()
         else:
-            self._channel = grpc.insecure_channel(f"127.0.0.1:{where}", OPTIONS)
-        self._pool = ConnectionPool(where, INFER, keys) if own_wire and isinstance(where, int) else None
+            self._channel = grpc.insecure_channel(f"127.0.0.1:{address}", OPTIONS)
+        self._pool = ConnectionPool(address, INFER, keys) if own_wire and isinstance(address, int) else None
         self._own_wire_works = True
         self._closed = False
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)

@@ -70,8 +70,8 @@ def as_trireme_error(error: BaseException) -> TriremeError:
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the reason of a failed invocation."""
-    answered = as_trireme_error(error)
-    return answered.status, answered.code, reason_of(answered)
+    trireme_error = as_trireme_error(error)
+    return trireme_error.status, trireme_error.code, reason_of(trireme_error)
 
 
 def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
