@@ -1,4 +1,4 @@
-"""``sm`` with the real boto3, and moto"s fake AWS behind a proxy that can put faults in between."""
+"""The real boto3 against moto's fake AWS, behind a proxy that can fail calls."""
 
 from tests.support.deploy_account import cloud, proxy
 
