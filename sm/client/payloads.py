@@ -348,9 +348,10 @@ class TextPayload(Payload):
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         try:
-            return {"text": body.decode("utf-8")}
+            # Editors of Windows begin a file with a byte order mark, which is no part of the text.
+            return {"text": body.decode("utf-8-sig")}
         except UnicodeDecodeError:
-            raise BadInput("the body is not UTF-8 text") from None
+            raise BadInput("the body is not UTF-8 text; encode it as UTF-8") from None
 
 
 class BodyPayload(Payload):

@@ -182,8 +182,12 @@ def parse_json(body: bytes) -> Any:
 
 def not_json(error: orjson.JSONDecodeError) -> BadInput:
     """Return the caller's error for a body that the parser refuses."""
-    # The parser looks for this first, so it says nothing of where.
-    reason = "it is not UTF-8" if "not valid UTF-8" in error.msg else str(error)
+    reason = str(error)
+    if "not valid UTF-8" in error.msg:
+        # The parser looks for this first, so it says nothing of where.
+        reason = "it is not UTF-8; a picture or other bytes need a Content-Type of their own"
+    elif error.doc[error.pos : error.pos + 1] == "'":
+        reason = f"{reason}; JSON has double quotes"
     return BadInput(f"the body is not JSON: {reason}")
 
 

@@ -116,6 +116,7 @@ def test_the_error_for_a_wrong_field_names_it(sent: dict[str, Any], location: tu
 
 def test_a_raw_text_body_must_be_utf_8() -> None:
     assert TextPayload.fields_of_raw("Grüße 👋".encode()) == {"text": "Grüße 👋"}
+    assert TextPayload.fields_of_raw(b"\xef\xbb\xbfa") == {"text": "a"}
     with pytest.raises(BadInput, match="not UTF-8"):
         TextPayload.fields_of_raw(b"\xff\xfe")
 

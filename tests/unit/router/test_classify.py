@@ -366,3 +366,10 @@ def test_a_compressed_body_for_triton_or_for_a_script_goes_on_as_it_is() -> None
 def test_json_in_another_encoding_is_told_so(body: bytes) -> None:
     with pytest.raises(BadInput, match="not JSON: it is not UTF-8"):
         classify(body)
+
+
+def test_a_picture_under_the_content_type_of_json_and_single_quotes_have_a_next_step() -> None:
+    with pytest.raises(BadInput, match="a picture or other bytes need a Content-Type of their own"):
+        classify(b"\xff\xd8\xff\xe0")
+    with pytest.raises(BadInput, match="JSON has double quotes"):
+        classify(b"{'modelname':'m'}")
