@@ -149,9 +149,9 @@ def test_the_log_names_the_keys_owner_and_no_key_is_ever_shown(locked: LockedBox
 def test_a_key_over_its_rate_gets_429_and_other_keys_do_not(locked: LockedBox) -> None:
     responses = exceed_rate_limit(locked)
     assert [response[0] for response in responses].count(200) >= 3
-    refused = next(response for response in responses if response[0] == 429)
-    assert error_of(refused)["code"] == "rate_limited"
-    assert 1 <= int(refused[1]["retry-after"]) <= 2
+    refused_response = next(response for response in responses if response[0] == 429)
+    assert error_of(refused_response)["code"] == "rate_limited"
+    assert 1 <= int(refused_response[1]["retry-after"]) <= 2
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log('"api_key_name":"bob"')
     wait_until(

@@ -91,9 +91,9 @@ def test_a_page_of_a_listed_origin_can_read_errors(
     browser: webdriver.Chrome, locked: LockedBox, page_port: int
 ) -> None:
     browser.get(f"http://localhost:{page_port}")
-    refused = invoke_from_page(browser, locked, "")
-    assert (refused["status"], refused["body"]["code"]) == (401, "unauthorized")
-    assert refused["challenge"].startswith("Bearer")
+    without_key = invoke_from_page(browser, locked, "")
+    assert (without_key["status"], without_key["body"]["code"]) == (401, "unauthorized")
+    assert without_key["challenge"].startswith("Bearer")
 
     def invoke_until_limited() -> dict[str, Any] | None:
         response = invoke_from_page(browser, locked, locked.limited_key)

@@ -152,11 +152,11 @@ def test_a_certificate_key_that_is_too_short_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["mismatch", "garbage", "garbage key", "fifo", "missing"])
 def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path, fault: str) -> None:
-    first = certificate_files.write(tmp_path)
-    install(tmp_path, first)
+    installed_pair = certificate_files.write(tmp_path)
+    install(tmp_path, installed_pair)
     certificate, key = certificate_files.write(tmp_path, "next")
     if fault == "mismatch":
-        key = first[1]
+        key = installed_pair[1]
     elif fault == "garbage":
         certificate.write_text("-----BEGIN CERTIFICATE-----\nsecret\n")
     elif fault == "garbage key":
@@ -170,7 +170,7 @@ def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path,
         install(tmp_path, (certificate, key))
     assert str(tmp_path / "next") in str(raised.value)
     assert "secret" not in str(raised.value)
-    assert (tmp_path / "tls" / "certificate.pem").read_bytes() == first[0].read_bytes()
+    assert (tmp_path / "tls" / "certificate.pem").read_bytes() == installed_pair[0].read_bytes()
     assert len(list((tmp_path / "tls").iterdir())) == 2
 
 

@@ -140,7 +140,7 @@ def test_a_new_certificate_is_served_without_a_restart(
         open_request.sendall(b"GET /ping HTTP/1.1\r\n")
         certificate_files.write(locked.certificate.parent)
         wait_until_served(locked, ssl.PEM_cert_to_DER_cert(locked.certificate.read_text()))
-        # A request that has begun is finished.
+        # A request that was under way is finished.
         open_request.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
         assert open_request.recv(65536).startswith(b"HTTP/1.1 200")
     assert locked.box.child("nginx") == nginx_before

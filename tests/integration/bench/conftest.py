@@ -12,7 +12,7 @@ from sm.tools.build.prepare import prepare
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def contestant_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = Settings.read({})
     prepare(settings)
     folder = tmp_path_factory.mktemp("files")

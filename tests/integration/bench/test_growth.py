@@ -51,8 +51,8 @@ def test_each_turn_is_compared_with_the_same_turn_of_the_other_run() -> None:
     assert ratio(few_models, many_models) == 0.98
 
 
-def test_the_memory_cost_of_a_large_body_is_measured(tmp_path: Path, shared: Path) -> None:
-    box = One(free_port(), "instant", tmp_path, shared)
+def test_the_memory_cost_of_a_large_body_is_measured(tmp_path: Path, contestant_files: Path) -> None:
+    box = One(free_port(), "instant", tmp_path, contestant_files)
     with running(box) as root:
         assert root
         costs = list(large.costs(box, root, pause=0))

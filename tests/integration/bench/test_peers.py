@@ -28,14 +28,14 @@ def test_each_peer_uses_the_same_library_versions_as_the_box(name: str) -> None:
 
 
 def pinned_versions(requirements: Path) -> set[str]:
-    """The lines that pin :data:`COMMON`, with their Python version markers."""
+    """The lines that pin :data:`COMMON_LIBRARIES`, with their Python version markers."""
     lines = requirements.read_text().splitlines()
     return {line for line in lines if line.split("==")[0] in COMMON_LIBRARIES}
 
 
 @pytest.mark.parametrize("name", PEERS)
 def test_each_peer_responds_correctly_and_leaves_no_process(
-    name: str, tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, contestant_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     peer_class = find(name)
     assert issubclass(peer_class, Peer)
@@ -46,7 +46,7 @@ def test_each_peer_responds_correctly_and_leaves_no_process(
         pytest.skip(
             f"the packages of {name} are not installed; make bench ARGS='--contestants {name}' does it"
         )
-    contestant = peer_class(free_port(), "instant", tmp_path, shared)
+    contestant = peer_class(free_port(), "instant", tmp_path, contestant_files)
     forms = set()
     with running(contestant) as root:
         assert root

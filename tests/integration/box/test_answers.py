@@ -64,6 +64,7 @@ def test_yolov5_finds_the_bus_and_the_people_of_a_street(box: RunningBox, street
 
 def test_yolov5_rows_have_the_reference_systems_column_order(box: RunningBox, street_picture: bytes) -> None:
     rows = box.invoke("yolov5", base64.b64encode(street_picture).decode()).json()["result"]
+    assert rows
     for class_id, confidence, x1, x2, y1, y2, width, height in rows:
         assert class_id == int(class_id)
         assert 0.5 <= confidence <= 1
@@ -193,9 +194,9 @@ def test_models_lists_what_is_served(box: RunningBox) -> None:
 
 
 def test_metrics_have_the_routers_and_tritons_series(box: RunningBox, cat: bytes) -> None:
-    before = box.metric("trireme_invocations_total", model="resnet", status="200")
+    count_before = box.metric("trireme_invocations_total", model="resnet", status="200")
     assert box.send(cat, "image/png", params={"modelname": "resnet"}).status_code == 200
-    assert box.metric("trireme_invocations_total", model="resnet", status="200") == before + 1
+    assert box.metric("trireme_invocations_total", model="resnet", status="200") == count_before + 1
     assert box.metric("nv_inference_request_success", model="resnet") >= 1
     assert box.metric("trireme_tensor_requests_total", transport="shared_memory") >= 1
 

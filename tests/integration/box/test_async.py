@@ -23,8 +23,8 @@ SLOW_MODEL_REQUEST = {
 }
 
 
-def request_body(where: str) -> bytes:
-    return json.dumps({"modelname": "patient", "payload": {"seconds": LONG_S, "how": where}}).encode()
+def request_body(stage: str) -> bytes:
+    return json.dumps({"modelname": "patient", "payload": {"seconds": LONG_S, "how": stage}}).encode()
 
 
 @pytest.mark.exhaustive
@@ -48,14 +48,14 @@ def test_a_request_may_take_longer_than_a_minute_in_any_part_of_the_box(tmp_path
 
         with ThreadPoolExecutor(4) as executor:
             client_responses = {
-                where: executor.submit(post, "/invocations", request_body(where))
-                for where in ("locked", "asleep", "triton")
+                stage: executor.submit(post, "/invocations", request_body(stage))
+                for stage in ("locked", "asleep", "triton")
             }
             triton_response = executor.submit(
                 post, "/v2/models/slow/infer", json.dumps(SLOW_MODEL_REQUEST).encode()
             )
-            for where, response in client_responses.items():
-                assert response.result().json().get("result") == where, response.result().text
+            for stage, response in client_responses.items():
+                assert response.result().json().get("result") == stage, response.result().text
             assert triton_response.result().status_code == 200, triton_response.result().text
         assert has_no_worker_timeout(box)
 

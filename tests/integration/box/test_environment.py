@@ -284,7 +284,7 @@ def test_gunicorns_own_worker_class_can_be_set(minimal_box: RunningBox) -> None:
         connection.settimeout(10)
         connection.connect(str(Box.load(minimal_box.run_folder()).data_socket))
         connection.sendall(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
-        # gthread hangs up at once, and what this end sees of it, an end or a reset, is the kernel's choice. The
+        # gthread hangs up at once; whether this end sees an end or a reset is the kernel's choice. The
         # worker behind nginx waits for nginx to hang up, so recv would time out; see test_worker_against_gthread.
         with suppress(ConnectionResetError):
             while connection.recv(4096):
@@ -294,7 +294,7 @@ def test_gunicorns_own_worker_class_can_be_set(minimal_box: RunningBox) -> None:
 def test_the_log_can_be_plain_text(minimal_box: RunningBox) -> None:
     lines = minimal_box.log.read_text().splitlines()
     assert lines
-    assert not any(triton_command.startswith("{") for triton_command in lines)
+    assert not any(line.startswith("{") for line in lines)
 
 
 def test_a_port_outside_of_the_range_stops_the_start_naming_both(

@@ -26,8 +26,8 @@ from tests.support.load import Load, dispatch_body
 
 
 @pytest.fixture(scope="module")
-def faulty(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box of this module's own, which may restart often enough for all its tests."""
+def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box of this module's own, which may restart its processes often enough for all tests."""
     folder = tmp_path_factory.mktemp("faulty")
     with running_box(
         folder, demo, TRIREME_RESTARTS="50", SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_THREADS="4"
@@ -40,15 +40,15 @@ def request_body(cat: bytes) -> bytes:
     return dispatch_body("resnet", base64.b64encode(cat).decode())
 
 
-def test_ping_answers_at_once_with_every_thread_busy(faulty: RunningBox) -> None:
-    with Load(faulty.port, dispatch_body("slow", {"seconds": 8.0})).start(
+def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
+    with Load(box.port, dispatch_body("slow", {"seconds": 8.0})).start(
         callers=2 * 4, requests_each=1
     ) as busy_load:
-        wait_until(lambda: faulty.metric("trireme_in_flight") >= 8, description="every thread busy")
+        wait_until(lambda: box.metric("trireme_in_flight") >= 8, description="every thread busy")
         durations = []
         for _ in range(20):
             started_at = time.perf_counter()
-            assert faulty.ping()[0] == 200
+            assert box.ping()[0] == 200
             durations.append(time.perf_counter() - started_at)
         # No request ended meanwhile, so no ping waited for one.
         assert busy_load.total() == 0
@@ -57,15 +57,20 @@ def test_ping_answers_at_once_with_every_thread_busy(faulty: RunningBox) -> None
 
 
 def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
-    faulty: RunningBox, request_body: bytes
+    box: RunningBox, request_body: bytes
 ) -> None:
-    expected = faulty.send(request_body).content
-    with Load(faulty.port, request_body).start(callers=4) as load:
+    def reason_of_503() -> str | None:
+        status, reason = box.ping()
+        return reason if status == 503 else None
+
+    expected = box.send(request_body).content
+    with Load(box.port, request_body).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
-        os.kill(faulty.child("triton")["pid"], signal.SIGKILL)
-        wait_until(lambda: faulty.ping()[0] == 503 and "triton" in faulty.ping()[1].lower(), 2, "/ping 503")
-        faulty.wait_ready(15)
-        shared_memory_before = faulty.metric("trireme_tensor_requests_total", transport="shared_memory")
+        os.kill(box.child("triton")["pid"], signal.SIGKILL)
+        reason = wait_until(reason_of_503, 2, "/ping 503")
+        assert "triton" in reason.lower(), reason
+        box.wait_ready(15)
+        shared_memory_before = box.metric("trireme_tensor_requests_total", transport="shared_memory")
         answered_before = load.outcomes["200"]
         wait_until(
             lambda: load.outcomes["200"] >= answered_before + 8, description="answers after the restart"
@@ -74,20 +79,20 @@ def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
     assert set(load.outcomes) <= {"200", "503"}
     assert load.bodies == {expected}
     assert all("retry-after" in head for head in load.headers)
-    assert faulty.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
+    assert box.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
 
 
 def test_a_killed_worker_is_replaced_and_the_other_workers_requests_succeed(
-    faulty: RunningBox, request_body: bytes
+    box: RunningBox, request_body: bytes
 ) -> None:
-    expected = faulty.send(request_body).content
-    restarts_before = faulty.metric("trireme_restarts_total", process="worker")
-    with Load(faulty.port, request_body).start(callers=4) as load:
+    expected = box.send(request_body).content
+    restarts_before = box.metric("trireme_restarts_total", process="worker")
+    with Load(box.port, request_body).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
-        killed_worker, _ = faulty.wait_for_workers(2)
+        killed_worker, _ = box.wait_for_workers(2)
         os.kill(killed_worker, signal.SIGKILL)
         wait_until(
-            lambda: killed_worker not in faulty.workers() and len(faulty.workers()) == 2,
+            lambda: killed_worker not in box.workers() and len(box.workers()) == 2,
             description="a new worker",
         )
         answered_before = load.outcomes["200"]
@@ -100,70 +105,68 @@ def test_a_killed_worker_is_replaced_and_the_other_workers_requests_succeed(
     assert failed <= 4, load.outcomes
     assert "lost" not in load.outcomes
     wait_until(
-        lambda: not [name for name in faulty.shared_memory_files() if f"-{killed_worker}-" in name],
+        lambda: not [name for name in box.shared_memory_files() if f"-{killed_worker}-" in name],
         description="removal of its shared memory",
     )
     wait_until(
-        lambda: faulty.metric("trireme_restarts_total", process="worker") == restarts_before + 1,
+        lambda: box.metric("trireme_restarts_total", process="worker") == restarts_before + 1,
         description="the count of restarts",
     )
 
 
 @pytest.mark.parametrize("name", ["nginx", "control"])
-def test_a_killed_front_or_control_plane_is_back_within_five_seconds(faulty: RunningBox, name: str) -> None:
-    restarts_before = faulty.child(name)["restarts"]
-    faulty.kill_and_wait_for_restart(name, timeout_s=5)
-    faulty.wait_ready(5)
-    assert faulty.metric("trireme_restarts_total", process=name) == restarts_before + 1
-    assert faulty.invoke("slow", {"seconds": 0}).json()["result"] == 0
+def test_a_killed_front_or_control_plane_is_back_within_five_seconds(box: RunningBox, name: str) -> None:
+    restarts_before = box.child(name)["restarts"]
+    box.kill_and_wait_for_restart(name, timeout_s=5)
+    box.wait_ready(5)
+    assert box.metric("trireme_restarts_total", process=name) == restarts_before + 1
+    assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
-def test_a_killed_master_of_the_data_plane_is_replaced(faulty: RunningBox) -> None:
-    faulty.kill_and_wait_for_restart("data", timeout_s=10)
-    response = retry_until_ok(lambda: faulty.invoke("slow", {"seconds": 0}))
+def test_a_killed_master_of_the_data_plane_is_replaced(box: RunningBox) -> None:
+    box.kill_and_wait_for_restart("data", timeout_s=10)
+    response = retry_until_ok(lambda: box.invoke("slow", {"seconds": 0}))
     assert response.json()["result"] == 0
-    faulty.wait_ready(10)
+    box.wait_ready(10)
 
 
-def test_an_overload_gets_429_and_the_rest_is_served_at_the_usual_rate(faulty: RunningBox) -> None:
-    memory_before = sum(resident_bytes(pid) for pid in faulty.wait_for_workers(2))
+def test_an_overload_gets_429_and_the_rest_is_served_at_the_usual_rate(box: RunningBox) -> None:
+    memory_before = sum(resident_bytes(pid) for pid in box.wait_for_workers(2))
     body = dispatch_body("slow", {"seconds": 0.05})
     # Fewer callers than one worker takes at once: the kernel may give it all of them.
-    usual_rate = measure_rate(faulty, body, callers=24)
-    with Load(faulty.port, body, retry_delay_s=1.0).start(callers=500) as flood:
+    usual_rate = measure_rate(box, body, callers=24)
+    with Load(box.port, body, retry_delay_s=1.0).start(callers=500) as flood:
         wait_until(lambda: flood.outcomes["429"] > 0, description="a full queue")
         # At most a fifth slower than without the overload.
         assert current_rate(flood, seconds=5) > 0.8 * usual_rate
-        assert faulty.ping()[0] == 200
+        assert box.ping()[0] == 200
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert all("retry-after" in head for head in flood.headers)
-    assert sum(resident_bytes(pid) for pid in faulty.wait_for_workers(2)) < memory_before + 200e6
+    assert sum(resident_bytes(pid) for pid in box.wait_for_workers(2)) < memory_before + 200e6
 
 
-def test_callers_that_send_their_bodies_slowly_block_nobody(faulty: RunningBox) -> None:
+def test_callers_that_send_their_bodies_slowly_block_nobody(box: RunningBox) -> None:
     """Three times as many callers as the workers and their queue hold, each in the middle of its body."""
     head = b"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
-    slow_connections = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(120)]
+    slow_connections = [socket.create_connection(("127.0.0.1", box.port), timeout=10) for _ in range(120)]
     for connection in slow_connections:
         connection.sendall(head)
-    load = (
-        Load(faulty.port, dispatch_body("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
-    )
+    load = Load(box.port, dispatch_body("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
     for connection in slow_connections:
         connection.sendall(b" ")
     assert load.outcomes == {"200": 200}
-    assert faulty.ping()[0] == 200
+    assert box.ping()[0] == 200
     for connection in slow_connections:
         connection.close()
 
 
-def test_callers_that_ignore_retry_after_do_not_stop_the_box(faulty: RunningBox) -> None:
+def test_callers_that_ignore_retry_after_do_not_stop_the_box(box: RunningBox) -> None:
     flood = (
-        Load(faulty.port, dispatch_body("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
+        Load(box.port, dispatch_body("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
     )
     assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
     assert flood.outcomes["200"] > 0
-    assert faulty.ping()[0] == 200
+    assert box.ping()[0] == 200
 
 
 def measure_rate(box: RunningBox, body: bytes, callers: int) -> float:
@@ -195,34 +198,34 @@ def test_a_request_past_its_deadline_is_a_504(demo: Path, tmp_path: Path) -> Non
         assert requests.get(f"{box.url}/ping", timeout=5).status_code == 200
 
 
-def test_hanging_up_cancels_the_callers_work(faulty: RunningBox, cat: bytes) -> None:
+def test_hanging_up_cancels_the_callers_work(box: RunningBox, cat: bytes) -> None:
     """Eight pictures queue for a model that takes one at a time; their callers hang up."""
     body = dispatch_body("yolov5", base64.b64encode(cat).decode())
     head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    cancelled_before = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
+    cancelled_before = box.metric("trireme_invocations_total", model="yolov5", status="499")
 
     def is_cancelled() -> bool:
-        connections = [socket.create_connection(("127.0.0.1", faulty.port), timeout=10) for _ in range(8)]
+        connections = [socket.create_connection(("127.0.0.1", box.port), timeout=10) for _ in range(8)]
         for connection in connections:
             connection.sendall(head.encode() + body)
         # When one is answered, the others are in flight.
         assert select.select(connections, [], [], WAIT_TIMEOUT_S)[0]
         for connection in connections:
             connection.close()
-        wait_until(lambda: faulty.metric("trireme_in_flight") == 0, description="idle workers")
-        cancelled = faulty.metric("trireme_invocations_total", model="yolov5", status="499")
+        wait_until(lambda: box.metric("trireme_in_flight") == 0, description="idle workers")
+        cancelled = box.metric("trireme_invocations_total", model="yolov5", status="499")
         return cancelled > cancelled_before
 
     # If this process is stopped for a moment, all are answered before it closes the connections.
     wait_until(is_cancelled, description="a 499")
-    assert faulty.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
+    assert box.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
 
 
-def test_a_killed_model_process_is_replaced(faulty: RunningBox, request_body: bytes) -> None:
-    expected = faulty.send(request_body).content
+def test_a_killed_model_process_is_replaced(box: RunningBox, request_body: bytes) -> None:
+    expected = box.send(request_body).content
     stubs = wait_until(
-        lambda: [pid for pid in faulty.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)],
+        lambda: [pid for pid in box.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)],
         description="the process of ResNet",
     )
     os.kill(stubs[0], signal.SIGKILL)
-    assert retry_until_ok(lambda: faulty.send(request_body)).content == expected
+    assert retry_until_ok(lambda: box.send(request_body)).content == expected

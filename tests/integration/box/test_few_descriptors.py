@@ -23,12 +23,12 @@ def repository(tmp_path: Path) -> Path:
 def test_with_128_descriptors_200_callers_lose_no_request_and_ping_answers(
     tmp_path: Path, repository: Path
 ) -> None:
-    through = LIMIT_FILES.format(files=128)
+    command_prefix = LIMIT_FILES.format(files=128)
     with running_box(
         tmp_path,
         repository,
         clients=(),
-        command_prefix=through,
+        command_prefix=command_prefix,
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
     ) as box:

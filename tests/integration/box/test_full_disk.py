@@ -26,12 +26,12 @@ def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    through = SMALL.format(size=64, folder=short_path)
+    command_prefix = SMALL.format(size=64, folder=short_path)
     with running_box(
         tmp_path,
         tmp_path / "model",
         clients=(),
-        command_prefix=through,
+        command_prefix=command_prefix,
         TMPDIR=str(short_path),
         SAGEMAKER_MAX_PAYLOAD_IN_MB="40",
     ) as started:

@@ -184,11 +184,11 @@ def test_a_flood_of_large_pictures_leaves_memory_for_another_models_small_one(bo
 
 
 def test_a_metric_shows_the_memory_of_decoded_pictures(box: RunningBox, large_picture: bytes) -> None:
-    seen = threading.Event()
+    memory_seen = threading.Event()
 
     def send_until_seen() -> set[int]:
         statuses = {send_picture(box, large_picture).status_code}
-        while not seen.is_set():
+        while not memory_seen.is_set():
             statuses.add(send_picture(box, large_picture).status_code)
         return statuses
 
@@ -199,7 +199,7 @@ def test_a_metric_shows_the_memory_of_decoded_pictures(box: RunningBox, large_pi
                 lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, description="the memory in the gauge"
             )
         finally:
-            seen.set()
+            memory_seen.set()
         assert statuses.result() == {200}
     wait_until(lambda: box.metric("trireme_decoded_bytes") == 0, description="an empty gauge")
 
@@ -221,12 +221,12 @@ def test_a_large_tensor_in_json_is_served(box: RunningBox) -> None:
 
 def test_a_jpeg_of_thousands_of_scans_is_refused_and_blocks_nobody(box: RunningBox) -> None:
     """Decoding one took minutes, longer than ``send_picture`` waits for a response."""
-    bomb, good = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
+    bomb, small_jpeg = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda _: send_picture(box, bomb, "image/jpeg"), range(16)))
     assert {(response.status_code, response.json()["code"]) for response in responses} == {(400, "bad_input")}
     assert "100 scans" in responses[0].json()["error"]
-    assert send_picture(box, good, "image/jpeg").json()["result"] == [48, 64, 3]
+    assert send_picture(box, small_jpeg, "image/jpeg").json()["result"] == [48, 64, 3]
 
 
 def test_picture_formats_that_are_not_supported_are_refused(box: RunningBox, tmp_path: Path) -> None:

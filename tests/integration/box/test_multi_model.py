@@ -271,11 +271,11 @@ def test_an_invalid_model_name_is_a_400(endpoint: Endpoint, name: str) -> None:
     assert endpoint.names() == []
 
 
-def make_pipe(path: Path) -> None:
+def replace_by_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def link_to(target: str) -> Callable[[Path], None]:
+def replace_by_link(target: str) -> Callable[[Path], None]:
     return lambda path: path.symlink_to(target)
 
 
@@ -283,9 +283,9 @@ def link_to(target: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("replace_file", "sentence"),
     [
-        (make_pipe, "named pipe"),
-        (link_to("/dev/zero"), "out of the archive"),
-        (link_to("/etc/passwd"), "out of the archive"),
+        (replace_by_pipe, "named pipe"),
+        (replace_by_link("/dev/zero"), "out of the archive"),
+        (replace_by_link("/etc/passwd"), "out of the archive"),
     ],
     ids=["pipe", "zero", "passwd"],
 )

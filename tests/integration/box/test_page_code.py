@@ -91,7 +91,7 @@ def parse_python_literal(text: str) -> Any:
 
 
 def page_code(
-    folder: Path, box: RunningBox, client: dict[str, Any], record: dict[str, Any], **more: Any
+    folder: Path, box: RunningBox, client: dict[str, Any], record: dict[str, Any], **overrides: Any
 ) -> PageCode:
     """Build the code that the page shows for a record."""
     if shutil.which("node") is None:
@@ -101,7 +101,7 @@ def page_code(
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "build.js").write_text(SCRIPT)
     shutil.copy(HERE / "clients" / "resnet" / "sample" / "cat.png", folder)
-    arguments = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **more}
+    arguments = {"client": client, "record": record, "parameters": {}, "origin": f"{box.url}/", **overrides}
     completed = subprocess.run(
         ["node", "build.js", json.dumps(arguments)],
         cwd=folder,

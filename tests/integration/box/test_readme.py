@@ -38,6 +38,7 @@ def test_each_curl_command_of_the_readme_works_as_written(box: RunningBox, comma
 
 
 def test_the_readmes_first_commands_are_the_requests_of_the_article() -> None:
+    assert len(CURLS) >= 3
     for curl, start in zip(
         CURLS,
         (

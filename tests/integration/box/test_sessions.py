@@ -182,11 +182,11 @@ def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: P
         for error in (invoke_probe(box, session).json()["error"] for _ in range(2)):
             assert "expired" in error or "no session" in error
         responses = [box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"}) for _ in range(8)]
-        refused = [response for response in responses if response.status_code != 200]
-        assert {response.status_code for response in refused} == {429}
-        assert all("3 sessions are open" in response.json()["error"] for response in refused)
-        assert all("Retry-After" in response.headers for response in refused)
-        assert len(refused) == 5
+        refused_responses = [response for response in responses if response.status_code != 200]
+        assert {response.status_code for response in refused_responses} == {429}
+        assert all("3 sessions are open" in response.json()["error"] for response in refused_responses)
+        assert all("Retry-After" in response.headers for response in refused_responses)
+        assert len(refused_responses) == 5
         # Expired sessions are removed although nobody uses them.
         expire(sessions_folder)
         wait_until(lambda: not list(sessions_folder.iterdir()), description="the files of all sessions gone")

@@ -47,9 +47,12 @@ def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -
 
 
 def test_until_its_models_are_ready_the_box_answers_503_with_the_reason(demo: Path, tmp_path: Path) -> None:
-    with running_box(tmp_path, demo, wait_until_ready=False) as box:
-        wait_until(lambda: box.ping()[0], description="an answer to /ping")
+    def first_ping() -> tuple[int, str] | None:
         status, reason = box.ping()
+        return (status, reason) if status else None
+
+    with running_box(tmp_path, demo, wait_until_ready=False) as box:
+        status, reason = wait_until(first_ping, description="an answer to /ping")
         assert status == 503, reason
         assert json.loads(reason)["error"]
         response = box.invoke("resnet", {})

@@ -13,7 +13,7 @@ from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_u
 from tests.support.load import Load, dispatch_body
 
 
-def living(pids: list[int]) -> list[int]:
+def still_running(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
@@ -39,7 +39,7 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
     assert slow_load.outcomes == {"200": 2}
     assert set(load.outcomes) <= {"200", "503", "refused", "429"}, load.outcomes
     assert len(load.bodies) == 1
-    assert not living(processes)
+    assert not still_running(processes)
     assert not shared_memory_of(box_id)
 
 
@@ -51,7 +51,7 @@ def test_an_idle_box_stops_at_once_and_leaves_nothing(demo: Path, tmp_path: Path
         assert box.shared_memory_files()
         run_folder = box.run_folder()
         assert box.stop(signal_number) == 0
-    assert not living(processes)
+    assert not still_running(processes)
     assert not shared_memory_of(box_id)
     assert not run_folder.exists()
 
@@ -61,7 +61,7 @@ def test_a_stop_while_the_models_load_leaves_nothing(demo: Path, tmp_path: Path)
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503 while loading")
         box_id, processes = box.box_id(), descendants(box.process.pid)
         assert box.stop() == 0
-    assert not living(processes)
+    assert not still_running(processes)
     assert not shared_memory_of(box_id)
 
 
@@ -72,6 +72,6 @@ def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files(
         box_id, processes = box.box_id(), descendants(box.process.pid)
         os.kill(box.process.pid, signal.SIGKILL)
         box.process.wait(WAIT_TIMEOUT_S)
-        wait_until(lambda: not living(processes), description="the end of every process")
+        wait_until(lambda: not still_running(processes), description="the end of every process")
     with running_box(tmp_path, demo):
         assert not shared_memory_of(box_id)

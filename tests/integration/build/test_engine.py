@@ -181,10 +181,10 @@ def test_a_config_that_contradicts_the_build_stops_it_and_stays(
     builder: ModelBuilder, source: Path, out: Path, change: tuple[str, str], sentence: str
 ) -> None:
     path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
-    path.write_text(own := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
+    path.write_text(edited := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
     with pytest.raises(StartError, match=sentence):
         builder.build(BuildRequest("tiny", "cpu", out, source))
-    assert path.read_text() == own
+    assert path.read_text() == edited
 
 
 def test_an_edited_max_batch_size_above_the_requested_one_is_refused(

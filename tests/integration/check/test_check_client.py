@@ -26,19 +26,19 @@ from tests.support.check_client import check, sm
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     faulty.write(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def box(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def box(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with one client without a fault and one with a fault."""
     folder = tmp_path_factory.mktemp("box")
     for name in ("sound", "unhandled_null"):
-        shutil.copytree(home / "clients" / name, folder / "clients" / name)
-    with running_box(folder, home / "model", clients=(folder / "clients",)) as started:
+        shutil.copytree(project / "clients" / name, folder / "clients" / name)
+    with running_box(folder, project / "model", clients=(folder / "clients",)) as started:
         yield started
 
 
@@ -65,8 +65,8 @@ def hanging_client(folder: Path) -> HangingClient:
     return HangingClient(cast("Triton", None), folder, folder)
 
 
-def test_in_a_terminal_the_report_is_a_table_with_bars(home: Path) -> None:
-    completed = sm(home, "check-client", "sound")
+def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
+    completed = sm(project, "check-client", "sound")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     lines = completed.stdout.splitlines()
     assert lines[0].startswith("ok    loads alone")
@@ -76,8 +76,8 @@ def test_in_a_terminal_the_report_is_a_table_with_bars(home: Path) -> None:
     assert lines[-1] == "sound passes"
 
 
-def test_a_running_box_gets_the_same_checks(box: RunningBox, home: Path) -> None:
-    report = check(home, "sound", "--url", box.url)
+def test_a_running_box_gets_the_same_checks(box: RunningBox, project: Path) -> None:
+    report = check(project, "sound", "--url", box.url)
     assert report.status == 0, report.failed
     passed = {row["check"]: row["passed"] for row in report.report["checks"]}
     assert passed.pop("memory") is None
@@ -87,43 +87,43 @@ def test_a_running_box_gets_the_same_checks(box: RunningBox, home: Path) -> None
     assert list(report.stages) == ["decode", "preprocess", "infer", "postprocess"]
 
 
-def test_a_fault_is_found_through_a_running_box(box: RunningBox, home: Path) -> None:
-    report = check(home, "unhandled_null", "--url", box.url)
+def test_a_fault_is_found_through_a_running_box(box: RunningBox, project: Path) -> None:
+    report = check(project, "unhandled_null", "--url", box.url)
     assert report.status == 1
     assert report.failed["mutated payloads"].startswith("unhandled null: ")
 
 
-def test_an_address_without_a_box_is_one_sentence(home: Path) -> None:
-    report = check(home, "sound", "--url", f"http://127.0.0.1:{free_port()}")
+def test_an_address_without_a_box_is_one_sentence(project: Path) -> None:
+    report = check(project, "sound", "--url", f"http://127.0.0.1:{free_port()}")
     assert report.status == 1
     assert report.failed["names and shapes"].startswith("no box answers at http://127.0.0.1:")
 
 
-def test_an_unknown_client_is_an_error_that_lists_the_others(home: Path) -> None:
-    completed = sm(home, "check-client", "nobody")
+def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> None:
+    completed = sm(project, "check-client", "nobody")
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
     assert "golden_drift" in completed.stderr
 
 
-def test_a_client_without_a_sample_is_an_error_that_says_so(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "bare")
+def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
     completed = sm(tmp_path, "check-client", "bare")
     assert completed.returncode == 1
     assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
 
-def test_a_model_that_no_repository_has_is_an_error_with_its_name(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
+def test_a_model_that_no_repository_has_is_an_error_with_its_name(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
     completed = sm(tmp_path, "check-client", "sound")
     assert completed.returncode == 1
     assert "no model repository has echo" in completed.stderr
 
 
-def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "clients" / "sound", tmp_path / "clients" / "sound")
-    shutil.copytree(home / "model", tmp_path / "model")
+def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(project: Path, tmp_path: Path) -> None:
+    shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
+    shutil.copytree(project / "model", tmp_path / "model")
     (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
     completed = sm(tmp_path, "check-client", "sound")
     assert completed.returncode == 1
@@ -181,9 +181,11 @@ def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
     assert report.verdict() == "stubborn passes (not checked: mutated payloads)"
 
 
-def test_the_page_describes_every_check_and_every_fault(home: Path) -> None:
+def test_the_page_describes_every_check_and_every_fault(project: Path) -> None:
     page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
-    for check_name in check(home, "sound").sentences:
+    checks = check(project, "sound").sentences
+    assert checks
+    for check_name in checks:
         assert f"| {check_name} |" in page
     for fault in ("wrong dtype", "wrong shape", "golden drift", "non-JSON result", "leak", "unhandled null"):
         assert f"`{fault}`" in page

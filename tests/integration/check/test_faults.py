@@ -13,17 +13,17 @@ from tests.support.check_client import Checked, check
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a client for each fault, and their model."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project folder with a client for each fault, and their model."""
     folder = tmp_path_factory.mktemp("faulty")
     faulty.write(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def check_cached(home: Path) -> Callable[[str], Checked]:
+def check_cached(project: Path) -> Callable[[str], Checked]:
     """Check a client by name; each is checked only once."""
-    return functools.cache(functools.partial(check, home))
+    return functools.cache(functools.partial(check, project))
 
 
 def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str], Checked]) -> None:
@@ -75,8 +75,8 @@ def test_bytes_are_named_with_their_place_and_the_next_step(check_cached: Callab
     assert "result[0].label is bytes: decode text with .decode()" in sentence
 
 
-def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], Checked], home: Path) -> None:
-    lines = (home / "clients" / "leak" / "client.py").read_text().splitlines()
+def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], Checked], project: Path) -> None:
+    lines = (project / "clients" / "leak" / "client.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "seen.append" in text)
     assert f"client.py, line {line}" in check_cached("leak").failed["memory"]
 

@@ -45,15 +45,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     (folder / "run").mkdir()
     name = f"test{os.urandom(4).hex()}"
     box = Box(name, folder / "run", repository, *ports.choose_ports(SETTINGS), "nginx", 256 * MIB)
-    serving = TritonProcess(box)
-    serving.start()
+    triton = TritonProcess(box)
+    triton.start()
     transport = Transport(SETTINGS, box)
     source = ClientSource("bert_base", FOLDER / "client.py")
     loaded = load(source, transport, repository)
     check(loaded, source, transport)
     yield loaded
     transport.close()
-    serving.stop()
+    triton.stop()
 
 
 def infer(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:

@@ -55,14 +55,14 @@ def transport(repository: Path) -> Iterator[Transport]:
         "nginx",
         64 * 2**20,
     )
-    serving = TritonProcess(box)
+    triton = TritonProcess(box)
     try:
-        serving.start()
+        triton.start()
         connected = Transport(SETTINGS, box)
         yield connected
         connected.close()
     finally:
-        serving.stop()
+        triton.stop()
 
 
 def load_client(transport: Triton, repository: Path) -> Client:

@@ -192,7 +192,9 @@ def test_a_price_that_aws_lacks_or_refuses_is_one_sentence(
 
 def test_the_page_shows_the_output_of_sm_cost(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "invoke-and-cost.md").read_text()
-    for line in sm("cost").out.splitlines():
+    result = sm("cost")
+    assert result.status == 0, result.err
+    for line in result.out.splitlines():
         assert line in page
 
 

@@ -22,8 +22,8 @@ from tests.support.packed_environments import Made
 def repository(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The model ``other`` has the environment, and the model ``shares`` uses the same one."""
     folder = tmp_path_factory.mktemp("travelling") / "repository"
-    for name, where in {"other": "env", "shares": "../other/env"}.items():
-        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{where}").write(folder / name)
+    for name, environment in {"other": "env", "shares": "../other/env"}.items():
+        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(folder / name)
     shutil.copytree(made.folder, folder / "other" / "env", symlinks=True, copy_function=os.link)
     yield folder
 

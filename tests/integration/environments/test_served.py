@@ -23,17 +23,17 @@ from tests.support.tritons import TritonProcess, prepare_triton
 @pytest.fixture(scope="module")
 def greeting_triton(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
     """The model ``other`` has the environment, ``shares`` uses it, and ``packed`` has it as an archive."""
-    serving = prepare_triton(tmp_path_factory.mktemp("greeting"), [])
-    repository = serving.box.repository
-    for name, where in {"other": "env", "shares": "../other/env", "packed": "env.tar.gz"}.items():
-        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{where}").write(repository / name)
+    triton = prepare_triton(tmp_path_factory.mktemp("greeting"), [])
+    repository = triton.box.repository
+    for name, environment in {"other": "env", "shares": "../other/env", "packed": "env.tar.gz"}.items():
+        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(repository / name)
     shutil.copytree(made.folder, repository / "other" / "env", symlinks=True, copy_function=os.link)
     archive = repository / "packed" / "env.tar.gz"
     completed = pack("env", "--requirements", made.requirements, "-o", archive, cache=made.cache)
     assert completed.returncode == 0, completed.stderr
-    serving.start()
-    yield serving
-    serving.stop()
+    triton.start()
+    yield triton
+    triton.stop()
 
 
 @pytest.mark.parametrize("name", ["other", "shares", "packed"])

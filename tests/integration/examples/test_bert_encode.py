@@ -136,10 +136,10 @@ def test_the_reference_systems_tensors_are_accepted_and_returned(box: RunningBox
     np.testing.assert_allclose(outputs_of_invocations["pooled_output"], outputs["pooled_output"], atol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"datatype": "INT64"}, {"length": 64}, {"rows": MAX_BATCH + 1}])
-def test_tensors_of_other_types_or_sizes_are_a_400(box: RunningBox, wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{"datatype": "INT64"}, {"length": 64}, {"rows": MAX_BATCH + 1}])
+def test_tensors_of_other_types_or_sizes_are_a_400(box: RunningBox, changes: dict[str, Any]) -> None:
     response = requests.post(
-        f"{box.url}/v2/models/bert_encode/infer", json=tensor_request(**wrong), timeout=60
+        f"{box.url}/v2/models/bert_encode/infer", json=tensor_request(**changes), timeout=60
     )
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 

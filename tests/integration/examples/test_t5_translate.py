@@ -112,7 +112,7 @@ def test_tritons_generate_stream_needs_only_the_text(box: RunningBox) -> None:
 
 
 def test_concurrent_callers_get_their_own_translations(box: RunningBox) -> None:
-    prompts = [f"translate English to German: The {thing} is good." for thing in ("house", "book", "wine")]
+    prompts = [f"translate English to German: The {noun} is good." for noun in ("house", "book", "wine")]
     one_by_one = [box.invoke("t5_translate", {"text": prompt}).json() for prompt in prompts]
     with ThreadPoolExecutor(9) as pool:
         at_once = list(pool.map(lambda text: box.invoke("t5_translate", {"text": text}).json(), prompts * 3))

@@ -207,6 +207,8 @@ def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) ->
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
-    for file in tmp_path.iterdir():
+    files = list(tmp_path.iterdir())
+    assert files
+    for file in files:
         kind = file.name.rpartition("_")[0]
         assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= RESERVED_BYTES[kind], kind

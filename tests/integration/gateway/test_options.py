@@ -29,8 +29,8 @@ GOOD = {
 
 def short_names_json(**members: object) -> str:
     """A map of one short name, with these members changed."""
-    good = {"name": "b", "input_name": "x", "output_name": "y", "input_shape": [1, 3, 8, 8]}
-    return json.dumps({"a": {**good, **members}})
+    valid_members = {"name": "b", "input_name": "x", "output_name": "y", "input_shape": [1, 3, 8, 8]}
+    return json.dumps({"a": {**valid_members, **members}})
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_bad_request_is_an_error_that_says_what_is_wrong(
     assert {"error", "code", "request_id"} <= response.json().keys()
 
 
-def test_concurrent_first_requests_share_one_client(
+def test_concurrent_first_requests_all_get_a_complete_client(
     gateway_env: dict[str, str], cloud: Cloud, local_gateway: Gateway
 ) -> None:
     options = Options.read(gateway_env)

@@ -135,9 +135,9 @@ def test_all_bodies_together_have_a_limit_and_small_ones_are_always_accepted(gat
             connection.sendall(b" " * 97_000)
         # The buffer of 100 KiB holds three of the bodies beyond their first 64 KiB.
         wait_until(lambda: sum(map(has_response, connections)) >= CONNECTIONS - 3, 7, "the refusals")
-        refused = [connection for connection in connections if has_response(connection)]
-        assert {read_status(connection) for connection in refused} == {429}
-        assert len(refused) == CONNECTIONS - 3
+        refused_connections = [connection for connection in connections if has_response(connection)]
+        assert {read_status(connection) for connection in refused_connections} == {429}
+        assert len(refused_connections) == CONNECTIONS - 3
         assert gateway_server.infer("who", {"payload": {"tensor": [0.5]}}).status_code == 200
 
 
@@ -147,9 +147,9 @@ def test_requests_beyond_threads_and_queue_get_429_at_once(gateway_server: Gatew
 
     with ThreadPoolExecutor(16) as executor:
         responses = list(executor.map(infer, range(16)))
-    refused = [response for response in responses if response.status_code == 429]
-    assert len(refused) == 4
-    assert {response.headers["Retry-After"] for response in refused} == {"1"}
+    refused_responses = [response for response in responses if response.status_code == 429]
+    assert len(refused_responses) == 4
+    assert {response.headers["Retry-After"] for response in refused_responses} == {"1"}
     assert {response.status_code for response in responses} <= {200, 429, 504}
 
 

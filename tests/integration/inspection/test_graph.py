@@ -56,8 +56,10 @@ class Flowchart:
             else:
                 assert STYLE.fullmatch(line), line
         assert {end for source, _, target in self.links for end in (source, target)} <= set(self.nodes)
-        wrong = re.search(r"linkStyle ([\d,]+)", text)
-        self.wrong_links = [self.links[int(place)] for place in wrong[1].split(",")] if wrong else []
+        fault_style = re.search(r"linkStyle ([\d,]+)", text)
+        self.wrong_links = (
+            [self.links[int(index)] for index in fault_style[1].split(",")] if fault_style else []
+        )
         self.wrong_nodes = [label for label, style in self.nodes.values() if style in ("wrong", "nobody")]
 
 
@@ -132,7 +134,7 @@ def test_the_flowchart_has_all_ensembles_and_is_deterministic(tmp_path: Path) ->
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(wired=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
+@given(wiring=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
 def test_any_wiring_gives_a_valid_flowchart(
     repository: Path, wiring: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]
 ) -> None:

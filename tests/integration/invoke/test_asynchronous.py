@@ -34,13 +34,13 @@ class Account:
         ) as client:
             yield client
 
-    def answers(self, data: str, is_failure: bool = False) -> None:
+    def set_next_result(self, data: str, is_failure: bool = False) -> None:
         """Set the result of the next asynchronous request."""
         results = {"region": "eu-west-1", "results": [{"data": data, "is_failure": is_failure}]}
-        place = f"{self.url}/moto-api/static/sagemaker/async-endpoint-results"
-        assert requests.post(place, json=results, timeout=10).status_code == 201
+        url = f"{self.url}/moto-api/static/sagemaker/async-endpoint-results"
+        assert requests.post(url, json=results, timeout=10).status_code == 201
 
-    def left(self) -> list[str]:
+    def remaining_keys(self) -> list[str]:
         """The keys that are left in the endpoint's bucket."""
         with self.client("s3") as s3:
             listing = s3.list_objects_v2(Bucket="answers")
@@ -50,55 +50,55 @@ class Account:
 @pytest.fixture(scope="module")
 def account() -> Iterator[Account]:
     with fake_aws() as address:
-        made = Account(f"http://{address}")
-        make(made)
-        yield made
+        fake_account = Account(f"http://{address}")
+        create_endpoints(fake_account)
+        yield fake_account
 
 
-def make(account: Account) -> None:
+def create_endpoints(account: Account) -> None:
     """Create a bucket, an asynchronous endpoint ``slow`` and a real-time endpoint ``quick``."""
-    place = {"LocationConstraint": "eu-west-1"}
+    location = {"LocationConstraint": "eu-west-1"}
     variant = {
         "VariantName": "all",
         "ModelName": "m",
         "InstanceType": "ml.m5.large",
         "InitialInstanceCount": 1,
     }
-    through = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://answers/out/"}}}
+    async_config = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://answers/out/"}}}
     with account.client("sagemaker") as sagemaker, account.client("s3") as s3:
-        s3.create_bucket(Bucket="answers", CreateBucketConfiguration=place)
+        s3.create_bucket(Bucket="answers", CreateBucketConfiguration=location)
         sagemaker.create_model(ModelName="m", ExecutionRoleArn="arn:aws:iam::123456789012:role/sagemaker")
-        for name, more in (("slow", through), ("quick", {})):
-            sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **more)
+        for name, options in (("slow", async_config), ("quick", {})):
+            sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant], **options)
             sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
 
 @pytest.fixture(autouse=True)
-def there(account: Account, monkeypatch: pytest.MonkeyPatch, sm: RunSm) -> None:
+def use_fake_aws(account: Account, monkeypatch: pytest.MonkeyPatch, sm: RunSm) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", account.url)
 
 
-def test_an_answer_is_fetched_from_s3_and_the_request_is_not_left_there(account: Account, sm: RunSm) -> None:
-    account.answers('{"modelname": "resnet", "result": []}')
+def test_an_answer_is_fetched_from_s3_and_the_request_is_removed(account: Account, sm: RunSm) -> None:
+    account.set_next_result('{"modelname": "resnet", "result": []}')
     result = sm("invoke", "slow", "--model", "resnet", "--text", "a", "--async")
     assert (result.status, result.out) == (0, '{"modelname": "resnet", "result": []}\n')
-    assert account.left() == []
+    assert account.remaining_keys() == []
 
 
-def test_a_failure_is_the_words_that_the_endpoint_left_in_s3(account: Account, sm: RunSm) -> None:
-    account.answers("the container gave up", is_failure=True)
+def test_a_failure_is_printed_with_the_reason_from_s3(account: Account, sm: RunSm) -> None:
+    account.set_next_result("the container gave up", is_failure=True)
     result = sm("invoke", "slow", "--text", "a", "--async")
     assert result.status == 1
     assert result.err.endswith("sm: the answer is 424: the container gave up\n")
-    assert account.left() == []
+    assert account.remaining_keys() == []
 
 
-def test_an_endpoint_that_is_not_asynchronous_says_so(sm: RunSm) -> None:
+def test_async_for_a_real_time_endpoint_is_an_error(sm: RunSm) -> None:
     result = sm("invoke", "quick", "--text", "a", "--async")
     assert result.err.endswith("sm: the endpoint quick is not asynchronous: ask it without --async.\n")
 
 
-def test_an_endpoint_that_is_not_there_is_a_sentence(sm: RunSm) -> None:
+def test_an_unknown_endpoint_is_one_sentence(sm: RunSm) -> None:
     result = sm("invoke", "nobody", "--text", "a", "--async")
     assert result.status == 1
     assert "sm: cannot ask the endpoint nobody: " in result.err

@@ -39,7 +39,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 def target(
     request: pytest.FixtureRequest, box: RunningBox, monkeypatch: pytest.MonkeyPatch, sm: RunSm
 ) -> str:
-    """The box, addressed once by its URL and once by an endpoint's name through boto3."""
+    """The box's address: once its URL, and once an endpoint's name, which boto3 sends to the box."""
     if request.param == "url":
         return box.url
     monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME", box.url)
@@ -82,10 +82,13 @@ def test_save_picture_draws_the_boxes_of_the_result(target: str, sm: RunSm, tmp_
     result = sm("invoke", target, "--model", "yolov5", *arguments, "--save-picture", "boxes.png")
     assert result.status == 0, result.err
     assert result.err.endswith(" ms, drawn in boxes.png\n")
-    with Image.open(tmp_path / "boxes.png") as drawn, Image.open(picture) as original:
-        assert drawn.size == original.size
+    with Image.open(tmp_path / "boxes.png") as result_picture, Image.open(picture) as original:
+        assert result_picture.size == original.size
         changed_pixels = (
-            np.asarray(ImageChops.difference(drawn.convert("RGB"), original.convert("RGB"))).max(axis=2) > 40
+            np.asarray(ImageChops.difference(result_picture.convert("RGB"), original.convert("RGB"))).max(
+                axis=2
+            )
+            > 40
         )
     rows, columns = np.nonzero(changed_pixels)
     # The cat's box in the golden answer: 10 to 420 across, 0 to 297 down.
@@ -99,8 +102,8 @@ def test_save_picture_draws_classes_as_bars_below_the_picture(
 ) -> None:
     result = sm("invoke", box.url, "--model", "resnet", "--image", CAT, "--save-picture", "cat.jpg")
     assert result.status == 0, result.err
-    with Image.open(tmp_path / "cat.jpg") as drawn, Image.open(CAT) as original:
-        assert drawn.height - original.height == 3 * CLASS_HEIGHT
+    with Image.open(tmp_path / "cat.jpg") as result_picture, Image.open(CAT) as original:
+        assert result_picture.height - original.height == 3 * CLASS_HEIGHT
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def yesterdays_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _send_requests(box)
         box.wait_for_log("nginx-refused")
     log_file = folder / "kept" / "box.jsonl"
-    log_file.write_text("".join(_a_day_earlier(log_file.read_text())))
+    log_file.write_text("".join(_shift_by_a_day(log_file.read_text())))
     return log_file
 
 
@@ -54,7 +54,7 @@ def _send_requests(box: RunningBox) -> None:
     box.send(b" " * 100_001, headers={"X-Request-Id": "nginx-refused"}, params={"key": "SECRET"})
 
 
-def _a_day_earlier(text: str) -> Iterator[str]:
+def _shift_by_a_day(text: str) -> Iterator[str]:
     for line in text.splitlines():
         record = json.loads(line)
         moment = datetime.fromisoformat(record["time"].replace("Z", "+00:00")) - timedelta(days=1)
