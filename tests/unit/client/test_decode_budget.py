@@ -20,6 +20,7 @@ from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.hostile_pictures import encoded, large_png
+from tests.support.oriented_pictures import exif_orientation
 
 MIB = 2**20
 
@@ -54,8 +55,7 @@ def test_pixels_count_until_their_last_view_is_gone(budget: DecodeBudget) -> Non
 def test_after_decoding_only_the_pixels_count_in_every_format(
     budget: DecodeBudget, image_format: str, orientation: int
 ) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+    exif = exif_orientation(orientation)
     pixels = images.decode(encoded(Image.new("RGB", (300, 200)), image_format, exif=exif))
     assert used_bytes(budget) == pixels.nbytes
     del pixels

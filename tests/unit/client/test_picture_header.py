@@ -37,7 +37,7 @@ from tests.support.hostile_pictures import (
 
 NOISE = Image.fromarray(np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8))
 BASELINE, PROGRESSIVE = encoded(NOISE, "JPEG"), encoded(NOISE, "JPEG", progressive=True)
-#: Seconds in which what is refused unread is refused, on the slowest machine.
+#: A refusal by the header takes less processor time than this, in seconds, on the slowest machine.
 MAX_HEADER_S = 2.0
 
 
@@ -172,7 +172,7 @@ def test_exif_in_many_segments_of_a_jpeg_is_not_read_whole(mode: str) -> None:
     exif = exif_of_many_tags(500, 2**20)
     parts = [exif[start : start + 60_000] for start in range(0, len(exif), 60_000)]
     segments = b"".join(segment(0xE1, b"Exif\0\0" + part) for part in parts)
-    # Without JFIF's density Pillow looks for it in EXIF.
+    # Pillow looks for the density in EXIF when there is no JFIF segment.
     content = with_segments(without_jfif(encoded(NOISE.convert(mode), "JPEG")), segments)
     tracemalloc.start()
     try:

@@ -20,39 +20,17 @@ from sm.client.payloads import ImagePayload
 from sm.client.picture_header import read_header
 from sm.errors import BadInput, TooLarge
 from tests.support.hostile_pictures import encoded, many_scans
+from tests.support.oriented_pictures import RED, exif_orientation, six_blocks, stored_picture
 
-RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
-#: Pixels of a block: still one after an eighth.
+#: Pixels of a block's side; large enough to stay visible at one eighth of the size.
 BLOCK = 64
-#: What an eighth is asked for with.
+#: The width and height of the blocks at one eighth.
 EIGHTH_SIZE = (3 * BLOCK // 8, 2 * BLOCK // 8)
-#: How a camera that notes this orientation stored the picture: the inverse of what must be applied.
-STORED_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_90,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_270,
-}
 
 
-def six_blocks() -> NDArray[np.uint8]:
-    """Three columns of two blocks; every rotation or flip changes them."""
-    cells = np.array([[RED, GREEN, BLUE], [WHITE, (0, 0, 0), (128, 128, 128)]], np.uint8)
-    return np.asarray(cells.repeat(BLOCK, 0).repeat(BLOCK, 1))
-
-
-def picture_with_orientation(
-    orientation: int, image_format: str = "JPEG", mode: str = "RGB", **options: Any
-) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    picture = Image.fromarray(six_blocks())
-    if orientation in STORED_TRANSPOSE:
-        picture = picture.transpose(STORED_TRANSPOSE[orientation])
-    return encoded(picture.convert(mode), image_format, exif=exif, quality=95, **options)
+def picture_with_orientation(orientation: int) -> bytes:
+    exif = exif_orientation(orientation)
+    return encoded(stored_picture(orientation, BLOCK), "JPEG", exif=exif, quality=95)
 
 
 def block_colours(pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -77,7 +55,7 @@ def test_every_orientation_is_applied_when_decoding_smaller(
     content = picture_with_orientation(orientation)
     pixels = decode(content, EIGHTH_SIZE)
     assert pixels.shape == (*EIGHTH_SIZE[::-1], 3)
-    assert np.abs(block_colours(pixels) - six_blocks()[::BLOCK, ::BLOCK]).max() <= 6
+    assert np.abs(block_colours(pixels) - six_blocks(BLOCK)[::BLOCK, ::BLOCK]).max() <= 6
     assert ImagePayload.model_validate({"image": content}).size == (3 * BLOCK, 2 * BLOCK)
 
 
@@ -106,8 +84,7 @@ def test_a_picture_decoded_smaller_is_the_average_of_the_full_one(
 def test_a_picture_is_never_decoded_smaller_than_requested(
     width: int, height: int, wanted_width: int, wanted_height: int, orientation: int
 ) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+    exif = exif_orientation(orientation)
     content = encoded(Image.new("RGB", (width, height)), "JPEG", exif=exif)
     full, scaled = decode(content), decode(content, (wanted_width, wanted_height))
     assert scaled.shape[1] >= min(wanted_width, full.shape[1])
@@ -118,7 +95,7 @@ def test_a_picture_is_never_decoded_smaller_than_requested(
 
 @pytest.mark.parametrize("image_format", ["PNG", "WEBP"])
 def test_png_and_webp_are_decoded_in_full_size(image_format: str) -> None:
-    content = encoded(Image.fromarray(six_blocks()), image_format)
+    content = encoded(Image.fromarray(six_blocks(BLOCK)), image_format)
     assert np.array_equal(decode(content, (1, 1)), decode(content))
 
 

@@ -47,7 +47,7 @@ def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
 ) -> None:
     platform = ArchiveFolder(tmp_path / "models")
     url = Path(platform.flat("hash"))
-    text = 'name: "hash" # mine\n' + (url / "config.pbtxt").read_text()
+    text = 'name: "hash" # a comment\n' + (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(text)
     staging.add(read_archive(url), {"model": "hash"})
     assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == text

@@ -231,7 +231,7 @@ def test_a_client_may_replace_only_a_client_of_its_own_name(tmp_path: Path) -> N
 def test_when_skipping_broken_clients_the_built_in_client_wins_over_one_of_its_name(tmp_path: Path) -> None:
     write(tmp_path / "code", "resnet", words="WORD = 1")
     clients_registry = registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path, skip_broken=True)
-    assert "not served" in clients_registry.left_out["resnet"]  # the box's own waits for its model
+    assert "not served" in clients_registry.left_out["resnet"]  # the built-in client waits for its model
 
 
 def test_a_broken_replacement_does_not_bring_back_the_built_in_client(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The architecture page shows the layers that the import contract holds; the guide names places that exist."""
+"""The architecture page shows the layers of the import contract, and the contributors' guide names existing places."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from sm.settings import HERE
 from tests.support.architecture import PAGE, layers, subject, with_diagram
 
 
-def test_the_diagram_is_that_of_the_contract() -> None:
+def test_the_diagram_shows_the_import_contract() -> None:
     assert with_diagram(PAGE.read_text()) == PAGE.read_text(), (
-        "write it anew: python -m tests.support.architecture"
+        "update it: python -m tests.support.architecture"
     )
 
 
 def test_every_module_of_the_first_level_has_a_layer() -> None:
-    named = {module for layer in layers() for module in layer}
+    layered = {module for layer in layers() for module in layer}
     folder = HERE / "sm"
     modules = {f"sm.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
     packages = {f"sm.{path.parent.name}" for path in folder.glob("*/__init__.py")}
-    assert modules | packages == named
+    assert modules | packages == layered
 
 
-def test_every_layer_says_its_subject_in_one_line() -> None:
+def test_every_module_in_a_layer_has_a_one_line_subject() -> None:
     assert [module for layer in layers() for module in layer if not subject(module)] == []
 
 

@@ -1,4 +1,4 @@
-"""Every variable has a test that shows what it does: on a command line, a port, an answer."""
+"""Every setting has a test that shows its effect: on a command line, a port or an answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ADMISSION = "unit/router/test_admission.py"
 EMBEDDED_METRICS = "unit/server/test_embedded_metrics.py"
 REQUEST_LOG = "unit/router/test_request_log.py"
 BATCH = "integration/box/test_batch.py"
-#: The field of the settings, the file below tests/ and the test.
-SHOWN_BY = {
+#: For each field of the settings: the file below tests/ and the test of its effect.
+EFFECT_TESTS = {
     "port": ("integration/box/test_start.py", "test_a_port_in_use_stops_the_start"),
     "safe_ports": (ENVIRONMENT, "test_ports_are_drawn_from_the_safe_range"),
     "ping_mode": (ENVIRONMENT, "test_ping_in_live_mode_is_200_beside_a_model_that_cannot_load"),
@@ -45,8 +45,8 @@ SHOWN_BY = {
     "default_model": (ENVIRONMENT, "test_an_unknown_default_model_stops_the_start"),
     "workers": (ENVIRONMENT, "test_the_more_specific_variable_sets_the_number_of_workers"),
     "threads": (BATCH, "test_execution_parameters_are_those_of_the_settings"),
-    "queue": (ADMISSION, "test_where_nobody_else_can_wait_the_newest_of_the_longest_queue_is_refused"),
-    "model_queue": (ADMISSION, "test_a_model_may_have_a_shorter_queue_than_all_together"),
+    "queue": (ADMISSION, "test_in_a_full_box_the_newest_request_of_the_longest_queue_is_refused"),
+    "model_queue": (ADMISSION, "test_a_models_queue_may_be_shorter_than_that_of_all_models"),
     "receive_timeout": (
         "integration/supervisor/test_front.py",
         "test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other",
@@ -196,9 +196,9 @@ SHOWN_BY = {
 }
 
 
-@pytest.mark.parametrize("name", [row.name for row in fields(Settings)])
-def test_every_variable_has_a_test_that_shows_its_effect(name: str) -> None:
-    assert name in SHOWN_BY, "write a test that shows what it does, and name it here"
-    file, test = SHOWN_BY[name]
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_every_setting_has_a_test_of_its_effect(name: str) -> None:
+    assert name in EFFECT_TESTS, "write a test that shows what it does, and name it here"
+    file, test = EFFECT_TESTS[name]
     tree = ast.parse((HERE / "tests" / file).read_text())
     assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,4 +1,4 @@
-"""The words that the glossary rejects are the names of nothing in ``sm/``."""
+"""Nothing in ``sm/`` is named by a word that the glossary rejects."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROWS = [
 REJECTED = {word.strip(): row[0] for row in ROWS for word in row[2].split(",") if word.strip()}
 
 
-def definitions(file: Path) -> Iterator[str]:
-    """Names of classes and functions that a file defines."""
+def defined_names(file: Path) -> Iterator[str]:
+    """Yield the names of the classes and functions that a file defines."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node.name
@@ -29,10 +29,10 @@ def definitions(file: Path) -> Iterator[str]:
 
 @cache
 def files_by_name() -> dict[str, list[str]]:
-    """The files of ``sm/`` by the names that they define. Each file is parsed once for all words."""
+    """Return the files of ``sm/`` by the names that they define. Cached, so that each file is parsed once."""
     files: dict[str, list[str]] = {}
     for file in sorted((HERE / "sm").rglob("*.py")):
-        for name in set(definitions(file)):
+        for name in set(defined_names(file)):
             files.setdefault(name, []).append(str(file))
     return files
 
@@ -48,5 +48,5 @@ def test_nothing_is_named_by_a_rejected_word(word: str) -> None:
     assert word not in files_by_name(), f"the glossary says {REJECTED[word]!r}: {files_by_name()[word]}"
 
 
-def test_a_rejected_word_is_a_name_that_python_allows() -> None:
+def test_every_rejected_word_could_be_a_python_name() -> None:
     assert all(re.fullmatch(r"[A-Za-z_]\w*", word) for word in REJECTED)

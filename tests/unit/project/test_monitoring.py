@@ -1,4 +1,4 @@
-"""The example's dashboard and compose file have the form that Grafana and Compose take, and are documented."""
+"""The monitoring example's dashboard, compose file and alerts are consistent and documented."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import yaml  # type: ignore[import-untyped]
 
 from sm.settings import HERE
 
-FOLDER = HERE / "examples" / "monitoring"
-DASHBOARD: dict[str, Any] = json.loads((FOLDER / "grafana/dashboards/trireme.json").read_text())
+EXAMPLE = HERE / "examples" / "monitoring"
+DASHBOARD: dict[str, Any] = json.loads((EXAMPLE / "grafana/dashboards/trireme.json").read_text())
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
-COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
 PAGE = (HERE / "docs/run/metrics.md").read_text()
 #: Columns of Grafana's grid.
-GRID = 24
+GRID_COLUMNS = 24
 
 
-def test_no_two_panels_have_one_number_or_lie_on_each_other() -> None:
+def test_panels_have_different_ids_and_do_not_overlap() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS) > 20
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for panel in PANELS:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= GRID
+        position = panel["gridPos"]
+        assert position["x"] + position["w"] <= GRID_COLUMNS
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
 
 
-def test_every_query_goes_to_the_chosen_data_source_and_can_be_narrowed_to_a_box() -> None:
+def test_every_query_uses_the_chosen_data_source_and_instance() -> None:
     for panel in PANELS:
         if panel["type"] == "row":
             continue
@@ -49,43 +49,45 @@ def test_every_query_goes_to_the_chosen_data_source_and_can_be_narrowed_to_a_box
             assert all('instance=~"$instance"' in selector for selector in selectors), panel["title"]
 
 
-def test_the_variables_are_those_that_the_queries_use() -> None:
+def test_the_dashboard_variables_are_those_that_the_queries_use() -> None:
     names = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS))) - {"__rate_interval"}
     assert names == used == {"datasource", "instance", "model"}
 
 
-def test_the_compose_file_mounts_files_that_there_are_where_they_are_looked_for() -> None:
+def test_the_compose_file_mounts_existing_files_where_they_are_read() -> None:
     mounts = {}
     for name, service in COMPOSE["services"].items():
         for volume in service["volumes"]:
             source, target = volume.removesuffix(":ro").rsplit(":", 1)
             mounts[target] = source
             if source.startswith("."):
-                assert (FOLDER / source).exists(), volume
+                assert (EXAMPLE / source).exists(), volume
                 assert volume.endswith(":ro")
             elif not source.startswith("${"):
                 assert source in COMPOSE["volumes"], name
-    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    config = yaml.safe_load((EXAMPLE / "prometheus.yml").read_text())
     for file in config["rule_files"]:
         assert mounts[f"/etc/prometheus/{file}"] == f"./{file}"
-    [provider] = yaml.safe_load((FOLDER / "grafana/provisioning/dashboards/trireme.yml").read_text())[
+    [provider] = yaml.safe_load((EXAMPLE / "grafana/provisioning/dashboards/trireme.yml").read_text())[
         "providers"
     ]
     assert provider["options"]["path"] in mounts
-    home = COMPOSE["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert (FOLDER / mounts[provider["options"]["path"]] / home.rpartition("/")[2]).is_file()
+    home_dashboard = COMPOSE["services"]["grafana"]["environment"][
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
+    ]
+    assert (EXAMPLE / mounts[provider["options"]["path"]] / home_dashboard.rpartition("/")[2]).is_file()
 
 
-def test_the_services_find_each_other_by_name_and_port() -> None:
-    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+def test_the_services_address_each_other_by_name_and_port() -> None:
+    config = yaml.safe_load((EXAMPLE / "prometheus.yml").read_text())
     targets = [
         target
         for job in config["scrape_configs"]
-        for row in job["static_configs"]
-        for target in row["targets"]
+        for static_config in job["static_configs"]
+        for target in static_config["targets"]
     ]
-    [source] = yaml.safe_load((FOLDER / "grafana/provisioning/datasources/prometheus.yml").read_text())[
+    [source] = yaml.safe_load((EXAMPLE / "grafana/provisioning/datasources/prometheus.yml").read_text())[
         "datasources"
     ]
     addresses = [*targets, source["url"].removeprefix("http://")]
@@ -97,12 +99,12 @@ def test_the_services_find_each_other_by_name_and_port() -> None:
     assert set(addresses) < published
 
 
-def test_nothing_is_published_beyond_this_machine() -> None:
+def test_ports_are_published_on_loopback_only() -> None:
     for service in COMPOSE["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
-def test_every_alert_is_on_the_page() -> None:
-    [group] = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+def test_the_page_lists_every_alert() -> None:
+    [group] = yaml.safe_load((EXAMPLE / "alerts.yml").read_text())["groups"]
     alerts = [rule["alert"] for rule in group["rules"]]
     assert re.findall(r"^\| `(Trireme\w+)` \|", PAGE, re.MULTILINE) == alerts

@@ -1,4 +1,4 @@
-"""Whoever meets an error finds it on docs/run/troubleshooting.md: each ``code``, and each sentence of a start."""
+"""docs/run/troubleshooting.md explains each error ``code`` and each sentence with which a start fails."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sm.settings import HERE
 
 PAGE = (HERE / "docs" / "run" / "troubleshooting.md").read_text()
 ROWS = [line for line in PAGE.splitlines() if line.startswith("|")]
-#: What ends a start or is found by the inspection before it.
-RAISED = ("StartError", "UnsuitableModel", "NameTaken", "Problem")
-#: A sentence that is put together elsewhere has no words of its own where it is raised.
-LEAST_WORDS = 8
+#: Errors that end a start, and problems that the inspection before it finds.
+START_ERRORS = ("StartError", "UnsuitableModel", "NameTaken", "Problem")
+#: Characters. Shorter parts of a sentence are not searched for; they come from elsewhere.
+MIN_PART_CHARACTERS = 8
 
 
 def start_sentences() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The place, and the fixed parts of the sentence, of each error that the runtime can end a start with."""
+    """Yield the location and the fixed parts of the sentence of each error that can end a start."""
     for file in sorted((HERE / "sm").rglob("*.py")):
         if "tools" in file.relative_to(HERE).parts:
             continue
@@ -31,11 +31,11 @@ def start_sentences() -> Iterator[tuple[str, tuple[str, ...]]]:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
-                and node.func.id in RAISED
+                and node.func.id in START_ERRORS
                 and node.args
             ):
                 parts = fixed_parts(node.args[0])
-                if any(len(part) >= LEAST_WORDS for part in parts):
+                if any(len(part) >= MIN_PART_CHARACTERS for part in parts):
                     yield f"{file.relative_to(HERE)}:{node.lineno}", parts
 
 
@@ -47,36 +47,44 @@ def fixed_parts(node: ast.expr) -> tuple[str, ...]:
     return ()
 
 
-def plain(text: str) -> str:
-    """Without what marks code, so that a sentence that quotes a command is found."""
+def without_markup(text: str) -> str:
+    """Remove the marks of code, so that a sentence that quotes a command is found."""
     return re.sub(r"\s+", " ", text.replace("`", ""))
 
 
-def is_told(parts: tuple[str, ...]) -> bool:
-    """True if a row has a fixed part of the sentence, or its first clause."""
-    clauses = [plain(clause).strip(" :;,.") for part in parts for clause in re.split(r"[:;.,] ", part)]
-    return any(clause in plain(row) for clause in clauses if len(clause) >= LEAST_WORDS for row in ROWS)
+def is_explained(parts: tuple[str, ...]) -> bool:
+    """Return whether a row contains a clause of the sentence's fixed parts."""
+    clauses = [
+        without_markup(clause).strip(" :;,.") for part in parts for clause in re.split(r"[:;.,] ", part)
+    ]
+    return any(
+        clause in without_markup(row)
+        for clause in clauses
+        if len(clause) >= MIN_PART_CHARACTERS
+        for row in ROWS
+    )
 
 
 @pytest.mark.parametrize(
-    ("place", "parts"), list(start_sentences()), ids=lambda value: value if isinstance(value, str) else ""
+    ("location", "parts"), list(start_sentences()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_a_start_that_fails_is_explained(place: str, parts: tuple[str, ...]) -> None:
-    assert is_told(parts), f"{place}: docs/run/troubleshooting.md has no row for “{'…'.join(parts)}”"
+def test_every_start_error_is_explained(location: str, parts: tuple[str, ...]) -> None:
+    assert is_explained(parts), f"{location}: docs/run/troubleshooting.md has no row for “{'…'.join(parts)}”"
 
 
-def test_a_sentence_that_no_row_has_is_noticed() -> None:
-    assert not is_told(("the moon is in the way of ", ": wait until it has passed."))
+def test_a_sentence_that_no_row_contains_is_not_explained() -> None:
+    assert not is_explained(("the moon is in the way of ", ": wait until it has passed."))
 
 
-def codes() -> set[tuple[int, str]]:
-    classes = [*vars(errors).values(), *vars(gateway_failures).values()]
-    found = {kind for kind in classes if isinstance(kind, type) and issubclass(kind, TriremeError)}
-    return {(kind.status, kind.code) for kind in found if kind is not errors.ChosenStatus}
+def error_codes() -> set[tuple[int, str]]:
+    """Return the status and code of every error class of the box and the gateway."""
+    values = [*vars(errors).values(), *vars(gateway_failures).values()]
+    classes = {value for value in values if isinstance(value, type) and issubclass(value, TriremeError)}
+    return {(error.status, error.code) for error in classes if error is not errors.ChosenStatus}
 
 
-@pytest.mark.parametrize(("status", "code"), sorted(codes()))
-def test_a_code_is_explained_with_its_status(status: int, code: str) -> None:
+@pytest.mark.parametrize(("status", "code"), sorted(error_codes()))
+def test_every_error_code_is_explained_with_its_status(status: int, code: str) -> None:
     assert any(row.startswith(f"| {status} | `{code}` |") for row in ROWS)
 
 
@@ -86,5 +94,5 @@ def test_every_row_says_what_to_do() -> None:
         assert all(cells), row
 
 
-def test_the_page_is_where_this_test_looks() -> None:
+def test_the_page_is_not_empty() -> None:
     assert Path(HERE, "docs", "run", "troubleshooting.md").stat().st_size > 10_000

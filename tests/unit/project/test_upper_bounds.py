@@ -1,4 +1,4 @@
-"""A library whose inside the code uses has an upper bound: its next major version may have another inside."""
+"""A library whose internals the code uses has an upper bound: its next major version may change them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 
 from sm.settings import HERE
 
-#: What the package and its extras need; behind it is what only developers do.
-RUNTIME = (HERE / "pyproject.toml").read_text().partition("\ntune = [")[0]
-#: Each requirement's name, and its bounds.
-REQUIREMENTS = re.findall(r'^    "([\w-]+)(?:\[\w+\])?([^";]*)', RUNTIME, re.M)
-#: Where the distribution's name is another, or where one brings and bounds the other.
+#: The requirements of the package and its extras; those of developers come after them.
+RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\ntune = [")[0]
+#: The name and the bounds of each requirement.
+REQUIREMENTS = re.findall(r'^    "([\w-]+)(?:\[\w+\])?([^";]*)', RUNTIME_REQUIREMENTS, re.M)
+#: Modules whose distribution has another name, or is bounded by another one.
 DISTRIBUTIONS = {
     "prometheus_client": "prometheus-client",
     "grpc": "tritonclient",
     "botocore": "boto3",
     "pydantic_core": "pydantic",
 }
-#: Submodules of these are their documented interface.
-DOCUMENTED = {"numpy", "opentelemetry", "rich"}
+#: The submodules of these libraries are documented interfaces.
+PUBLIC_SUBMODULES = {"numpy", "opentelemetry", "rich"}
 
 
-def entered() -> Iterator[str]:
-    """The distributions of which a module below the first level is imported."""
+def distributions_of_imported_submodules() -> Iterator[str]:
+    """Yield the distributions of which the code imports a submodule."""
     for folder in ("sm", "gateway"):
         for file in (HERE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
@@ -33,8 +33,8 @@ def entered() -> Iterator[str]:
                     yield DISTRIBUTIONS.get(top, top)
 
 
-def test_a_library_that_the_code_reaches_into_has_an_upper_bound() -> None:
-    found = set(entered()) - DOCUMENTED
-    assert {"gunicorn", "prometheus-client", "tritonclient", "uvicorn", "werkzeug", "boto3"} <= found
-    assert [f"{name}{bounds}" for name, bounds in REQUIREMENTS if name in found and "<" not in bounds] == []
-    assert found & {name for name, _ in REQUIREMENTS} >= {"gunicorn", "boto3"}
+def test_a_library_whose_submodules_are_imported_has_an_upper_bound() -> None:
+    used = set(distributions_of_imported_submodules()) - PUBLIC_SUBMODULES
+    assert {"gunicorn", "prometheus-client", "tritonclient", "uvicorn", "werkzeug", "boto3"} <= used
+    assert [f"{name}{bounds}" for name, bounds in REQUIREMENTS if name in used and "<" not in bounds] == []
+    assert used & {name for name, _ in REQUIREMENTS} >= {"gunicorn", "boto3"}

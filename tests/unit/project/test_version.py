@@ -1,4 +1,4 @@
-"""The version has one place, ``sm/__init__.py``; everything else reads it."""
+"""The version is written only in ``sm/__init__.py``; everything else reads it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from sm.router.routes.box_series import build_info
 from sm.settings import HERE
 from sm.tools.build.triton_wheel import WHEEL
 
-#: Where a version could be written a second time.
-BUILDING = ("pyproject.toml", "Dockerfile", "Makefile", "build_and_push.sh", "docs/_site/conf.py")
+#: Files that could repeat the version.
+BUILD_FILES = ("pyproject.toml", "Dockerfile", "Makefile", "build_and_push.sh", "docs/_site/conf.py")
 
 
-def test_no_other_file_says_the_version() -> None:
+def test_no_build_file_repeats_the_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", __version__)
     version = re.compile(rf"\bversion\s*=\s*[\"']?{re.escape(__version__)}", re.I)
-    assert [name for name in BUILDING if version.search((HERE / name).read_text())] == []
+    assert [name for name in BUILD_FILES if version.search((HERE / name).read_text())] == []
 
 
-def test_the_changelog_has_a_section_for_it() -> None:
+def test_the_changelog_has_a_section_for_the_version() -> None:
     assert f"\n## [{__version__}]" in (HERE / "CHANGELOG.md").read_text()
 
 
-def test_the_metrics_say_it() -> None:
+def test_the_metrics_report_the_version() -> None:
     (sample,) = build_info().samples
     assert (sample.name, sample.labels, sample.value) == ("trireme_build_info", {"version": __version__}, 1.0)
 
 
-def test_triton_s_wheel_is_the_one_of_the_lock() -> None:
+def test_the_triton_wheel_is_the_version_in_the_lock_file() -> None:
     assert f"\n{WHEEL.name}=={WHEEL.version}\n" in (HERE / "requirements.lock").read_text()

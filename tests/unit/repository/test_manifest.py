@@ -1,4 +1,4 @@
-"""A plan's manifest says whether it runs here, and what to do if not; all manifests are typed."""
+"""A manifest is validated, and tells whether a plan runs on this machine and what to do if not."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ A10G = Gpu("NVIDIA A10G", "8.6")
 T4 = Gpu("Tesla T4", "7.5")
 
 
-def built_with(version: str) -> Manifest:
+def plan_built_with(version: str) -> Manifest:
     return plan(tool={"name": "TensorRT", "version": version})
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_manifest_is_read_back(tmp_path: Path) -> None:
     plan().write(tmp_path)
     assert Manifest.read(tmp_path) == plan()
     assert json.loads((tmp_path / manifest.NAME).read_text())["built"] == "2026-11-21T12:00:00Z"
 
 
-def test_none_is_none(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_none(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "reason"),
     [
         ("no json", "the file: Invalid JSON"),
         (json.dumps({**PLAN, "target": "tpu"}), "target: Input should be"),
@@ -39,13 +39,13 @@ def test_none_is_none(tmp_path: Path) -> None:
         (json.dumps({**PLAN, "more": 1}), "more: Extra inputs"),
     ],
 )
-def test_a_manifest_that_is_none_is_named_with_its_field(tmp_path: Path, text: str, sentence: str) -> None:
+def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / manifest.NAME).write_text(text)
-    with pytest.raises(ValueError, match=rf"manifest\.json cannot be read: {sentence}"):
+    with pytest.raises(ValueError, match=rf"manifest\.json cannot be read: {reason}"):
         Manifest.read(tmp_path)
 
 
-def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
+def test_the_error_for_a_plan_of_another_gpu_names_the_difference_and_the_remedy() -> None:
     assert plan().find_misfit(Hardware((A10G,), "11.0.0")) == (
         "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
         "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
@@ -53,22 +53,25 @@ def test_a_plan_for_another_gpu_is_the_issues_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("built", "here", "has"),
+    ("built", "hardware", "expected"),
     [
         ("10.1.0", Hardware((T4,), "10.3.0"), "TensorRT 10.1; this box has 7.5 and 10.3."),
         ("10.1.0", Hardware((T4,), "10.1.2"), "TensorRT 10.1.0; this box has 7.5 and 10.1.2."),
         ("10.1.0", Hardware((), None), "TensorRT 10.1; this box has no GPU."),
         ("10.1.0", Hardware((A10G,), None), "TensorRT 10.1; this box has 8.6."),
     ],
+    ids=["other minor version", "other patch version", "no GPU", "other GPU without TensorRT"],
 )
-def test_the_difference_is_seen_in_the_sentence(built: str, here: Hardware, has: str) -> None:
-    assert has in (built_with(built).find_misfit(here) or "")
+def test_the_error_shows_versions_as_precisely_as_they_differ(
+    built: str, hardware: Hardware, expected: str
+) -> None:
+    assert expected in (plan_built_with(built).find_misfit(hardware) or "")
 
 
 @pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])
-def test_a_plan_of_this_gpu_and_tensorrt_runs(version: str | None) -> None:
-    assert built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
+def test_a_plan_for_this_gpu_and_tensorrt_runs(version: str | None) -> None:
+    assert plan_built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
 
 
-def test_a_model_for_processors_runs_everywhere() -> None:
+def test_a_cpu_model_runs_everywhere() -> None:
     assert plan(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None

@@ -1,4 +1,4 @@
-"""Admission: a share and a queue for each model, fair order between them, 429 for the one that is flooded."""
+"""Admission: each model has a share of the threads and a queue; a flooded model gets 429, not its neighbours."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from sm.errors import CallerGone, DeadlinePassed, Overloaded
 from sm.router.admission import Admission, FairGate
 from sm.router.ordered import OrderedRunner
 
-SHARE, ROOM = 4, 6
-#: Seconds that no wait here comes near unless something hangs.
-PATIENCE_S = 20.0
+MODEL_SHARE, QUEUE_LIMIT = 4, 6
+#: Seconds; only a hanging test waits this long.
+TIMEOUT_S = 20.0
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "it did not come true"
         time.sleep(0.001)
 
 
 class Caller:
-    """A request in a thread of its own: it enters, and leaves when it is told to."""
+    """A request in a thread of its own: enters the gate, and leaves it when ``end`` is called."""
 
-    def __init__(self, gate: FairGate, model: str, limit: Deadline | None = None) -> None:
-        self._gate, self._model, self._limit = gate, model, limit
+    def __init__(self, gate: FairGate, model: str, deadline: Deadline | None = None) -> None:
+        self._gate, self._model, self._deadline = gate, model, deadline
         self.outcome: object = "waiting"
-        self._end = threading.Event()
+        self._may_leave = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._gate.enter(self._model, lambda: self._limit)
+            self._gate.enter(self._model, lambda: self._deadline)
         except Exception as error:
             self.outcome = type(error)
             return
         self.outcome = "served"
-        self._end.wait(PATIENCE_S)
+        self._may_leave.wait(TIMEOUT_S)
         self._gate.leave(self._model)
 
     @property
@@ -56,35 +56,36 @@ class Caller:
         return self.outcome == "served"
 
     def end(self) -> None:
-        self._end.set()
-        self._thread.join(PATIENCE_S)
+        self._may_leave.set()
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
 
 @pytest.fixture
 def gate() -> FairGate:
-    return FairGate(SHARE, ROOM)
+    return FairGate(MODEL_SHARE, QUEUE_LIMIT)
 
 
-def serve(gate: FairGate, model: str, count: int) -> list[Caller]:
-    """Callers that are served."""
+def start_served(gate: FairGate, model: str, count: int) -> list[Caller]:
+    """Start callers and wait until all are served."""
     callers = [Caller(gate, model) for _ in range(count)]
     until(lambda: all(caller.served for caller in callers))
     return callers
 
 
-def queue(gate: FairGate, model: str, count: int, limit: Deadline | None = None) -> list[Caller]:
-    """Callers that wait, the first in line first."""
+def start_waiting(gate: FairGate, model: str, count: int, deadline: Deadline | None = None) -> list[Caller]:
+    """Start callers that have to wait, the first in line first."""
     callers = []
     for _ in range(count):
-        before = gate.counts()[2]
-        callers.append(Caller(gate, model, limit))
-        until(partial(lambda count: gate.counts()[2] == count, before + 1))
+        waiting_before = gate.counts()[2]
+        callers.append(Caller(gate, model, deadline))
+        until(partial(lambda count: gate.counts()[2] == count, waiting_before + 1))
     return callers
 
 
 @contextmanager
-def ended(*groups: list[Caller]) -> Iterator[None]:
+def ending(*groups: list[Caller]) -> Iterator[None]:
+    """End all callers after the block."""
     try:
         yield
     finally:
@@ -93,129 +94,136 @@ def ended(*groups: list[Caller]) -> Iterator[None]:
                 caller.end()
 
 
-def test_a_model_alone_has_its_whole_share_and_no_more(gate: FairGate) -> None:
-    with ended(serve(gate, "a", SHARE), queue(gate, "a", 2)):
-        assert gate.counts() == (1, SHARE, 2)
+def test_a_model_alone_may_use_its_whole_share_and_no_more(gate: FairGate) -> None:
+    with ending(start_served(gate, "a", MODEL_SHARE), start_waiting(gate, "a", 2)):
+        assert gate.counts() == (1, MODEL_SHARE, 2)
     assert gate.counts() == (0, 0, 0)
 
 
-def test_a_model_that_is_not_served_begins_at_once_beside_a_flooded_one(gate: FairGate) -> None:
-    with ended(serve(gate, "flooded", SHARE), queue(gate, "flooded", ROOM), serve(gate, "quiet", 1)):
-        assert gate.counts() == (2, SHARE + 1, ROOM)
+def test_a_quiet_model_is_served_at_once_beside_a_flooded_one(gate: FairGate) -> None:
+    with ending(
+        start_served(gate, "flooded", MODEL_SHARE),
+        start_waiting(gate, "flooded", QUEUE_LIMIT),
+        start_served(gate, "quiet", 1),
+    ):
+        assert gate.counts() == (2, MODEL_SHARE + 1, QUEUE_LIMIT)
 
 
-def test_stalled_models_leave_a_place_to_every_other(gate: FairGate) -> None:
-    """Each takes what it may and never gives it back."""
-    stalled = [serve(gate, "stalled0", SHARE), queue(gate, "stalled0", 1)]
-    for number in range(1, 6):
-        stalled.append(serve(gate, f"stalled{number}", 1))
-    with ended(*stalled):
-        serve(gate, "healthy", 1)[0].end()
+def test_stalled_models_leave_a_place_for_every_other_model(gate: FairGate) -> None:
+    """Each stalled model keeps all the places that it may have."""
+    stalled = [start_served(gate, "stalled0", MODEL_SHARE), start_waiting(gate, "stalled0", 1)]
+    for index in range(1, 6):
+        stalled.append(start_served(gate, f"stalled{index}", 1))
+    with ending(*stalled):
+        start_served(gate, "healthy", 1)[0].end()
 
 
-def test_a_place_goes_to_the_model_that_is_served_least_and_among_equals_in_turn(gate: FairGate) -> None:
-    """Of 8 places "a" has 4, and "b" 2 of the 4 that are left: the places that fall free are those of both."""
-    a, b = serve(gate, "a", SHARE), serve(gate, "b", 2)
-    waiting_a, waiting_b = queue(gate, "a", 2), queue(gate, "b", 2)
-    a[0].end()
+def test_a_free_place_goes_to_the_model_that_is_served_least(gate: FairGate) -> None:
+    """Of 8 places "a" has 4 and "b" has 2, so "b" gets the next place that becomes free."""
+    served_a, served_b = start_served(gate, "a", MODEL_SHARE), start_served(gate, "b", 2)
+    waiting_a, waiting_b = start_waiting(gate, "a", 2), start_waiting(gate, "b", 2)
+    served_a[0].end()
     until(lambda: waiting_b[0].served)
     assert [caller.served for caller in (*waiting_a, *waiting_b)] == [False, False, True, False]
-    with ended(a[1:], b, waiting_b, waiting_a):
+    with ending(served_a[1:], served_b, waiting_b, waiting_a):
         pass
 
 
-def test_where_nobody_else_can_wait_the_newest_of_the_longest_queue_is_refused(gate: FairGate) -> None:
-    flooded, waiting = serve(gate, "flooded", SHARE), queue(gate, "flooded", ROOM)
-    quiet = serve(gate, "quiet", 2)
-    before = rejected("flooded"), rejected("quiet")
-    # 8 + 6 requests are as many as there may be: 12 are there, 2 more of others fill it.
-    others = [*serve(gate, "other", 1), *serve(gate, "more", 1)]
+def test_in_a_full_box_the_newest_request_of_the_longest_queue_is_refused(gate: FairGate) -> None:
+    flooded, waiting = start_served(gate, "flooded", MODEL_SHARE), start_waiting(gate, "flooded", QUEUE_LIMIT)
+    quiet = start_served(gate, "quiet", 2)
+    rejected_before = rejected_count("flooded"), rejected_count("quiet")
+    # There may be 8 + 6 requests. 12 are there, and 2 of other models fill the rest.
+    others = [*start_served(gate, "other", 1), *start_served(gate, "more", 1)]
     quiet.append(Caller(gate, "quiet"))
     until(lambda: waiting[-1].outcome is Overloaded)
-    assert [caller.outcome for caller in waiting[:-1]] == ["waiting"] * (ROOM - 1)
-    with pytest.raises(Overloaded, match="'flooded' are waiting") as refused:
+    assert [caller.outcome for caller in waiting[:-1]] == ["waiting"] * (QUEUE_LIMIT - 1)
+    with pytest.raises(Overloaded, match="'flooded' are waiting") as caught:
         gate.enter("flooded")
-    assert refused.value.retry_after
-    assert (rejected("flooded") - before[0], rejected("quiet") - before[1]) == (2, 0)
-    with ended(flooded, quiet, others, waiting):
+    assert caught.value.retry_after
+    assert (rejected_count("flooded") - rejected_before[0], rejected_count("quiet") - rejected_before[1]) == (
+        2,
+        0,
+    )
+    with ending(flooded, quiet, others, waiting):
         pass
     assert gate.counts() == (0, 0, 0)
 
 
-def rejected(model: str) -> float:
+def rejected_count(model: str) -> float:
     return metrics.rejected(model).value
 
 
-def test_a_model_may_have_a_shorter_queue_than_all_together() -> None:
-    gate = FairGate(SHARE, ROOM, model_room=1)
-    with ended(serve(gate, "a", SHARE), queue(gate, "a", 1)):
+def test_a_models_queue_may_be_shorter_than_that_of_all_models() -> None:
+    gate = FairGate(MODEL_SHARE, QUEUE_LIMIT, model_room=1)
+    with ending(start_served(gate, "a", MODEL_SHARE), start_waiting(gate, "a", 1)):
         with pytest.raises(Overloaded):
             gate.enter("a")
-        with ended(serve(gate, "b", 2), queue(gate, "b", 1)):
+        with ending(start_served(gate, "b", 2), start_waiting(gate, "b", 1)):
             assert gate.counts()[2] == 2
 
 
-@pytest.mark.parametrize("ends", [DeadlinePassed, CallerGone])
-def test_a_request_whose_time_is_over_or_whose_caller_left_leaves_the_queue(
-    gate: FairGate, ends: type[Exception]
+@pytest.mark.parametrize("error", [DeadlinePassed, CallerGone])
+def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnects(
+    gate: FairGate, error: type[Exception]
 ) -> None:
-    passing = Deadline(
-        time.monotonic() + (0.05 if ends is DeadlinePassed else 60), lambda: ends is CallerGone
+    deadline = Deadline(
+        time.monotonic() + (0.05 if error is DeadlinePassed else 60), lambda: error is CallerGone
     )
-    served = serve(gate, "a", SHARE)
-    gone = queue(gate, "a", 2, passing)
-    stays = queue(gate, "a", 1)
-    until(lambda: [caller.outcome for caller in gone] == [ends, ends])
-    assert gate.counts() == (1, SHARE, 1)
+    served = start_served(gate, "a", MODEL_SHARE)
+    leaving = start_waiting(gate, "a", 2, deadline)
+    staying = start_waiting(gate, "a", 1)
+    until(lambda: [caller.outcome for caller in leaving] == [error, error])
+    assert gate.counts() == (1, MODEL_SHARE, 1)
     served[0].end()
-    until(lambda: stays[0].served)
-    with ended(served[1:], stays):
+    until(lambda: staying[0].served)
+    with ending(served[1:], staying):
         pass
     assert gate.counts() == (0, 0, 0)
 
 
-def test_nothing_of_two_hundred_models_is_kept(gate: FairGate) -> None:
-    for number in range(200):
-        gate.enter(f"model{number}")
-        gate.leave(f"model{number}")
+def test_models_without_requests_use_no_memory(gate: FairGate) -> None:
+    for index in range(200):
+        gate.enter(f"model{index}")
+        gate.leave(f"model{index}")
     assert gate.counts() == (0, 0, 0)
     assert gate._models == {}
 
 
-def test_in_a_storm_every_request_ends_and_no_bound_is_broken() -> None:
-    gate, lock = FairGate(SHARE, ROOM), threading.Lock()
-    at_work: Counter[str] = Counter()
-    worst: Counter[str] = Counter()
+def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
+    gate, lock = FairGate(MODEL_SHARE, QUEUE_LIMIT), threading.Lock()
+    in_flight: Counter[str] = Counter()
+    max_in_flight: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
 
-    def call(number: int) -> None:
-        dice = random.Random(number)
+    def send_requests(seed: int) -> None:
+        rng = random.Random(seed)
         for _ in range(40):
-            model = dice.choice("aaaaaaabbc")
-            limit = Deadline(time.monotonic() + dice.choice((0.001, 5)), lambda: dice.random() < 0.1)
+            model = rng.choice("aaaaaaabbc")
+            deadline = Deadline(time.monotonic() + rng.choice((0.001, 5)), lambda: rng.random() < 0.1)
             try:
-                gate.enter(model, lambda limit=limit: limit)  # type: ignore[misc]
+                gate.enter(model, lambda deadline=deadline: deadline)  # type: ignore[misc]
             except (Overloaded, DeadlinePassed, CallerGone) as error:
                 with lock:
                     outcomes[type(error).__name__] += 1
                 continue
             with lock:
-                at_work[model] += 1
-                worst[model] = max(worst[model], at_work[model])
+                in_flight[model] += 1
+                max_in_flight[model] = max(max_in_flight[model], in_flight[model])
                 outcomes["served"] += 1
-            time.sleep(dice.random() / 1000)
+            time.sleep(rng.random() / 1000)
             with lock:
-                at_work[model] -= 1
+                in_flight[model] -= 1
             gate.leave(model)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(30)]
+    threads = [threading.Thread(target=send_requests, args=(seed,)) for seed in range(30)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
     assert sum(outcomes.values()) == 30 * 40
-    assert max(worst.values()) <= SHARE
+    assert max(max_in_flight.values()) <= MODEL_SHARE
     assert gate.counts() == (0, 0, 0)
     assert gate._models == {}
     assert gate._requests == 0
@@ -223,16 +231,20 @@ def test_in_a_storm_every_request_ends_and_no_bound_is_broken() -> None:
         assert (metrics.served(model).value, metrics.waiting(model).value) == (0, 0)
 
 
-def test_a_list_borrows_what_its_model_may_have_and_gives_it_back_to_who_waits() -> None:
-    gate, go, rest = FairGate(SHARE, ROOM), threading.Event(), threading.Event()
-    served: list[int] = []
+def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_requests() -> None:
+    gate, first_may_end, rest_may_end = (
+        FairGate(MODEL_SHARE, QUEUE_LIMIT),
+        threading.Event(),
+        threading.Event(),
+    )
+    served_counts: list[int] = []
 
     def work(item: int) -> int:
-        served.append(gate.counts()[1])
-        (go if item < SHARE else rest).wait(PATIENCE_S)
+        served_counts.append(gate.counts()[1])
+        (first_may_end if item < MODEL_SHARE else rest_may_end).wait(TIMEOUT_S)
         return item
 
-    def call() -> list[int]:
+    def run_list() -> list[int]:
         admitted = Admission(gate)
         admitted.enter("a")
         with admitted, running(Deadline(time.monotonic() + 60)):
@@ -240,16 +252,16 @@ def test_a_list_borrows_what_its_model_may_have_and_gives_it_back_to_who_waits()
         admitted.leave()
         return results
 
-    with ThreadPoolExecutor(SHARE) as executor, ThreadPoolExecutor(1) as caller:
-        runner = OrderedRunner(executor, SHARE)
-        listed = caller.submit(call)
-        until(lambda: gate.counts()[1] == SHARE)
+    with ThreadPoolExecutor(MODEL_SHARE) as executor, ThreadPoolExecutor(1) as caller:
+        runner = OrderedRunner(executor, MODEL_SHARE)
+        list_result = caller.submit(run_list)
+        until(lambda: gate.counts()[1] == MODEL_SHARE)
         # A second request of the model gets a place as soon as a record is done, not after the list.
-        [waiting] = queue(gate, "a", 1)
-        go.set()
+        [waiting] = start_waiting(gate, "a", 1)
+        first_may_end.set()
         until(lambda: waiting.served)
-        assert not listed.done()
-        rest.set()
+        assert not list_result.done()
+        rest_may_end.set()
         waiting.end()
-        assert listed.result(PATIENCE_S) == list(range(40))
+        assert list_result.result(TIMEOUT_S) == list(range(40))
     assert gate.counts() == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Results to bytes."""
+"""A client's results become the body and headers of the answer."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from sm.router.answer import write, write_error
 from sm.router.invocation import DispatchRequest
 
 
-def call(**members: Any) -> DispatchRequest:
-    return DispatchRequest(**{"model": "m", "records": [1], **members})
+def request(**fields: Any) -> DispatchRequest:
+    return DispatchRequest(**{"model": "m", "records": [1], **fields})
 
 
 def test_an_answer_repeats_the_model_and_holds_the_result() -> None:
-    answer = write(call(), [np.float32(0.5)])
+    answer = write(request(), [np.float32(0.5)])
     assert json.loads(answer.read()) == {"modelname": "m", "result": 0.5}
     assert answer.content_type == "application/json"
 
 
 def test_arrays_that_are_not_contiguous_are_sent() -> None:
-    answer = write(call(), [np.arange(6).reshape(2, 3).T])
+    answer = write(request(), [np.arange(6).reshape(2, 3).T])
     assert json.loads(answer.read())["result"] == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_a_failed_record_stands_in_its_place() -> None:
-    answer = write(call(many=True, records=[1, 2]), ["yes", BadInput("no")])
+def test_a_failed_records_error_stands_in_its_place() -> None:
+    answer = write(request(many=True, records=[1, 2]), ["yes", BadInput("no")])
     assert json.loads(answer.read())["result"] == ["yes", {"error": "no", "code": "bad_input"}]
     assert answer.status == 200
 
 
-def test_a_list_of_which_none_succeeded_fails() -> None:
+def test_a_list_of_which_every_record_failed_is_an_error() -> None:
     with pytest.raises(BadInput, match="first"):
-        write(call(many=True, records=[1, 2]), [BadInput("first"), BadInput("second")])
+        write(request(many=True, records=[1, 2]), [BadInput("first"), BadInput("second")])
 
 
 def test_an_array_is_sent_as_npy_to_a_caller_that_accepts_it() -> None:
-    answer = write(call(accept="application/x-npy"), [np.arange(3)])
+    answer = write(request(accept="application/x-npy"), [np.arange(3)])
     assert answer.content_type == "application/x-npy"
     assert np.load(io.BytesIO(answer.read()), allow_pickle=False).tolist() == [0, 1, 2]
 
 
-def test_a_result_that_is_no_array_is_json_whatever_was_accepted() -> None:
-    answer = write(call(accept="application/x-npy"), [{"a": 1}])
+def test_a_result_that_is_no_array_is_json_even_if_npy_is_accepted() -> None:
+    answer = write(request(accept="application/x-npy"), [{"a": 1}])
     assert answer.content_type == "application/json"
 
 
 def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
     picture = Picture(np.zeros((2, 3, 3), np.uint8))
-    assert write(call(accept="image/png"), [picture]).read().startswith(b"\x89PNG")
-    shown = json.loads(write(call(), [picture]).read())["result"]
-    assert shown["content_type"] == "image/png"
-    assert shown["image"].startswith("iVBOR")
+    assert write(request(accept="image/png"), [picture]).read().startswith(b"\x89PNG")
+    result = json.loads(write(request(), [picture]).read())["result"]
+    assert result["content_type"] == "image/png"
+    assert result["image"].startswith("iVBOR")
 
 
-def test_json_lines_are_a_line_for_a_record() -> None:
-    answer = write(call(many=True, records=[1, 2], accept="application/jsonlines"), [[1], [2]])
+def test_json_lines_have_one_line_per_record() -> None:
+    answer = write(request(many=True, records=[1, 2], accept="application/jsonlines"), [[1], [2]])
     assert answer.read() == b"[1]\n[2]"
 
 
-def test_every_error_has_the_one_shape() -> None:
+def test_an_error_has_sentence_code_request_id_and_details() -> None:
     answer = write_error(WrongPayload("payload.a: is missing", field="payload.a"), "id-9")
     assert answer.status == 422
     assert json.loads(answer.read()) == {
@@ -76,22 +76,22 @@ def test_every_error_has_the_one_shape() -> None:
     }
 
 
-def test_an_answer_that_a_client_has_encoded_goes_out_with_nothing_around_it() -> None:
-    answer = write(call(accept="application/json"), [Encoded(b"a,b", "text/csv")])
+def test_an_answer_that_the_client_encoded_is_sent_as_it_is() -> None:
+    answer = write(request(accept="application/json"), [Encoded(b"a,b", "text/csv")])
     assert (answer.read(), answer.content_type) == (b"a,b", "text/csv")
 
 
-def test_bytes_in_a_result_are_the_clients_fault_and_the_error_says_where() -> None:
+def test_the_error_for_bytes_in_a_result_names_their_position() -> None:
     result = {"label": np.array([b"cat"], object)}
     with pytest.raises(
         ClientFailed, match=r"result of 'm' cannot be sent: result\.label\[0\] is bytes"
-    ) as one:
-        write(call(), [result])
-    many = json.loads(write(call(many=True, records=[1, 2]), [result, 1]).read())["result"]
-    assert many == [{"error": one.value.sentence, "code": "client_failed"}, 1]
+    ) as caught:
+        write(request(), [result])
+    results = json.loads(write(request(many=True, records=[1, 2]), [result, 1]).read())["result"]
+    assert results == [{"error": caught.value.sentence, "code": "client_failed"}, 1]
 
 
-def test_a_picture_in_a_larger_result_is_base64_too() -> None:
+def test_a_picture_inside_a_result_is_sent_as_base64() -> None:
     picture = Picture(np.zeros((2, 3, 3), np.uint8))
-    shown = json.loads(write(call(), [{"count": 1, "drawn": picture}]).read())["result"]
-    assert (shown["count"], shown["drawn"]) == (1, picture.as_json())
+    result = json.loads(write(request(), [{"count": 1, "drawn": picture}]).read())["result"]
+    assert (result["count"], result["drawn"]) == (1, picture.as_json())

@@ -1,4 +1,4 @@
-"""The series of the box as a whole, from what its processes write for each other."""
+"""The metrics of the whole box, from the files that its processes share."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sm.run_state import Box
 
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
-    made = Box("abc", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    made.save()
-    return made
+    box = Box("abc", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    box.save()
+    return box
 
 
-def series(box: Box, ready: bool = True, shared_memory: Path = Path("/dev/shm")) -> CollectorRegistry:
+def box_registry(box: Box, ready: bool = True, shared_memory: Path = Path("/dev/shm")) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(BoxSeries(box, lambda: ready, shared_memory))
     return registry
@@ -38,43 +38,41 @@ def count_worker_restarts(box: Box, value: float) -> None:
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_readiness_is_that_of_ping(box: Box, ready: bool) -> None:
-    assert series(box, ready).get_sample_value("trireme_ready") == float(ready)
+    assert box_registry(box, ready).get_sample_value("trireme_ready") == float(ready)
 
 
-def test_restarts_of_workers_and_of_the_supervisors_children_are_one_series(box: Box) -> None:
+def test_restarts_of_workers_and_other_processes_are_one_series(box: Box) -> None:
     processes = {"nginx": {"pid": None, "state": "restarting", "restarts": 3}}
     box.state_file.write_text(json.dumps({"processes": processes}))
     count_worker_restarts(box, 2)
-    registry = series(box)
-    found = {
+    registry = box_registry(box)
+    restarts = {
         name: registry.get_sample_value("trireme_restarts_total", {"process": name})
         for name in ("nginx", "worker")
     }
-    assert found == {"nginx": 3.0, "worker": 2.0}
+    assert restarts == {"nginx": 3.0, "worker": 2.0}
     assert len([family for family in registry.collect() if family.name == "trireme_restarts"]) == 1
 
 
-def test_the_memory_of_a_process_that_runs_is_counted_and_of_one_that_does_not_is_absent(box: Box) -> None:
+def test_only_running_processes_have_a_memory_series(box: Box) -> None:
     processes = {name: {"pid": pid, "restarts": 0} for name, pid in (("data", os.getpid()), ("triton", None))}
     box.state_file.write_text(json.dumps({"processes": processes}))
-    registry = series(box)
+    registry = box_registry(box)
     resident = registry.get_sample_value("trireme_process_resident_bytes", {"process": "data"})
     assert resident is not None
     assert resident > 2**20
     assert registry.get_sample_value("trireme_process_resident_bytes", {"process": "triton"}) is None
 
 
-@pytest.mark.parametrize("state", ["", "{half of", "{}"])
-def test_a_box_that_has_not_written_its_state_has_its_other_series(box: Box, state: str) -> None:
+@pytest.mark.parametrize("state", ["", "{half of", "{}"], ids=["empty", "cut off", "no processes"])
+def test_without_a_readable_state_file_the_other_series_remain(box: Box, state: str) -> None:
     box.state_file.write_text(state)
-    registry = series(box, ready=False)
+    registry = box_registry(box, ready=False)
     assert registry.get_sample_value("trireme_ready") == 0
     assert registry.get_sample_value("trireme_dev_shm_size_bytes") is not None
 
 
-def test_a_machine_without_the_folder_of_shared_memory_lacks_its_series_alone(
-    box: Box, tmp_path: Path
-) -> None:
-    registry = series(box, shared_memory=tmp_path / "none")
+def test_without_a_shared_memory_folder_only_its_series_are_missing(box: Box, tmp_path: Path) -> None:
+    registry = box_registry(box, shared_memory=tmp_path / "none")
     assert registry.get_sample_value("trireme_dev_shm_size_bytes") is None
     assert registry.get_sample_value("trireme_ready") == 1

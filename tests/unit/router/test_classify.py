@@ -36,14 +36,14 @@ ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 TARGET = "x-amzn-sagemaker-target-model"
 
 
-class Pictures(Client):
+class PictureClient(Client):
     payload = ImagePayload
 
     def inference(self, payload: Payload) -> object:
         return None
 
 
-class Script(Client):
+class ScriptClient(Client):
     payload = BodyPayload
 
     def inference(self, payload: Payload) -> object:
@@ -51,13 +51,13 @@ class Script(Client):
 
 
 @dataclass
-class Sessions:
-    """One session is open, and its id is ``open``."""
+class OneOpenSession:
+    """Session store with one open session, whose id is ``open``; records the ids that are looked up."""
 
-    got: list[str] = field(default_factory=list)
+    looked_up: list[str] = field(default_factory=list)
 
     def get(self, identity: str) -> Session:
-        self.got.append(identity)
+        self.looked_up.append(identity)
         if identity != "open":
             raise BadInput(f"there is no session {identity!r}")
         return Session("open", 1, Path(), Path())
@@ -65,7 +65,7 @@ class Sessions:
 
 def registry() -> Registry:
     # No Triton: nothing is inferred here.
-    clients = {"pictures": Pictures(None, Path(), Path()), "script": Script(None, Path(), Path())}  # type: ignore[arg-type]
+    clients = {"pictures": PictureClient(None, Path(), Path()), "script": ScriptClient(None, Path(), Path())}  # type: ignore[arg-type]
     return Registry(clients, models=("pictures", "plain"))
 
 
@@ -76,15 +76,15 @@ def classify(
     model: str = "",
     inference_type: str = "infer",
     default_model: str = "pictures",
-    sessions: Sessions | None = None,
+    sessions: OneOpenSession | None = None,
 ) -> ClassifiedRequest:
-    given = {"content-type": content_type, **(headers or {})}
+    all_headers = {"content-type": content_type, **(headers or {})}
     classifier = Classifier(registry(), default_model, inference_type=inference_type, sessions=sessions)
-    return classifier.parse(Message(body, given, {}, "id", model))
+    return classifier.parse(Message(body, all_headers, {}, "id", model))
 
 
-def row(request: ClassifiedRequest) -> tuple[Any, ...]:
-    """What a row of the table says of a request."""
+def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
+    """Summarise a request as the table does: type, model, and record or verb."""
     if isinstance(request, DispatchRequest):
         record = request.records[0]
         return DispatchRequest, request.model, "raw" if isinstance(record, RawRecord) else record
@@ -151,7 +151,7 @@ def row(request: ClassifiedRequest) -> tuple[Any, ...]:
         (b'{"payload":1}', "text/x", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
         (b"\0", BINARY, {"inference_type": "generate"}, (TritonRequest, "pictures", "infer")),
         (b"\xff", "image/png", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
-        # A client that takes any body gets it as it is, but for a dispatch request that names a model.
+        # A client that takes any body gets it unchanged, except a dispatch request that names a model.
         (
             b'{"inputs":[]}',
             "application/json",
@@ -187,7 +187,7 @@ def row(request: ClassifiedRequest) -> tuple[Any, ...]:
         # JSON lines.
         (b"1\n2", JSON_LINES, {}, (LinesRequest,)),
         (b"", f"{JSON_LINES};charset=utf-8", {}, (LinesRequest,)),
-        # The path names the model, whatever the rest says.
+        # The model in the path wins over the one in the body.
         (
             b'{"modelname":"other","payload":1}',
             "application/json",
@@ -195,23 +195,23 @@ def row(request: ClassifiedRequest) -> tuple[Any, ...]:
             (DispatchRequest, "pictures", 1),
         ),
         (b'{"inputs":[]}', "application/json", {"model": "plain"}, (TritonRequest, "plain", "infer")),
-        # A session's id and nothing to do with it is no command.
+        # A session id alone is no session command.
         (
             b"\xff",
             "image/jpeg",
-            {"headers": {SESSION: "open"}, "sessions": Sessions()},
+            {"headers": {SESSION: "open"}, "sessions": OneOpenSession()},
             (DispatchRequest, "pictures", "raw"),
         ),
         (
             b'{"requestType":"CLOSE"}',
             "text/x",
-            {"headers": {SESSION: "any"}, "sessions": Sessions()},
+            {"headers": {SESSION: "any"}, "sessions": OneOpenSession()},
             (SessionCommand,),
         ),
         (
             b'{"requestType":"NEW_SESSION"}',
             "text/x",
-            {"headers": {SESSION: "NEW_SESSION"}, "sessions": Sessions()},
+            {"headers": {SESSION: "NEW_SESSION"}, "sessions": OneOpenSession()},
             (SessionCommand,),
         ),
         (
@@ -222,10 +222,10 @@ def row(request: ClassifiedRequest) -> tuple[Any, ...]:
         ),
     ],
 )
-def test_a_message_is_one_type_of_request(
+def test_a_message_becomes_one_type_of_request(
     body: bytes, content_type: str, options: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
-    assert row(classify(body, content_type, **options)) == expected
+    assert summary(classify(body, content_type, **options)) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,22 +234,32 @@ def test_a_message_is_one_type_of_request(
         (b"", "application/json", {}, BadInput),
         (b"{", "application/json", {}, BadInput),
         (b"x", "text/plain", {"default_model": "plain"}, UnsupportedType),
-        # Before the body is read.
+        # Refused before the body is read.
         (b"{", "application/json", {"model": "absent"}, UnknownModel),
         (b"{", "application/json", {"headers": {SESSION: "open"}}, BadInput),
-        (b"{", "application/json", {"headers": {SESSION: "gone"}, "sessions": Sessions()}, BadInput),
-        (b"{}", "application/json", {"headers": {SESSION: "NEW_SESSION"}, "sessions": Sessions()}, BadInput),
-        (b'{"requestType":"X"}', "a/b", {"headers": {SESSION: "open"}, "sessions": Sessions()}, BadInput),
+        (b"{", "application/json", {"headers": {SESSION: "gone"}, "sessions": OneOpenSession()}, BadInput),
+        (
+            b"{}",
+            "application/json",
+            {"headers": {SESSION: "NEW_SESSION"}, "sessions": OneOpenSession()},
+            BadInput,
+        ),
+        (
+            b'{"requestType":"X"}',
+            "a/b",
+            {"headers": {SESSION: "open"}, "sessions": OneOpenSession()},
+            BadInput,
+        ),
     ],
 )
-def test_a_message_that_is_no_request_is_an_error(
+def test_a_message_that_is_no_valid_request_is_refused(
     body: bytes, content_type: str, options: dict[str, Any], error: type[TriremeError]
 ) -> None:
     with pytest.raises(error):
         classify(body, content_type, **options)
 
 
-LINES = LinesRequest(Message(b"", {}, {}, "id"))
+EMPTY_LINES_REQUEST = LinesRequest(Message(b"", {}, {}, "id"))
 
 
 @pytest.mark.parametrize(
@@ -261,34 +271,34 @@ LINES = LinesRequest(Message(b"", {}, {}, "id"))
         (b'{"payload":1,"more":2}', "infer", (DispatchRequest, "pictures", {"payload": 1, "more": 2})),
         (b'{"modelname":"other","payload":1}', "infer", (DispatchRequest, "other", 1)),
         (b'{"inputs":[]}', "infer", (TritonRequest, "pictures", "infer")),
-        # A line's answer is whole.
+        # The answer of a line is never streamed.
         (b"1", "generate_stream", (GenerateRequest, "pictures", "generate")),
         (b'{"payload":1}', "generate_stream", (DispatchRequest, "pictures", 1)),
     ],
 )
-def test_a_line_is_a_request_or_nothing_but_a_payload(
+def test_a_line_is_a_request_or_a_bare_payload(
     line: bytes, inference_type: str, expected: tuple[Any, ...]
 ) -> None:
     classifier = Classifier(registry(), "pictures", inference_type=inference_type)
-    assert row(classifier.parse_line(Message(line, {}, {}, "id"), LINES)) == expected
+    assert summary(classifier.parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)) == expected
 
 
 def test_the_records_of_all_lines_count_against_one_limit() -> None:
-    lines = LinesRequest(LINES.message, limit=RecordLimit(3))
+    lines = LinesRequest(EMPTY_LINES_REQUEST.message, limit=RecordLimit(3))
     classifier = Classifier(registry(), "pictures")
     classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
     with pytest.raises(TooLarge):
         classifier.parse_line(Message(b'{"payload":[1,2]}', {}, {}, "id"), lines)
 
 
-def test_lines_are_of_the_session_of_their_request() -> None:
-    sessions = Sessions()
+def test_lines_belong_to_the_session_of_their_request() -> None:
+    sessions = OneOpenSession()
     lines = classify(b"1", JSON_LINES, {SESSION: "open"}, sessions=sessions)
     assert isinstance(lines, LinesRequest)
     request = Classifier(registry(), "pictures", sessions=sessions).parse_line(lines.message, lines)
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
-    assert (request.session.id, sessions.got) == ("open", ["open"])
+    assert (request.session.id, sessions.looked_up) == ("open", ["open"])
 
 
 @pytest.mark.parametrize(
@@ -305,30 +315,30 @@ def test_lines_are_of_the_session_of_their_request() -> None:
 def test_no_body_is_parsed_twice(
     body: bytes, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed = []
-    loads = orjson.loads
+    parsed_texts = []
+    original_loads = orjson.loads
 
-    def counting(text: bytes) -> Any:
-        parsed.append(text)
-        return loads(text)
+    def recording_loads(text: bytes) -> Any:
+        parsed_texts.append(text)
+        return original_loads(text)
 
-    monkeypatch.setattr("sm.router.classify.orjson.loads", counting)
+    monkeypatch.setattr("sm.router.classify.orjson.loads", recording_loads)
     with contextlib.suppress(TriremeError):
         classify(body, **options)
-    assert parsed == [body]
+    assert parsed_texts == [body]
 
 
-def test_a_large_picture_is_decoded_in_a_line_that_is_nothing_but_a_payload() -> None:
+def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:
     line = b'{"image":"' + b"QUJD" * MIN_BYTES + b'"}'
-    request = Classifier(registry(), "pictures").parse_line(Message(line, {}, {}, "id"), LINES)
+    request = Classifier(registry(), "pictures").parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)
     assert isinstance(request, DispatchRequest)
     assert isinstance(request.records[0]["image"], DecodedBase64)
-    # And with a dispatch request around it, where the values right in the record are.
-    whole = decoded_base64.parse(b'{"payload":' + line + b"}", lambda _: False)
-    assert isinstance(whole["payload"]["image"], DecodedBase64)
+    # Also inside a dispatch request.
+    dispatch_request = decoded_base64.parse(b'{"payload":' + line + b"}", lambda _: False)
+    assert isinstance(dispatch_request["payload"]["image"], DecodedBase64)
 
 
-def test_attributes_name_the_model_of_a_body_that_names_none() -> None:
+def test_custom_attributes_name_the_model_if_the_body_does_not() -> None:
     request = classify(
         b'{"inputs":[]}', headers={ATTRIBUTES: "modelname=plain;version=3", TARGET: "pictures"}
     )
@@ -340,30 +350,36 @@ def test_attributes_name_the_model_of_a_body_that_names_none() -> None:
     "content_type", ["application/x-www-form-urlencoded", "application/octet-stream", "text/json", "*/*"]
 )
 @pytest.mark.parametrize("default_model", ["", "pictures", "plain"])
-def test_a_dispatch_request_of_another_type_is_told_its_type(content_type: str, default_model: str) -> None:
+def test_the_error_for_a_dispatch_request_of_another_content_type_names_the_right_one(
+    content_type: str, default_model: str
+) -> None:
     body = b'{"modelname":"pictures","payload":"x"}'
     with pytest.raises(UnsupportedType, match="has the Content-Type application/json, not "):
         classify(body, content_type, default_model=default_model)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "image/jpeg", "application/octet-stream"])
-@pytest.mark.parametrize("coding", ["gzip", " GZIP", "br"])
-def test_a_compressed_body_is_refused_by_the_name_of_its_coding(content_type: str, coding: str) -> None:
-    with pytest.raises(UnsupportedType, match=f"Content-Encoding {coding.strip().lower()}.* uncompressed"):
-        classify(b"\x1f\x8b", content_type, {"content-encoding": coding})
+@pytest.mark.parametrize("encoding", ["gzip", " GZIP", "br"])
+def test_the_error_for_a_compressed_body_names_its_encoding(content_type: str, encoding: str) -> None:
+    with pytest.raises(UnsupportedType, match=f"Content-Encoding {encoding.strip().lower()}.* uncompressed"):
+        classify(b"\x1f\x8b", content_type, {"content-encoding": encoding})
 
 
-def test_a_compressed_body_for_triton_or_for_a_script_goes_on_as_it_is() -> None:
-    packed = {"content-encoding": "gzip"}
-    assert isinstance(classify(b"\x1f\x8b", headers=packed, default_model="plain"), TritonRequest)
-    assert isinstance(classify(b"\x1f\x8b", f"{BINARY};json-header-size=0", packed), TritonRequest)
-    assert row(classify(b"\x1f\x8b", headers=packed, default_model="script"))[2] == "raw"
-    # No compression, so the header is none of our business.
+def test_a_compressed_body_for_triton_or_a_script_is_passed_on_unchanged() -> None:
+    compressed_headers = {"content-encoding": "gzip"}
+    assert isinstance(classify(b"\x1f\x8b", headers=compressed_headers, default_model="plain"), TritonRequest)
+    assert isinstance(
+        classify(b"\x1f\x8b", f"{BINARY};json-header-size=0", compressed_headers), TritonRequest
+    )
+    assert summary(classify(b"\x1f\x8b", headers=compressed_headers, default_model="script"))[2] == "raw"
+    # utf-8 is no compression, so the header is ignored.
     assert isinstance(classify(b'{"payload":1}', headers={"content-encoding": "utf-8"}), DispatchRequest)
 
 
-@pytest.mark.parametrize("body", ['{"payload":"ü"}'.encode("latin-1"), '{"payload":1}'.encode("utf-16")])
-def test_json_in_another_encoding_is_told_so(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", ['{"payload":"ü"}'.encode("latin-1"), '{"payload":1}'.encode("utf-16")], ids=["latin-1", "utf-16"]
+)
+def test_the_error_for_json_that_is_not_utf_8_says_so(body: bytes) -> None:
     with pytest.raises(BadInput, match="not JSON: it is not UTF-8"):
         classify(body)
 

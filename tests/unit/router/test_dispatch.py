@@ -1,4 +1,4 @@
-"""An invocation becomes results by one client."""
+"""The dispatcher runs each record of a request through one client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EchoPayload(TextPayload):
     parameters: EchoParameters = EchoParameters()
 
 
-class Echo(Client):
+class EchoClient(Client):
     payload = EchoPayload
 
     def inference(self, payload: EchoPayload) -> object:
@@ -50,8 +50,8 @@ class Echo(Client):
         return payload.text * payload.parameters.times
 
 
-class Plain(Client):
-    """Takes any object, has no parameters."""
+class SumClient(Client):
+    """Takes an object with numbers; has no parameters."""
 
     class Numbers(Payload):
         numbers: list[int]
@@ -62,8 +62,8 @@ class Plain(Client):
         return sum(payload.numbers)
 
 
-class Meeting(Client):
-    """Answers only when three records are being served at once."""
+class ConcurrentClient(Client):
+    """Answers only while three records run at the same time."""
 
     payload = TextPayload
     barrier = threading.Barrier(3, timeout=10)
@@ -74,14 +74,14 @@ class Meeting(Client):
         return deadline is not None and deadline.remaining() > 0
 
 
-class Look(Client):
+class ImageShapeClient(Client):
     payload = ImagePayload
 
     def inference(self, payload: ImagePayload) -> object:
         return payload.pixels.shape
 
 
-class Numbers(Client):
+class TensorSumClient(Client):
     payload = TensorPayload
 
     def inference(self, payload: TensorPayload) -> object:
@@ -95,7 +95,7 @@ class AnyFile(Payload):
     content: Base64Bytes
 
 
-class Weigh(Client):
+class FileSizeClient(Client):
     payload = AnyFile
 
     def inference(self, payload: AnyFile) -> object:
@@ -104,28 +104,35 @@ class Weigh(Client):
 
 @pytest.fixture(scope="module")
 def dispatcher() -> Iterator[Dispatcher]:
-    kinds: dict[str, type[Client]] = {"echo": Echo, "plain": Plain, "meeting": Meeting, "look": Look}
-    kinds |= {"tensor": Numbers, "weigh": Weigh}
+    client_classes: dict[str, type[Client]] = {
+        "echo": EchoClient,
+        "plain": SumClient,
+        "meeting": ConcurrentClient,
+        "look": ImageShapeClient,
+    }
+    client_classes |= {"tensor": TensorSumClient, "weigh": FileSizeClient}
     clients: dict[str, Client] = {}
-    for name, kind in kinds.items():
-        # None of these calls Triton.
-        clients[name] = kind(None, Path(), Path())  # type: ignore[arg-type]
+    for name, client_class in client_classes.items():
+        # These clients never call Triton.
+        clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
     with ThreadPoolExecutor(4) as pool:
         yield Dispatcher(Registry(clients), pool)
 
 
-def run(dispatcher: Dispatcher, model: str, *records: object, **members: Any) -> list[object]:
-    return dispatcher.run(DispatchRequest(model=model, records=records, many=len(records) > 1, **members))
+def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:
+    """Run one request with these records; return their results."""
+    return dispatcher.run(DispatchRequest(model=model, records=records, many=len(records) > 1, **fields))
 
 
-def failure(results: list[object]) -> TriremeError:
+def only_error(results: list[object]) -> TriremeError:
+    """Return the error that is the only result."""
     assert len(results) == 1
     assert isinstance(results[0], TriremeError)
     return results[0]
 
 
-def test_a_record_is_answered_by_the_client_of_its_name(dispatcher: Dispatcher) -> None:
+def test_a_record_is_answered_by_the_client_that_the_request_names(dispatcher: Dispatcher) -> None:
     assert run(dispatcher, "echo", {"text": "ab"}, parameters={"times": 2}) == ["abab"]
 
 
@@ -133,21 +140,21 @@ def test_a_bare_string_is_the_main_field(dispatcher: Dispatcher) -> None:
     assert run(dispatcher, "echo", "hello") == ["hello"]
 
 
-def test_records_are_answered_in_order_and_a_bad_one_alone_fails(dispatcher: Dispatcher) -> None:
+def test_records_are_answered_in_order_and_only_a_bad_one_fails(dispatcher: Dispatcher) -> None:
     first, second, third = run(dispatcher, "echo", "a", {"txt": "b"}, "c")
     assert (first, third) == ("a", "c")
     assert isinstance(second, WrongPayload)
     assert second.details["field"] == "payload[1].text"
 
 
-def test_a_field_that_a_client_names_is_told_by_its_place_in_the_list(dispatcher: Dispatcher) -> None:
+def test_an_error_raised_by_the_client_names_the_records_position(dispatcher: Dispatcher) -> None:
     _, second = run(dispatcher, "echo", "a", {"text": "wrong"})
     assert isinstance(second, WrongPayload)
     assert second.details["field"] == "payload[1].text"
     assert second.sentence == "payload[1].text: is wrong"
 
 
-def test_records_run_side_by_side_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
+def test_records_run_concurrently_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
     with running(Deadline(at=10**12)):
         assert run(dispatcher, "meeting", "a", "b", "c") == [True, True, True]
 
@@ -167,26 +174,26 @@ def test_records_run_side_by_side_under_the_deadline_of_their_request(dispatcher
         ({"text": "a"}, {"share": "inf"}, "parameters.share"),
     ],
 )
-def test_the_offending_field_is_named(
+def test_the_error_for_a_wrong_field_names_it(
     dispatcher: Dispatcher, record: object, parameters: dict[str, Any], field: str
 ) -> None:
-    error = failure(run(dispatcher, "echo", record, parameters=parameters))
+    error = only_error(run(dispatcher, "echo", record, parameters=parameters))
     assert (error.status, error.details["field"]) == (422, field)
     assert error.sentence.startswith(field)
 
 
 def test_parameters_for_a_model_that_has_none_are_refused(dispatcher: Dispatcher) -> None:
-    error = failure(run(dispatcher, "plain", {"numbers": [1]}, parameters={"top": 1}))
+    error = only_error(run(dispatcher, "plain", {"numbers": [1]}, parameters={"top": 1}))
     assert error.details["field"] == "parameters.top"
 
 
-def test_custom_attributes_set_the_parameters_they_know_and_no_others(dispatcher: Dispatcher) -> None:
+def test_custom_attributes_set_known_parameters_and_others_are_ignored(dispatcher: Dispatcher) -> None:
     assert run(dispatcher, "echo", "a", attributes={"times": "3", "trace": "x"}) == ["aaa"]
     assert run(dispatcher, "plain", {"numbers": [1, 2]}, attributes={"trace": "x"}) == [3]
 
 
-def test_a_raw_body_of_the_wrong_type_is_told_what_the_model_takes(dispatcher: Dispatcher) -> None:
-    error = failure(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
+def test_the_error_for_a_raw_body_of_a_wrong_type_lists_the_supported_types(dispatcher: Dispatcher) -> None:
+    error = only_error(run(dispatcher, "echo", RawRecord(b"x", "image/png")))
     assert isinstance(error, UnsupportedType)
     assert error.sentence == (
         "echo takes application/json, application/jsonlines, text/plain, not 'image/png'"
@@ -194,20 +201,22 @@ def test_a_raw_body_of_the_wrong_type_is_told_what_the_model_takes(dispatcher: D
 
 
 @pytest.mark.parametrize("content_type", ["application/pdf", "image/png", ""])
-def test_a_payload_of_any_type_takes_every_raw_body(dispatcher: Dispatcher, content_type: str) -> None:
+def test_a_payload_that_accepts_any_type_takes_every_raw_body(
+    dispatcher: Dispatcher, content_type: str
+) -> None:
     assert run(dispatcher, "weigh", RawRecord(b"12345", content_type)) == [5]
 
 
 def test_a_raw_text_that_is_not_utf8_is_bad_input(dispatcher: Dispatcher) -> None:
-    assert isinstance(failure(run(dispatcher, "echo", RawRecord(b"\xff\xfe", "text/plain"))), BadInput)
+    assert isinstance(only_error(run(dispatcher, "echo", RawRecord(b"\xff\xfe", "text/plain"))), BadInput)
 
 
 @pytest.mark.parametrize("image", ["not base64!", "aGVsbG8=", "%%%", "data:image/png;base64,?"])
 def test_an_image_that_is_not_base64_or_no_picture_is_bad_input(dispatcher: Dispatcher, image: str) -> None:
-    assert isinstance(failure(run(dispatcher, "look", {"image": image})), BadInput)
+    assert isinstance(only_error(run(dispatcher, "look", {"image": image})), BadInput)
 
 
-def test_base64_in_a_list_is_told_by_its_place(dispatcher: Dispatcher) -> None:
+def test_the_error_for_base64_in_a_list_names_the_records_position(dispatcher: Dispatcher) -> None:
     _, second = run(dispatcher, "look", {"image": "QQ=="}, {"image": "not base64!"})
     assert isinstance(second, BadInput)
     assert second.details["field"] == "payload[1].image"
@@ -225,49 +234,51 @@ def test_base64_in_a_list_is_told_by_its_place(dispatcher: Dispatcher) -> None:
         ("plain", [[1]], {}, "payload: must be an object"),
     ],
 )
-def test_a_wrong_shape_is_told_what_there_is(
+def test_the_error_for_a_wrong_payload_says_what_is_expected(
     dispatcher: Dispatcher, model: str, record: object, parameters: dict[str, Any], sentence: str
 ) -> None:
-    assert failure(run(dispatcher, model, record, parameters=parameters)).sentence == sentence
+    assert only_error(run(dispatcher, model, record, parameters=parameters)).sentence == sentence
 
 
-def test_an_unknown_model_lists_what_exists(dispatcher: Dispatcher) -> None:
+def test_the_error_for_an_unknown_model_lists_the_known_ones(dispatcher: Dispatcher) -> None:
     with pytest.raises(UnknownModel, match="echo, look, meeting, plain, tensor"):
         run(dispatcher, "nobody", {})
 
 
-def test_a_request_that_names_no_model_is_told_where_to_name_it(dispatcher: Dispatcher) -> None:
-    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.* look, ") as refusal:
+def test_the_error_for_a_request_without_a_model_says_where_to_name_it(dispatcher: Dispatcher) -> None:
+    with pytest.raises(UnknownModel, match="modelname in the JSON or in the query.* look, ") as caught:
         run(dispatcher, "", {})
-    assert refusal.value.details["models"] == sorted(dispatcher.registry.clients)
+    assert caught.value.details["models"] == sorted(dispatcher.registry.clients)
 
 
-def test_a_client_that_raises_is_a_500_that_keeps_its_detail_to_the_log(
+def test_a_client_that_raises_is_a_500_with_details_only_in_the_log(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    error = failure(run(dispatcher, "echo", "raise"))
+    error = only_error(run(dispatcher, "echo", "raise"))
     assert isinstance(error, ClientFailed)
     assert "secret detail" not in error.sentence
     assert "secret detail" in caplog.text
 
 
-@pytest.mark.parametrize("ending", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
-def test_a_client_that_would_end_its_process_fails_like_any_other(
-    dispatcher: Dispatcher, ending: BaseException, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "exit_error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr
+)
+def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
+    dispatcher: Dispatcher, exit_error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def inference(_: Echo, payload: EchoPayload) -> object:
+    def inference(_: EchoClient, payload: EchoPayload) -> object:
         if payload.text == "end":
-            raise ending
+            raise exit_error
         return payload.text
 
-    monkeypatch.setattr(Echo, "inference", inference)
-    assert isinstance(failure(run(dispatcher, "echo", "end")), ClientFailed)
+    monkeypatch.setattr(EchoClient, "inference", inference)
+    assert isinstance(only_error(run(dispatcher, "echo", "end")), ClientFailed)
     first, second = run(dispatcher, "echo", "a", "end")
     assert first == "a"
     assert isinstance(second, ClientFailed)
-    with pytest.raises(ClientFailed, match=type(ending).__name__):
+    with pytest.raises(ClientFailed, match=type(exit_error).__name__):
         list(dispatcher.stream(DispatchRequest(model="echo", records=["end"])))
 
 
 def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:
-    assert isinstance(failure(run(dispatcher, "echo", "memory")), OutOfMemory)
+    assert isinstance(only_error(run(dispatcher, "echo", "memory")), OutOfMemory)

@@ -1,4 +1,4 @@
-"""What a client says of itself by its types."""
+"""A client's types become its schemas in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Words(TextPayload):
     parameters: Options = Options()
 
 
-class Plain(Client):
+class WordCounter(Client):
     """Counts words.
 
     More of it.
@@ -35,19 +35,19 @@ class Plain(Client):
         return {payload.text: 1}
 
 
-class Odd(Plain):
-    """Its answer has no schema."""
+class ResultWithoutSchema(WordCounter):
+    """Its result type, Any, has no schema."""
 
     def inference(self, payload: Words) -> Any:
         return {payload.text: object()}
 
 
-class Unnamed(Plain):
+class ResultOfUnknownType(WordCounter):
     def inference(self, payload: Words) -> NoSuchType:  # type: ignore[name-defined]  # noqa: F821
         return payload.text
 
 
-class Arbitrary(Plain):
+class ArbitraryPayloadTypes(WordCounter):
     class Body(TextPayload):
         model_config: ClassVar = {"arbitrary_types_allowed": True}
         path: type[Path] | object
@@ -55,47 +55,49 @@ class Arbitrary(Plain):
     payload = Body  # type: ignore[assignment]
 
 
-def client(kind: type[Client], folder: Path) -> Client:
-    # None of them calls Triton.
-    made = kind(None, folder, folder)  # type: ignore[arg-type]
-    made.name = "words"
-    return made
+def make_client(client_class: type[Client], folder: Path) -> Client:
+    # These clients never call Triton.
+    client = client_class(None, folder, folder)  # type: ignore[arg-type]
+    client.name = "words"
+    return client
 
 
-def test_payload_parameters_and_result_come_from_the_types(tmp_path: Path) -> None:
-    said = describe_client(client(Plain, tmp_path))
-    assert said["summary"] == "Counts words."
-    assert list(said["payload"]["properties"]) == ["text"]
-    assert said["schemas"]["words.Options"]["properties"]["top"]["default"] == 3
-    assert said["result"] == {"type": "object", "additionalProperties": {"type": "integer"}}
+def test_the_schemas_of_payload_parameters_and_result_come_from_the_types(tmp_path: Path) -> None:
+    description = describe_client(make_client(WordCounter, tmp_path))
+    assert description["summary"] == "Counts words."
+    assert list(description["payload"]["properties"]) == ["text"]
+    assert description["schemas"]["words.Options"]["properties"]["top"]["default"] == 3
+    assert description["result"] == {"type": "object", "additionalProperties": {"type": "integer"}}
 
 
-@pytest.mark.parametrize("kind", [Plain, Odd, Unnamed, Arbitrary])
-def test_a_document_is_valid_whatever_a_client_s_types_are(kind: type[Client], tmp_path: Path) -> None:
-    validate(document([describe_client(client(kind, tmp_path))]))
+@pytest.mark.parametrize(
+    "client_class", [WordCounter, ResultWithoutSchema, ResultOfUnknownType, ArbitraryPayloadTypes]
+)
+def test_the_document_is_valid_for_any_types_of_a_client(client_class: type[Client], tmp_path: Path) -> None:
+    validate(document([describe_client(make_client(client_class, tmp_path))]))
 
 
-def test_a_document_without_clients_is_valid() -> None:
+def test_the_document_without_clients_is_valid() -> None:
     validate(document([]))
 
 
-def test_samples_are_examples_unless_they_are_large(tmp_path: Path) -> None:
+def test_samples_become_examples_unless_they_are_large(tmp_path: Path) -> None:
     (tmp_path / "sample").mkdir()
     (tmp_path / "sample" / "payload.json").write_text('{"text": "a"}')
     (tmp_path / "sample" / "golden.json").write_text(json.dumps("a" * MAX_EXAMPLE_BYTES))
-    said = describe_client(client(Plain, tmp_path))
-    assert (said["example"], said["golden"]) == ({"text": "a"}, None)
+    description = describe_client(make_client(WordCounter, tmp_path))
+    assert (description["example"], description["golden"]) == ({"text": "a"}, None)
 
 
-class Shown(Plain):
+class ClientWithBoxes(WordCounter):
     result = Boxes(items="objects", relative=True, parameters={"format": "boxes"})
     samples = ("street.jpg", "../secret.txt", "link.jpg", "absent.jpg", "large.jpg")
 
 
-def test_the_kind_of_the_result_is_in_the_document(tmp_path: Path) -> None:
-    page = document([describe_client(client(Shown, tmp_path))])
-    validate(page)
-    assert page["components"]["schemas"]["words.Request"]["x-result"] == {
+def test_the_result_kind_is_in_the_document(tmp_path: Path) -> None:
+    openapi = document([describe_client(make_client(ClientWithBoxes, tmp_path))])
+    validate(openapi)
+    assert openapi["components"]["schemas"]["words.Request"]["x-result"] == {
         "kind": "boxes",
         "items": "objects",
         "parameters": {"format": "boxes"},
@@ -106,17 +108,20 @@ def test_the_kind_of_the_result_is_in_the_document(tmp_path: Path) -> None:
     }
 
 
-def test_a_client_that_says_nothing_of_its_result_has_no_kind(tmp_path: Path) -> None:
-    page = document([describe_client(client(Plain, tmp_path))])
-    assert "x-result" not in page["components"]["schemas"]["words.Request"]
+def test_a_client_without_a_result_kind_has_none_in_the_document(tmp_path: Path) -> None:
+    openapi = document([describe_client(make_client(WordCounter, tmp_path))])
+    assert "x-result" not in openapi["components"]["schemas"]["words.Request"]
 
 
-def test_samples_are_files_of_the_folder_that_are_listed_and_not_too_large(tmp_path: Path) -> None:
-    sample = tmp_path / "sample"
-    sample.mkdir()
+def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path: Path) -> None:
+    sample_folder = tmp_path / "sample"
+    sample_folder.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     for name in ("payload.json", "street.jpg", "unlisted.jpg"):
-        (sample / name).write_text("{}")
-    (sample / "link.jpg").symlink_to(tmp_path / "secret.txt")
-    (sample / "large.jpg").write_bytes(bytes(MAX_SAMPLE_BYTES + 1))
-    assert describe_client(client(Shown, tmp_path))["samples"] == ["payload.json", "street.jpg"]
+        (sample_folder / name).write_text("{}")
+    (sample_folder / "link.jpg").symlink_to(tmp_path / "secret.txt")
+    (sample_folder / "large.jpg").write_bytes(bytes(MAX_SAMPLE_BYTES + 1))
+    assert describe_client(make_client(ClientWithBoxes, tmp_path))["samples"] == [
+        "payload.json",
+        "street.jpg",
+    ]

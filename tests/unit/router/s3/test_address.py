@@ -1,4 +1,4 @@
-"""Which objects a caller may name."""
+"""Which S3 objects a request may name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from sm.errors import Forbidden, WrongPayload
 from sm.router.s3.uris import may_have_member, parse_uri
 
-ALLOWED = ("inputs", "results/answers")
+ALLOWED_PREFIXES = ("inputs", "results/answers")
 
 
 @pytest.mark.parametrize("uri", ["s3://inputs/a", "s3://inputs/a b/ü.png", "s3://results/answers/x.json"])
-def test_an_object_of_a_place_that_is_named_is_allowed(uri: str) -> None:
-    assert str(parse_uri(uri, ALLOWED, "payload")) == uri
+def test_an_object_under_an_allowed_prefix_is_accepted(uri: str) -> None:
+    assert str(parse_uri(uri, ALLOWED_PREFIXES, "payload")) == uri
 
 
 @pytest.mark.parametrize(
@@ -27,23 +27,23 @@ def test_an_object_of_a_place_that_is_named_is_allowed(uri: str) -> None:
         "s3://inputs/./a",
     ],
 )
-def test_any_other_is_forbidden(uri: str) -> None:
+def test_any_other_object_is_forbidden(uri: str) -> None:
     with pytest.raises(Forbidden, match="TRIREME_S3_BUCKETS"):
-        parse_uri(uri, ALLOWED, "payload")
+        parse_uri(uri, ALLOWED_PREFIXES, "payload")
 
 
 @pytest.mark.parametrize(
     "uri", ["", "inputs/a", "s3://", "s3://inputs", "s3://inputs/", "https://a/b", 7, None]
 )
-def test_what_is_no_address_is_called_so_with_its_path(uri: object) -> None:
+def test_the_error_for_an_invalid_uri_names_the_field(uri: object) -> None:
     with pytest.raises(WrongPayload, match=r"payload\[1\]\.image"):
-        parse_uri(uri, ALLOWED, "payload[1].image")
+        parse_uri(uri, ALLOWED_PREFIXES, "payload[1].image")
 
 
-def test_a_key_has_at_most_as_many_bytes_as_s3_takes() -> None:
-    assert parse_uri("s3://inputs/" + "k" * 1024, ALLOWED, "payload")
+def test_a_key_may_have_at_most_1024_bytes() -> None:
+    assert parse_uri("s3://inputs/" + "k" * 1024, ALLOWED_PREFIXES, "payload")
     with pytest.raises(WrongPayload):
-        parse_uri("s3://inputs/" + "ü" * 513, ALLOWED, "payload")
+        parse_uri("s3://inputs/" + "ü" * 513, ALLOWED_PREFIXES, "payload")
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_key_has_at_most_as_many_bytes_as_s3_takes() -> None:
         rb'"s3\u005Furi"',
     ],
 )
-def test_a_body_that_may_name_an_object_is_told_however_it_is_written(body: bytes) -> None:
+def test_a_body_that_may_name_an_object_is_recognised_with_any_escapes(body: bytes) -> None:
     assert may_have_member(body, "s3_uri")
 
 
 @pytest.mark.parametrize(
     "body", [b"", b'{"text": "s3 uri"}', rb'{"text": "gr\u00fcn \u003c \u0026"}', rb'"\u0173"']
 )
-def test_any_other_body_is_not_taken_for_one(body: bytes) -> None:
+def test_other_bodies_do_not_look_as_if_they_named_an_object(body: bytes) -> None:
     assert not may_have_member(body, "s3_uri")

@@ -1,4 +1,4 @@
-"""A stream holds what it needs until its end, and its first chunk exists before it does."""
+"""A stream computes its first chunk at once and keeps its resources until its end."""
 
 from __future__ import annotations
 
@@ -14,113 +14,117 @@ from sm.errors import BadInput, CallerGone
 from sm.router.streaming.stream import Stream
 
 
-class Held:
-    """Notes when it is left, and with which error."""
+class RecordingResources:
+    """Resources of a stream: records when they are released, and with which error."""
 
     def __init__(self) -> None:
-        self.left: list[type[BaseException] | None] = []
-        self.sent = 0
+        self.released_with: list[type[BaseException] | None] = []
+        self.chunks_sent = 0
 
     @contextmanager
     def open(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            self.left.append(type(error))
+            self.released_with.append(type(error))
             raise
-        self.left.append(None)
+        self.released_with.append(None)
 
     def count(self, _: bytes) -> None:
-        self.sent += 1
+        self.chunks_sent += 1
 
     def stream(self, chunks: Iterator[bytes]) -> Stream:
         return Stream(chunks, self.open(), self.count)
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
+def resources() -> RecordingResources:
+    return RecordingResources()
 
 
-def test_a_stream_is_left_at_its_end(held: Held) -> None:
-    stream = held.stream(iter([b"a", b"", b"b"]))
-    assert held.left == []
+def test_a_stream_releases_its_resources_at_its_end(resources: RecordingResources) -> None:
+    stream = resources.stream(iter([b"a", b"", b"b"]))
+    assert resources.released_with == []
     assert list(stream) == [b"a", b"", b"b"]
-    assert (held.left, held.sent) == ([None], 3)
+    assert (resources.released_with, resources.chunks_sent) == ([None], 3)
 
 
-def test_a_stream_may_be_empty(held: Held) -> None:
-    assert list(held.stream(iter([]))) == []
-    assert held.left == [None]
+def test_a_stream_may_be_empty(resources: RecordingResources) -> None:
+    assert list(resources.stream(iter([]))) == []
+    assert resources.released_with == [None]
 
 
-def test_what_fails_before_the_first_chunk_is_raised_at_once(held: Held) -> None:
-    def failing() -> Iterator[bytes]:
+def test_an_error_before_the_first_chunk_is_raised_at_once(resources: RecordingResources) -> None:
+    def failing_chunks() -> Iterator[bytes]:
         raise BadInput("no")
         yield b""
 
     with pytest.raises(BadInput):
-        held.stream(failing())
-    assert held.left == [BadInput]
+        resources.stream(failing_chunks())
+    assert resources.released_with == [BadInput]
 
 
-def test_what_fails_later_is_raised_in_its_place(held: Held) -> None:
-    def failing() -> Iterator[bytes]:
+def test_a_later_error_is_raised_when_its_chunk_is_read(resources: RecordingResources) -> None:
+    def failing_chunks() -> Iterator[bytes]:
         yield b"a"
         raise BadInput("no")
 
-    stream = held.stream(failing())
+    stream = resources.stream(failing_chunks())
     assert next(stream) == b"a"
     with pytest.raises(BadInput):
         next(stream)
-    assert held.left == [BadInput]
+    assert resources.released_with == [BadInput]
 
 
-@pytest.mark.parametrize("read", [0, 1, 2])
-def test_a_stream_that_is_closed_closes_what_it_is_made_of(held: Held, read: int) -> None:
+@pytest.mark.parametrize("chunks_read", [0, 1, 2])
+def test_closing_a_stream_closes_its_generator_and_resources(
+    resources: RecordingResources, chunks_read: int
+) -> None:
     closed: list[bool] = []
 
-    def endless() -> Iterator[bytes]:
+    def endless_chunks() -> Iterator[bytes]:
         try:
             while True:
                 yield b"a"
         finally:
             closed.append(True)
 
-    stream = held.stream(endless())
-    for _ in range(read):
+    stream = resources.stream(endless_chunks())
+    for _ in range(chunks_read):
         next(stream)
     stream.close()
     assert closed == [True]
-    assert held.left == [GeneratorExit]
+    assert resources.released_with == [GeneratorExit]
     assert list(stream) == []
 
 
-def test_each_chunk_is_made_under_the_deadline_the_stream_began_with(held: Held) -> None:
-    gone = threading.Event()
+def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(
+    resources: RecordingResources,
+) -> None:
+    caller_gone = threading.Event()
 
-    def looking() -> Iterator[bytes]:
+    def chunks_that_check_the_deadline() -> Iterator[bytes]:
         for _ in range(3):
             deadline = current()
             assert deadline is not None
             deadline.check()
             yield b"a"
 
-    with running(Deadline(time.monotonic() + 60, gone.is_set)):
-        stream = held.stream(looking())
+    with running(Deadline(time.monotonic() + 60, caller_gone.is_set)):
+        stream = resources.stream(chunks_that_check_the_deadline())
     assert current() is None
     assert [next(stream), next(stream)] == [b"a", b"a"]
-    gone.set()
+    caller_gone.set()
     with pytest.raises(CallerGone):
         next(stream)
 
 
-def test_a_stream_may_end_in_another_thread_than_it_began(held: Held) -> None:
+def test_a_stream_may_be_read_in_another_thread(resources: RecordingResources) -> None:
     with running(Deadline(time.monotonic() + 60)):
-        stream = held.stream(iter([b"a", b"b"]))
-    rest: list[bytes] = []
-    thread = threading.Thread(target=lambda: rest.extend(stream))
+        stream = resources.stream(iter([b"a", b"b"]))
+    chunks: list[bytes] = []
+    thread = threading.Thread(target=lambda: chunks.extend(stream))
     thread.start()
     thread.join(10)
-    assert rest == [b"a", b"b"]
-    assert held.left == [None]
+    assert chunks == [b"a", b"b"]
+    assert resources.released_with == [None]

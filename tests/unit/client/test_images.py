@@ -1,0 +1,257 @@
+"""Decoding pictures to pixels: the formats that cameras and programs write, and everything else refused."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sm.client import images
+from sm.client.images import decode, resize, split
+from sm.client.picture_header import MAX_PIXELS
+from sm.errors import BadInput
+from tests.support.hostile_pictures import PNG, chunk, encoded
+from tests.support.oriented_pictures import (
+    BLUE,
+    GREEN,
+    RED,
+    WHITE,
+    exif_orientation,
+    six_blocks,
+    stored_picture,
+)
+
+BLOCK = 16
+
+
+def six_blocks_file(image_format: str = "PNG", **options: Any) -> bytes:
+    return encoded(Image.fromarray(six_blocks(BLOCK)), image_format, **options)
+
+
+def raw_png(width: int, height: int, bit_depth: int, colour_type: int, data: bytes) -> bytes:
+    """Build a PNG of any bit depth and of colour type 0 (grey) or 2 (RGB)."""
+    header = struct.pack(">IIBBBBB", width, height, bit_depth, colour_type, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return PNG + chunks
+
+
+@pytest.mark.parametrize(
+    ("image_format", "options", "tolerance"),
+    [("PNG", {}, 0), ("WEBP", {"lossless": True}, 0), ("JPEG", {"quality": 95, "subsampling": 0}, 4)],
+)
+def test_a_picture_keeps_its_colours(image_format: str, options: dict[str, Any], tolerance: int) -> None:
+    pixels = decode(six_blocks_file(image_format, **options))
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (2 * BLOCK, 3 * BLOCK, 3)
+    assert np.abs(pixels.astype(int) - six_blocks(BLOCK)).max() <= tolerance
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_with_an_exif_orientation_is_decoded_upright(image_format: str, orientation: int) -> None:
+    exif = exif_orientation(orientation)
+    content = encoded(stored_picture(orientation, BLOCK), image_format, quality=95, exif=exif)
+    block_colours = decode(content)[BLOCK // 2 :: BLOCK, BLOCK // 2 :: BLOCK]
+    assert block_colours.shape == (2, 3, 3)
+    assert np.abs(block_colours.astype(int) - six_blocks(BLOCK)[::BLOCK, ::BLOCK]).max() <= 12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_blocks": 2}],
+    ids=["baseline", "progressive", "no subsampling", "restart markers"],
+)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("damage", ["none", "changed byte", "bytes after the end"])
+def test_a_jpeg_has_the_same_pixels_as_in_pillow(mode: str, options: dict[str, Any], damage: str) -> None:
+    noise = np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8)
+    content = bytearray(encoded(Image.fromarray(noise).convert(mode), "JPEG", **options))
+    if damage == "changed byte":
+        content[-400] ^= 0xFF
+    elif damage == "bytes after the end":
+        content += b"a film, as phones write it"
+    expected = Image.open(io.BytesIO(content)).convert("RGB")
+    assert np.array_equal(decode(bytes(content)), np.asarray(expected))
+
+
+def test_without_turbojpeg_a_jpeg_has_the_same_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = exif_orientation(8)
+    content = six_blocks_file("JPEG", exif=exif)
+    expected = decode(content)
+    # The gateway's Lambda has no simplejpeg.
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    assert np.array_equal(decode(content), expected)
+
+
+def test_a_picture_converted_in_bands_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "BAND_PIXELS", 3 * 48 * 7)
+    rng = np.random.default_rng(3)
+    rgba = rng.integers(0, 256, (100, 48, 4), np.uint8)
+    exif = exif_orientation(6)
+    pixels = decode(encoded(Image.fromarray(rgba), "PNG", exif=exif))
+    picture = Image.fromarray(rgba)
+    on_white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+    assert np.array_equal(pixels, np.asarray(on_white.transpose(Image.Transpose.ROTATE_270)))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])
+def test_very_thin_pictures_are_decoded(size: tuple[int, int]) -> None:
+    pixels = decode(encoded(Image.new("RGB", size, RED), "PNG"))
+    assert pixels.shape == (size[1], size[0], 3)
+    assert (pixels == RED).all()
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
+def test_grey_becomes_three_equal_channels(image_format: str) -> None:
+    pixels = decode(encoded(Image.new("L", (20, 10), 77), image_format))
+    assert pixels.shape == (10, 20, 3)
+    assert (pixels == 77).all()
+
+
+def test_a_one_bit_picture_becomes_black_and_white() -> None:
+    picture = Image.new("1", (8, 8), 0)
+    picture.putpixel((3, 2), 1)
+    pixels = decode(encoded(picture, "PNG"))
+    assert pixels[2, 3].tolist() == [255, 255, 255]
+    assert pixels.sum() == 3 * 255
+
+
+def test_16_bit_grey_keeps_its_upper_8_bits() -> None:
+    values = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], ">u2")
+    data = b"".join(b"\0" + row.tobytes() for row in values)
+    pixels = decode(raw_png(2, 2, 16, 0, data))
+    assert pixels[..., 0].tolist() == [[0x00, 0x12], [0x80, 0xFF]]
+    assert (pixels == pixels[..., :1]).all()
+
+
+def test_16_bit_rgb_keeps_its_upper_8_bits() -> None:
+    data = b"\0" + np.array([0x1234, 0x8001, 0xFFFF], ">u2").tobytes()
+    assert decode(raw_png(1, 1, 16, 2, data)).tolist() == [[[0x12, 0x80, 0xFF]]]
+
+
+def test_a_cmyk_jpeg_becomes_rgb() -> None:
+    picture = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow make red
+    pixels = decode(encoded(picture, "JPEG", quality=95))
+    assert np.abs(pixels.astype(int) - RED).max() <= 4
+
+
+def test_transparent_pixels_become_white() -> None:
+    picture = Image.new("RGBA", (2, 1), (*RED, 255))
+    picture.putpixel((1, 0), (*RED, 0))
+    assert decode(encoded(picture, "PNG")).tolist() == [[list(RED), list(WHITE)]]
+
+
+def test_half_transparent_pixels_are_mixed_with_white() -> None:
+    pixels = decode(encoded(Image.new("RGBA", (1, 1), (0, 0, 0, 128)), "WEBP", lossless=True))
+    assert pixels.tolist() == [[[127, 127, 127]]]
+
+
+def test_grey_with_alpha_is_put_on_white() -> None:
+    picture = Image.new("LA", (2, 1), (0, 255))
+    picture.putpixel((1, 0), (0, 0))
+    assert decode(encoded(picture, "PNG")).tolist() == [[[0, 0, 0], list(WHITE)]]
+
+
+def test_a_transparent_palette_colour_becomes_white() -> None:
+    picture = Image.new("P", (3, 1))
+    picture.putpalette([*RED, *GREEN, *BLUE])
+    for index in range(3):
+        picture.putpixel((index, 0), index)
+    pixels = decode(encoded(picture, "PNG", transparency=1))
+    assert pixels.tolist() == [[list(RED), list(WHITE), list(BLUE)]]
+
+
+def test_a_transparent_colour_of_an_rgb_picture_becomes_white() -> None:
+    picture = Image.new("RGB", (2, 1), RED)
+    picture.putpixel((1, 0), GREEN)
+    pixels = decode(encoded(picture, "PNG", transparency=GREEN))
+    assert pixels.tolist() == [[list(RED), list(WHITE)]]
+
+
+def test_an_animation_gives_its_first_picture() -> None:
+    first, second = Image.new("RGB", (8, 8), RED), Image.new("RGB", (8, 8), BLUE)
+    content = encoded(first, "WEBP", save_all=True, append_images=[second], lossless=True)
+    assert (decode(content) == RED).all()
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_truncated_picture_is_refused(image_format: str, share: float) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    content = encoded(Image.fromarray(noise), image_format)
+    with pytest.raises(BadInput):
+        decode(content[: int(len(content) * share)])
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
+def test_the_error_for_a_truncated_picture_says_so(image_format: str) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
+    content = encoded(Image.fromarray(noise), image_format)
+    with pytest.raises(BadInput, match="the picture is truncated"):
+        decode(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("size", [(30_000, 30_000), (10_000, 10_000), (MAX_PIXELS + 1, 1)])
+def test_a_decompression_bomb_is_refused_by_its_header(size: tuple[int, int]) -> None:
+    with pytest.raises(BadInput, match="pixels; at most 64,000,000"):
+        decode(raw_png(*size, 8, 2, b""))
+
+
+@pytest.mark.parametrize("image_format", ["GIF", "BMP", "TIFF", "PPM", "ICO"])
+def test_other_image_formats_are_refused(image_format: str) -> None:
+    with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
+        decode(six_blocks_file(image_format))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff", b"\xff\xd8\xff", b"hello", b"\x89PNG\r\n\x1a\n", bytes(4096)],
+    ids=["empty", "one byte", "JPEG start", "text", "PNG signature", "zeros"],
+)
+def test_bytes_that_are_no_picture_are_refused(content: bytes) -> None:
+    with pytest.raises(BadInput):
+        decode(content)
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_damaged_picture_is_decoded_or_refused_as_bad_input(image_format: str, data: st.DataObject) -> None:
+    exif = exif_orientation(6)
+    content = bytearray(six_blocks_file(image_format, exif=exif))
+    for _ in range(data.draw(st.integers(1, 8))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        pixels = decode(bytes(content))
+    except BadInput:
+        return
+    assert pixels.ndim == 3
+    assert pixels.dtype == np.uint8
+
+
+def test_shrinking_averages_and_enlarging_keeps_the_colours() -> None:
+    chessboard = (np.indices((64, 64)).sum(0) % 2 * 200).astype(np.uint8)[..., None].repeat(3, 2)
+    assert (resize(chessboard, 8, 8) == 100).all()
+    assert resize(np.full((1, 1, 3), 9, np.uint8), 5, 7).tolist() == [[[9, 9, 9]] * 5] * 7
+
+
+@pytest.mark.parametrize("size", [(24, 24), (31, 17), (400, 300)])
+def test_without_opencv_resizing_and_splitting_give_the_same_pixels(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (96, 120, 3), np.uint8)
+    expected = resize(pixels, *size)
+    # An environment without the package.
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    difference = np.abs(resize(pixels, *size).astype(int) - expected)
+    assert difference.max() <= 2
+    for channel, expected_channel in zip(split(pixels), np.moveaxis(pixels, 2, 0), strict=True):
+        assert (channel == expected_channel).all()
