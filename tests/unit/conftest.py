@@ -21,27 +21,27 @@ FORBIDDEN = {
 }
 
 
-class Guard:
-    """Notes forbidden events while a test runs. An audit hook cannot be removed, so there is one for all tests."""
+class ForbiddenEventRecorder:
+    """Records forbidden events while a test runs. An audit hook cannot be removed, so one serves all tests."""
 
     def __init__(self) -> None:
         self.events: list[str] | None = None
-        sys.addaudithook(self.audit)
+        sys.addaudithook(self.record)
 
-    def audit(self, event: str, args: tuple[Any, ...]) -> None:
+    def record(self, event: str, args: tuple[Any, ...]) -> None:
         if self.events is not None and event in FORBIDDEN:
             self.events.append(f"{event}{args[:2]}")
 
 
 @pytest.fixture(scope="session")
-def guard() -> Guard:
-    return Guard()
+def forbidden_event_recorder() -> ForbiddenEventRecorder:
+    return ForbiddenEventRecorder()
 
 
 @pytest.fixture(autouse=True)
-def stay_in_this_process(guard: Guard) -> Iterator[None]:
+def fail_on_processes_and_connections(forbidden_event_recorder: ForbiddenEventRecorder) -> Iterator[None]:
     events: list[str] = []
-    guard.events = events
+    forbidden_event_recorder.events = events
     yield
-    guard.events = None
-    assert not events, f"no unit test: {events[0]}. Move it to tests/integration."
+    forbidden_event_recorder.events = None
+    assert not events, f"a unit test may not do this: {events[0]}. Move it to tests/integration."

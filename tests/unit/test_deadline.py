@@ -1,4 +1,4 @@
-"""An invocation's time, and its caller."""
+"""A deadline: the time of an invocation, and whether its caller is still connected."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_a_deadline_counts_down_and_stops_at_zero() -> None:
     assert Deadline(time.monotonic() - 10).remaining() == 0
 
 
-def test_a_deadline_that_passed_raises() -> None:
+def test_checking_a_passed_deadline_raises() -> None:
     Deadline(time.monotonic() + 10).check()
     with pytest.raises(DeadlinePassed):
         Deadline(time.monotonic() - 1).check()
 
 
-def test_a_caller_that_is_gone_raises() -> None:
+def test_checking_the_deadline_of_a_disconnected_caller_raises() -> None:
     with pytest.raises(CallerGone):
         Deadline(time.monotonic() + 10, lambda: True).check()
 
@@ -36,14 +36,14 @@ def test_a_deadline_is_current_only_while_it_runs() -> None:
     assert current() is None
 
 
-def test_a_closed_connection_is_told_from_an_idle_and_a_busy_one() -> None:
-    ours, theirs = socket.socketpair()
-    with ours:
-        assert not _is_disconnected(ours)
-        theirs.sendall(b"pipelined")
-        assert not _is_disconnected(ours)
-        assert ours.recv(9) == b"pipelined"
-        theirs.close()
-        assert _is_disconnected(ours)
-    assert _is_disconnected(ours)
+def test_only_a_closed_connection_counts_as_disconnected() -> None:
+    server_side, client_side = socket.socketpair()
+    with server_side:
+        assert not _is_disconnected(server_side)
+        client_side.sendall(b"pipelined")
+        assert not _is_disconnected(server_side)
+        assert server_side.recv(9) == b"pipelined"
+        client_side.close()
+        assert _is_disconnected(server_side)
+    assert _is_disconnected(server_side)
     assert not _is_disconnected(None)

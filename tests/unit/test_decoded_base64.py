@@ -1,4 +1,4 @@
-"""A long string of base64 is decoded where it lies; whatever else is long is parsed as ever."""
+"""A long base64 string in a payload is decoded in place; everything else is parsed as usual."""
 
 from __future__ import annotations
 
@@ -15,51 +15,72 @@ from sm.router.answer import dumps
 from sm.router.dispatch import validate_payload
 from sm.router.invocation import DispatchRequest
 
-LETTERS = "ACGT" * MIN_BYTES
-OTHER = "Zm9v" * MIN_BYTES
-ODD = "A" * 2 * MIN_BYTES + "QR=="
+LONG_BASE64 = "ACGT" * MIN_BYTES
+OTHER_BASE64 = "Zm9v" * MIN_BYTES
+NON_CANONICAL_BASE64 = "A" * 2 * MIN_BYTES + "QR=="
 
 
-def texts(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     return json.loads(dumps(value))
 
 
 @pytest.mark.parametrize(
-    ("body", "found"),
+    ("body", "decoded_count"),
     [
-        (dumps({"payload": LETTERS}), 1),
-        (dumps({"modelname": "a", "payload": {"image": LETTERS, "more": [1, "b"], "mask": OTHER}}), 2),
-        (dumps({"payload": [{"image": LETTERS}, OTHER, 3]}), 2),
-        # Another text stands for the same bytes; no base64; an escaped quote before it; no string at all.
-        (dumps({"payload": ODD}), 0),
-        (dumps({"payload": LETTERS + "é"}), 0),
-        (b'{"payload": "\\"' + LETTERS.encode() + b'"}', 0),
+        (dumps({"payload": LONG_BASE64}), 1),
+        (
+            dumps(
+                {"modelname": "a", "payload": {"image": LONG_BASE64, "more": [1, "b"], "mask": OTHER_BASE64}}
+            ),
+            2,
+        ),
+        (dumps({"payload": [{"image": LONG_BASE64}, OTHER_BASE64, 3]}), 2),
+        # Not canonical; not base64; after an escaped quote; not a string.
+        (dumps({"payload": NON_CANONICAL_BASE64}), 0),
+        (dumps({"payload": LONG_BASE64 + "é"}), 0),
+        (b'{"payload": "\\"' + LONG_BASE64.encode() + b'"}', 0),
         (dumps({"payload": [1] * MIN_BYTES}), 0),
-        # Where no payload has its fields.
-        (dumps({"payload": {"deep": {"er": LETTERS}}}), 0),
-        (dumps({"payload": {"image": LETTERS}, "parameters": {"other": OTHER}}), 0),
-        (dumps({"payload": {LETTERS: 1}}), 0),
-        (dumps([LETTERS]), 0),
-        (b'{"payload": "' + LETTERS.encode() + b'", "payload": 1}', 0),
+        # Outside of a payload's fields.
+        (dumps({"payload": {"deep": {"er": LONG_BASE64}}}), 0),
+        (dumps({"payload": {"image": LONG_BASE64}, "parameters": {"other": OTHER_BASE64}}), 0),
+        (dumps({"payload": {LONG_BASE64: 1}}), 0),
+        (dumps([LONG_BASE64]), 0),
+        (b'{"payload": "' + LONG_BASE64.encode() + b'", "payload": 1}', 0),
+    ],
+    ids=[
+        "bare payload",
+        "two fields",
+        "list",
+        "not canonical",
+        "not base64",
+        "after a quote",
+        "numbers",
+        "nested",
+        "parameters",
+        "as key",
+        "no object",
+        "payload twice",
     ],
 )
-def test_it_is_the_same_document(body: bytes, found: int) -> None:
+def test_the_parsed_document_is_the_same_as_with_orjson(body: bytes, decoded_count: int) -> None:
     parsed = parse(body)
-    assert texts(parsed) == orjson.loads(body)
-    assert str(parsed).count("DecodedBase64 object") == found
+    assert json_value(parsed) == orjson.loads(body)
+    assert str(parsed).count("DecodedBase64 object") == decoded_count
 
 
-@pytest.mark.parametrize("end", [b"", b'"', b'"}}', b'" 1}'])
-def test_it_is_refused_in_the_same_words(end: bytes) -> None:
-    body = b'{"payload": "' + LETTERS.encode() + end
-    with pytest.raises(orjson.JSONDecodeError) as whole:
+@pytest.mark.parametrize(
+    "end", [b"", b'"', b'"}}', b'" 1}'], ids=["open string", "open object", "extra brace", "no comma"]
+)
+def test_invalid_json_has_the_same_error_as_with_orjson(end: bytes) -> None:
+    body = b'{"payload": "' + LONG_BASE64.encode() + end
+    with pytest.raises(orjson.JSONDecodeError) as expected:
         orjson.loads(body)
-    with pytest.raises(orjson.JSONDecodeError) as cut:
+    with pytest.raises(orjson.JSONDecodeError) as caught:
         parse(body)
-    assert str(cut.value) == str(whole.value)
+    assert str(caught.value) == str(expected.value)
 
 
-class Both(Payload):
+class BytesAndTextPayload(Payload):
     main_field = "image"
 
     image: Base64Bytes
@@ -67,17 +88,17 @@ class Both(Payload):
     anything: Any = None
 
 
-class Client:
-    name, payload = "both", Both
+class FakeClient:
+    name, payload = "both", BytesAndTextPayload
 
 
-def test_each_field_gets_what_it_is_declared_to_be() -> None:
-    held = DecodedBase64(b"\x00\x10\x83" * 10)
-    sent: dict[str, Any] = {"image": held, "letters": held, "anything": held}
-    payload = validate_payload(Client(), DispatchRequest("both", [sent]), sent)  # type: ignore[arg-type]
-    assert isinstance(payload, Both)
-    assert payload.image is held.content
+def test_each_field_gets_bytes_or_text_as_declared() -> None:
+    decoded = DecodedBase64(b"\x00\x10\x83" * 10)
+    record: dict[str, Any] = {"image": decoded, "letters": decoded, "anything": decoded}
+    payload = validate_payload(FakeClient(), DispatchRequest("both", [record]), record)  # type: ignore[arg-type]
+    assert isinstance(payload, BytesAndTextPayload)
+    assert payload.image is decoded.content
     assert payload.letters == payload.anything == "ABCD" * 10
-    alone = validate_payload(Client(), DispatchRequest("both", [held]), held)  # type: ignore[arg-type]
-    assert isinstance(alone, Both)
-    assert alone.image is held.content
+    bare_payload = validate_payload(FakeClient(), DispatchRequest("both", [decoded]), decoded)  # type: ignore[arg-type]
+    assert isinstance(bare_payload, BytesAndTextPayload)
+    assert bare_payload.image is decoded.content

@@ -10,11 +10,11 @@ import pytest
 
 from sm import logs
 
-MOMENT = "2026-11-21T10:43:08.123Z"
+TIME = "2026-11-21T10:43:08.123Z"
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
+def restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     before = root.handlers, root.level
     yield
@@ -22,7 +22,7 @@ def logging_as_it_was() -> Iterator[None]:
     logging.captureWarnings(False)
 
 
-def test_a_record_is_one_json_object_with_what_came_as_extra(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_is_one_json_object_with_its_extra_members(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("info")
     logging.getLogger("sm.x").warning("two\nlines %d", 7, extra={"model": "resnet", "ms": 1.5})
     (line,) = capsys.readouterr().err.splitlines()
@@ -32,49 +32,49 @@ def test_a_record_is_one_json_object_with_what_came_as_extra(capsys: pytest.Capt
     assert (record["model"], record["ms"]) == ("resnet", 1.5)
 
 
-def test_a_traceback_is_a_member_and_what_json_cannot_carry_its_text(
+def test_a_traceback_is_a_member_and_other_values_are_logged_as_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     logs.configure("info")
     try:
         raise ValueError("no")
     except ValueError:
-        logging.getLogger("sm.x").exception("failed", extra={"thing": {1}})
+        logging.getLogger("sm.x").exception("failed", extra={"value": {1}})
     record = json.loads(capsys.readouterr().err)
     assert record["traceback"].startswith("Traceback (most recent call last):")
-    assert record["thing"] == "{1}"
+    assert record["value"] == "{1}"
 
 
-def test_less_than_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_below_the_log_level_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("error")
     logging.getLogger("sm.x").warning("no")
     assert capsys.readouterr().err == ""
 
 
-def test_a_line_for_machines_has_time_process_level_and_message() -> None:
+def test_a_json_line_has_time_process_level_and_message() -> None:
     line = logs.Formatter("info", text=False, colour=False).line("nginx", {"level": "info", "message": "ä"})
     assert list(json.loads(line)) == ["time", "process", "level", "message"]
     assert "ä".encode() in line
     assert line.endswith(b"\n")
 
 
-def test_a_childs_own_time_is_kept_and_its_process_is_not_its_own_choice() -> None:
-    members = {"level": "info", "message": "x", "time": MOMENT, "process": "forged"}
+def test_a_childs_time_is_kept_but_not_a_process_name_that_it_claims() -> None:
+    members = {"level": "info", "message": "x", "time": TIME, "process": "forged"}
     record = json.loads(logs.Formatter("info", text=False, colour=False).line("data", members))
-    assert (record["time"], record["process"]) == (MOMENT, "data")
+    assert (record["time"], record["process"]) == (TIME, "data")
 
 
 @pytest.mark.parametrize(
     ("level", "written"), [("debug", False), ("info", False), ("warning", True), ("critical", True)]
 )
-def test_lines_below_the_level_are_left_out(level: str, written: bool) -> None:
+def test_lines_below_the_log_level_are_left_out(level: str, written: bool) -> None:
     line = logs.Formatter("warning", text=False, colour=False).line("x", {"level": level, "message": "m"})
     assert bool(line) is written
 
 
-def test_a_line_for_people_is_one_to_read() -> None:
+def test_a_text_line_shows_process_level_message_and_members() -> None:
     record = {
-        "time": MOMENT,
+        "time": TIME,
         "process": "data",
         "level": "error",
         "message": "no",
@@ -87,9 +87,9 @@ def test_a_line_for_people_is_one_to_read() -> None:
     assert "\x1b[31m" in logs.as_text(record, colour=True)
 
 
-def test_a_traceback_for_people_stands_below_its_line_on_lines_of_its_own() -> None:
+def test_in_text_a_traceback_follows_indented_on_its_own_lines() -> None:
     record = {
-        "time": MOMENT,
+        "time": TIME,
         "process": "data",
         "level": "error",
         "message": "no",
@@ -98,6 +98,6 @@ def test_a_traceback_for_people_stands_below_its_line_on_lines_of_its_own() -> N
     assert logs.as_text(record, colour=False).splitlines()[1:] == ["    T", "      a", "    E: b"]
 
 
-def test_half_a_surrogate_does_not_stop_the_log() -> None:
+def test_an_unpaired_surrogate_is_replaced() -> None:
     line = logs.Formatter("info", text=False, colour=False).line("x", {"level": "info", "message": "\ud800"})
     assert json.loads(line)["message"] == "?"

@@ -1,4 +1,4 @@
-"""A poll calls its function every few seconds until it is stopped, whatever the function does."""
+"""A poll calls its function at an interval until it is stopped, even if the function fails."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ import pytest
 
 from sm.polling import Poll
 
-#: No look comes by itself within a test.
+#: Seconds; longer than any test, so that no poll happens by itself.
 NEVER_S = 600.0
 
 
-def test_it_looks_again_and_again_until_it_is_stopped() -> None:
-    looks = threading.Semaphore(0)
-    poll = Poll("test", 0.001, looks.release)
+def test_the_function_is_called_until_the_poll_is_stopped() -> None:
+    polls = threading.Semaphore(0)
+    poll = Poll("test", 0.001, polls.release)
     poll.start()
-    assert all(looks.acquire(timeout=10) for _ in range(3))
+    assert all(polls.acquire(timeout=10) for _ in range(3))
     poll.stop()
     poll.join()
-    while looks.acquire(blocking=False):
+    while polls.acquire(blocking=False):
         pass
-    assert not looks.acquire(timeout=0.05)
+    assert not polls.acquire(timeout=0.05)
 
 
-def test_the_function_may_end_it() -> None:
-    def look() -> None:
-        looks.append(1)
+def test_the_function_may_stop_the_poll() -> None:
+    def poll_once() -> None:
+        polls.append(1)
         poll.stop()
 
-    looks: list[int] = []
-    poll = Poll("test", 0.001, look)
+    polls: list[int] = []
+    poll = Poll("test", 0.001, poll_once)
     poll.start()
     poll.join()
-    assert looks == [1]
+    assert polls == [1]
 
 
-def test_the_first_look_is_after_an_interval_or_at_once() -> None:
-    looked = threading.Event()
-    later = Poll("later", NEVER_S, looked.set)
-    later.start()
-    later.stop()
-    later.join()
-    assert not looked.is_set()
-    at_once = Poll("at-once", NEVER_S, looked.set, at_once=True)
-    at_once.start()
-    assert looked.wait(10)
-    at_once.stop()
-    at_once.join()
+def test_the_first_call_is_after_an_interval_or_at_once() -> None:
+    polled = threading.Event()
+    delayed = Poll("later", NEVER_S, polled.set)
+    delayed.start()
+    delayed.stop()
+    delayed.join()
+    assert not polled.is_set()
+    immediate = Poll("at-once", NEVER_S, polled.set, at_once=True)
+    immediate.start()
+    assert polled.wait(10)
+    immediate.stop()
+    immediate.join()
 
 
-@pytest.mark.parametrize("ending", [lambda: 1 / 0, sys.exit])
-def test_a_look_that_fails_is_logged_and_the_next_one_comes(
-    ending: object, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("failure", [lambda: 1 / 0, sys.exit], ids=["exception", "sys.exit"])
+def test_a_failed_call_is_logged_and_the_next_one_follows(
+    failure: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def look() -> None:
-        looks.release()
-        assert callable(ending)
-        ending()
+    def poll_once() -> None:
+        polls.release()
+        assert callable(failure)
+        failure()
 
-    looks = threading.Semaphore(0)
-    poll = Poll("the sweep", 0.001, look)
+    polls = threading.Semaphore(0)
+    poll = Poll("the sweep", 0.001, poll_once)
     with caplog.at_level(logging.ERROR):
         poll.start()
-        assert looks.acquire(timeout=10)
-        assert looks.acquire(timeout=10)
+        assert polls.acquire(timeout=10)
+        assert polls.acquire(timeout=10)
         poll.stop()
         poll.join()
     assert caplog.messages[0] == "the sweep failed; next try in 0.001 s"

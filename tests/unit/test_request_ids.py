@@ -1,4 +1,4 @@
-"""The ids that a caller may choose: AWS's grammar, in nginx (tests/integration/supervisor/test_front.py) and in the router."""
+"""Which request ids a caller may choose. tests/integration/supervisor/test_front.py tests the same in nginx."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from sm.request_ids import given_id
 from tests.support.request_id_examples import ACCEPTED, INFERENCE, REFUSED, ROOT, TRACE
 
 
-def environ(header: str, value: str) -> dict[str, str]:
+def wsgi_header(header: str, value: str) -> dict[str, str]:
     return {"HTTP_" + header.upper().replace("-", "_"): value}
 
 
 @pytest.mark.parametrize(("header", "value"), ACCEPTED)
-def test_an_id_in_awss_grammar_is_the_requests(header: str, value: str) -> None:
-    assert given_id(environ(header, value)) == value
+def test_an_id_in_the_grammar_of_aws_becomes_the_request_id(header: str, value: str) -> None:
+    assert given_id(wsgi_header(header, value)) == value
 
 
 @pytest.mark.parametrize(("header", "value"), REFUSED)
-def test_any_other_is_not(header: str, value: str) -> None:
-    assert given_id(environ(header, value)) is None
+def test_any_other_id_is_ignored(header: str, value: str) -> None:
+    assert given_id(wsgi_header(header, value)) is None
 
 
-def test_nginxs_choice_comes_first_and_a_forged_one_is_none() -> None:
-    asked = {**environ(INFERENCE, "mine"), **environ(TRACE, ROOT)}
-    assert given_id(asked) == "mine"
+def test_the_id_chosen_by_nginx_comes_first_unless_it_is_malformed() -> None:
+    callers_headers = {**wsgi_header(INFERENCE, "mine"), **wsgi_header(TRACE, ROOT)}
+    assert given_id(callers_headers) == "mine"
     assert (
-        given_id({**asked, **environ("X-Trireme-Request-Id", "0123456789abcdef" * 2)})
+        given_id({**callers_headers, **wsgi_header("X-Trireme-Request-Id", "0123456789abcdef" * 2)})
         == "0123456789abcdef" * 2
     )
-    assert given_id({**asked, **environ("X-Trireme-Request-Id", ROOT)}) == ROOT
-    assert given_id({**asked, **environ("X-Trireme-Request-Id", "x" * 300)}) == "mine"
+    assert given_id({**callers_headers, **wsgi_header("X-Trireme-Request-Id", ROOT)}) == ROOT
+    assert given_id({**callers_headers, **wsgi_header("X-Trireme-Request-Id", "x" * 300)}) == "mine"

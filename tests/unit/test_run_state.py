@@ -1,4 +1,4 @@
-"""What is decided at start reaches the children, and a repository without models stops it."""
+"""The box's state at start: its run folder, repository, default model, temporary folder and shared memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sm.run_state import (
 from sm.settings import Settings
 
 
-def repository(folder: Path, *names: str, python: bool = False) -> Path:
+def write_repository(folder: Path, *names: str, python: bool = False) -> Path:
     for name in names:
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(f'name: "{name}"\n')
@@ -32,7 +32,7 @@ def repository(folder: Path, *names: str, python: bool = False) -> Path:
     return folder
 
 
-def test_a_child_reads_what_the_supervisor_wrote(tmp_path: Path) -> None:
+def test_a_child_reads_the_box_that_the_supervisor_saved(tmp_path: Path) -> None:
     box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 1000)
     box.save()
     assert Box.load(tmp_path) == box
@@ -40,9 +40,9 @@ def test_a_child_reads_what_the_supervisor_wrote(tmp_path: Path) -> None:
     assert (tmp_path / "supervisor.pid").read_text() == str(os.getpid())
 
 
-def test_everything_of_a_box_is_in_its_run_folder(tmp_path: Path) -> None:
+def test_all_files_of_a_box_are_in_its_run_folder(tmp_path: Path) -> None:
     box = Box("abc", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    places = (
+    paths = (
         box.data_socket,
         box.control_socket,
         box.state_file,
@@ -50,42 +50,48 @@ def test_everything_of_a_box_is_in_its_run_folder(tmp_path: Path) -> None:
         box.metrics_folder,
         box.draining_file,
     )
-    assert {place.parent for place in places} == {tmp_path}
-    assert len(set(places)) == len(places)
+    assert {path.parent for path in paths} == {tmp_path}
+    assert len(set(paths)) == len(paths)
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
     write_atomically(tmp_path / "state.json", "old")
     write_atomically(tmp_path / "state.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
     assert (tmp_path / "state.json").read_text() == "new"
 
 
-def test_the_repository_that_is_set_wins_over_the_platforms(tmp_path: Path) -> None:
-    mine, platform = repository(tmp_path / "mine", "a"), repository(tmp_path / "platform", "b")
-    assert find_repository(replace(Settings(), repository=mine), platform) == mine
-    assert find_repository(Settings(), platform) == platform
-    assert models.names(platform) == ["b"]
+def test_the_repository_in_the_settings_wins_over_the_platforms(tmp_path: Path) -> None:
+    chosen, platform_folder = (
+        write_repository(tmp_path / "mine", "a"),
+        write_repository(tmp_path / "platform", "b"),
+    )
+    assert find_repository(replace(Settings(), repository=chosen), platform_folder) == chosen
+    assert find_repository(Settings(), platform_folder) == platform_folder
+    assert models.names(platform_folder) == ["b"]
 
 
-def test_the_images_own_models_are_served_where_the_platform_gives_none(tmp_path: Path) -> None:
-    baked, platform = repository(tmp_path / "baked", "a"), tmp_path / "platform"
-    assert choose_repository(Settings(), platform, baked) == baked
-    platform.mkdir()
-    (platform / ".keep").touch()
-    assert choose_repository(Settings(), platform, baked) == baked
-    assert choose_repository(replace(Settings(), repository=platform), platform, baked) == platform
-    (platform / "readme.txt").touch()  # something is there: right or wrong, it is what was meant
-    assert choose_repository(Settings(), platform, baked) == platform
+def test_the_models_baked_into_the_image_are_served_if_the_platform_gives_none(tmp_path: Path) -> None:
+    baked, platform_folder = write_repository(tmp_path / "baked", "a"), tmp_path / "platform"
+    assert choose_repository(Settings(), platform_folder, baked) == baked
+    platform_folder.mkdir()
+    (platform_folder / ".keep").touch()
+    assert choose_repository(Settings(), platform_folder, baked) == baked
+    assert (
+        choose_repository(replace(Settings(), repository=platform_folder), platform_folder, baked)
+        == platform_folder
+    )
+    (platform_folder / "readme.txt").touch()  # the folder is not empty, so it was meant
+    assert choose_repository(Settings(), platform_folder, baked) == platform_folder
     assert choose_repository(Settings(), tmp_path / "none", tmp_path / "no image") == tmp_path / "none"
 
 
-def test_no_model_is_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_repository_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="make serve.*TRIREME_MODEL_REPOSITORY"):
         find_repository(Settings(), tmp_path / "missing")
 
 
-def test_a_repository_that_does_not_exist_is_said_to_be_no_folder(tmp_path: Path) -> None:
+def test_the_error_for_a_repository_that_is_no_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "missing", tmp_path / "file"):
         with pytest.raises(StartError, match=f"{path} \\(which is no folder\\): .*TRIREME_MODEL_REPOSITORY"):
@@ -93,7 +99,7 @@ def test_a_repository_that_does_not_exist_is_said_to_be_no_folder(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("folder", "fits"),
+    ("folder", "is_accepted"),
     [
         ("/var/tmp/ä", True),
         ("/tmp/my files", False),
@@ -103,14 +109,14 @@ def test_a_repository_that_does_not_exist_is_said_to_be_no_folder(tmp_path: Path
         (f"/tmp/{'x' * 90}", False),
     ],
 )
-def test_a_temporary_folder_that_nginx_or_a_socket_cannot_have_is_replaced(
-    folder: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_temporary_folder_that_nginx_or_a_socket_cannot_use_is_replaced(
+    folder: str, is_accepted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", folder)
-    assert temporary_folder() == Path(folder if fits else "/tmp")
+    assert temporary_folder() == Path(folder if is_accepted else "/tmp")
 
 
-def test_no_temporary_folder_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_temporary_folder_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
@@ -119,14 +125,14 @@ def test_no_temporary_folder_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         temporary_folder()
 
 
-def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:
+def test_a_config_at_the_root_of_the_repository_has_the_contracts_error(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").touch()
     with pytest.raises(StartError, match="^Model directory needs to contain the top level folder"):
         find_repository(replace(Settings(), repository=tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fits"),
+    ("default_model", "is_accepted"),
     [
         ("", True),
         ("a", True),
@@ -138,41 +144,43 @@ def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:
         ("nobody", False),
     ],
 )
-def test_a_default_model_that_is_surely_not_served_is_found_before_loading(
-    tmp_path: Path, wanted: str, fits: bool
+def test_a_default_model_that_cannot_be_served_is_refused_before_loading(
+    tmp_path: Path, default_model: str, is_accepted: bool
 ) -> None:
-    mine = repository(tmp_path / "models", "a")
+    chosen = write_repository(tmp_path / "models", "a")
     for name, text in {"mine": "", "other": "name = 'renamed'"}.items():
-        (mine / "code" / name).mkdir(parents=True)
-        (mine / "code" / name / "client.py").write_text(text)
-    settings = replace(Settings(), default_model=wanted)
-    if fits:
-        check_default_model(settings, mine)
+        (chosen / "code" / name).mkdir(parents=True)
+        (chosen / "code" / name / "client.py").write_text(text)
+    settings = replace(Settings(), default_model=default_model)
+    if is_accepted:
+        check_default_model(settings, chosen)
         return
-    with pytest.raises(StartError, match=f"DEFAULT_MODEL_NAME='{wanted}' is not served; .*: a, mine, other"):
-        check_default_model(settings, mine)
+    with pytest.raises(
+        StartError, match=f"DEFAULT_MODEL_NAME='{default_model}' is not served; .*: a, mine, other"
+    ):
+        check_default_model(settings, chosen)
 
 
-def test_a_script_is_a_default_model(tmp_path: Path) -> None:
-    mine = repository(tmp_path / "models", "a")
-    (mine / "code").mkdir()
-    (mine / "code" / "inference.py").write_text("def model_fn(folder): ...")
-    check_default_model(replace(Settings(), default_model="model"), mine)
+def test_a_toolkit_script_may_be_the_default_model(tmp_path: Path) -> None:
+    chosen = write_repository(tmp_path / "models", "a")
+    (chosen / "code").mkdir()
+    (chosen / "code" / "inference.py").write_text("def model_fn(folder): ...")
+    check_default_model(replace(Settings(), default_model="model"), chosen)
 
 
-def test_shared_memory_is_what_is_set_for_all_workers(tmp_path: Path) -> None:
+def test_the_shared_memory_setting_is_divided_among_the_workers(tmp_path: Path) -> None:
     settings = replace(Settings(), shared_memory_mb=64.0, workers=4)
     assert shared_bytes(settings, tmp_path) == 16 * 2**20
 
 
-def test_shared_memory_is_a_third_of_what_is_free_beside_tritons(tmp_path: Path) -> None:
+def test_by_default_a_third_of_the_free_shared_memory_is_divided_among_the_workers(tmp_path: Path) -> None:
     settings = replace(Settings(), workers=2, triton_shm_default=2**20)
-    space = os.statvfs(tmp_path)
-    free = space.f_bavail * space.f_frsize
-    models = repository(tmp_path / "models", "a", "b", python=True)
+    filesystem = os.statvfs(tmp_path)
+    free = filesystem.f_bavail * filesystem.f_frsize
+    models = write_repository(tmp_path / "models", "a", "b", python=True)
     assert shared_bytes(settings, models, tmp_path) == pytest.approx((free - 2 * 2**20) / 6, rel=0.05)
 
 
-@pytest.mark.parametrize("change", [{"shared_memory": False}, {}])
-def test_shared_memory_is_nothing_where_it_is_off_or_missing(change: dict[str, bool], tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"shared_memory": False}, {}], ids=["turned off", "no such folder"])
+def test_without_shared_memory_its_size_is_0(change: dict[str, bool], tmp_path: Path) -> None:
     assert shared_bytes(replace(Settings(), **change), tmp_path, tmp_path / "missing") == 0  # type: ignore[arg-type]

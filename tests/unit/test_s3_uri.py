@@ -1,4 +1,4 @@
-"""One reader of ``s3://bucket/key`` for the router and the tools."""
+"""Parsing ``s3://bucket/key``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_the_bucket_ends_at_the_first_slash(text: str, bucket: str, key: str) ->
 @pytest.mark.parametrize(
     "text", ["", "pets/cats", "s3://", "s3:///key", "https://pets/cats", "S3://pets/cats"]
 )
-def test_what_is_no_place_on_s3_is_a_sentence(text: str) -> None:
+def test_text_that_is_no_s3_uri_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no place on S3: s3://BUCKET/KEY"):
         S3Uri.parse(text)
 
 
 @given(bucket=st.text(st.characters(exclude_characters="/"), min_size=1), key=st.text())
-def test_what_is_written_is_read_again(bucket: str, key: str) -> None:
+def test_a_written_uri_is_parsed_back(bucket: str, key: str) -> None:
     assert S3Uri.parse(str(S3Uri(bucket, key))) == S3Uri(bucket, key)

@@ -1,4 +1,4 @@
-"""Every variable is documented, read in the order of its names, and refused in one sentence."""
+"""Every setting is documented, read from the first of its names that is set, and refused with one sentence."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sm.errors import StartError
 from sm.settings import HERE, Settings, cores, find_misspelled, names_of, table, user_cache
 from sm.values import format_value
 
-ROWS = fields(Settings)
+FIELDS = fields(Settings)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_every_setting_has_names_a_help_text_and_a_line_in_the_docs(row: Any) -> None:
-    assert row.metadata["names"]
-    assert row.metadata["help"].endswith(".")
+@pytest.mark.parametrize("field", FIELDS, ids=[field.name for field in FIELDS])
+def test_every_setting_has_names_a_help_text_and_a_place_in_the_docs(field: Any) -> None:
+    assert field.metadata["names"]
+    assert field.metadata["help"].endswith(".")
     page = (HERE / "docs" / "run" / "settings.md").read_text()
-    assert all(f"`{name}`" in page for name in row.metadata["names"])
+    assert all(f"`{name}`" in page for name in field.metadata["names"])
 
 
-def test_no_variable_sets_two_things() -> None:
-    names = [name for row in ROWS for name in row.metadata["names"]]
+def test_no_variable_belongs_to_two_settings() -> None:
+    names = [name for field in FIELDS for name in field.metadata["names"]]
     assert len(names) == len(set(names))
 
 
@@ -37,7 +37,7 @@ def test_an_empty_value_counts_as_not_set() -> None:
     assert Settings.read({"SAGEMAKER_BIND_TO_PORT": ""}).port == 8080
 
 
-BAD = [
+INVALID_VALUES = [
     ("SAGEMAKER_BIND_TO_PORT", "eighty", "is not a number"),
     ("TRIREME_S3_BUCKETS", "s3://one", "is not a list of buckets"),
     ("SAGEMAKER_BIND_TO_PORT", "0", "is not between 1 and 65535"),
@@ -56,12 +56,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "why"), BAD)
-def test_a_bad_value_is_one_sentence_that_names_variable_and_value(name: str, value: str, why: str) -> None:
+@pytest.mark.parametrize(("name", "value", "reason"), INVALID_VALUES)
+def test_the_error_for_an_invalid_value_names_variable_and_value(name: str, value: str, reason: str) -> None:
     with pytest.raises(StartError) as caught:
         Settings.read({name: value})
     sentence = str(caught.value)
-    assert sentence.startswith(f"{name}={value!r} {why}")
+    assert sentence.startswith(f"{name}={value!r} {reason}")
     assert sentence.endswith(".")
     assert "\n" not in sentence
 
@@ -88,11 +88,11 @@ def test_the_more_specific_name_wins() -> None:
         ("SAGEMAKER_TRITON_LOG_VERBOSE", "2", "triton_log_verbose", 2),
     ],
 )
-def test_a_text_becomes_its_value(name: str, text: str, field: str, value: object) -> None:
+def test_a_variables_text_becomes_a_typed_value(name: str, text: str, field: str, value: object) -> None:
     assert getattr(Settings.read({name: text}), field) == value
 
 
-def test_a_port_outside_the_safe_range_is_refused_naming_both() -> None:
+def test_the_error_for_a_port_outside_the_safe_range_names_both_variables() -> None:
     environment = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9100", "SAGEMAKER_TRITON_GRPC_PORT": "8001"}
     with pytest.raises(
         StartError, match=r"SAGEMAKER_TRITON_GRPC_PORT=8001 .*SAGEMAKER_SAFE_PORT_RANGE=9000-9100"
@@ -103,23 +103,23 @@ def test_a_port_outside_the_safe_range_is_refused_naming_both() -> None:
 def test_the_body_limit_in_bytes_wins_over_the_one_in_megabytes() -> None:
     assert Settings.read({}).max_body == 25 * 2**20
     assert Settings.read({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}).max_body == 6 * 2**20
-    both = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6", "SAGEMAKER_MAX_REQUEST_SIZE": "1000"}
-    assert Settings.read(both).max_body == 1000
+    environment = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6", "SAGEMAKER_MAX_REQUEST_SIZE": "1000"}
+    assert Settings.read(environment).max_body == 1000
 
 
-def test_workers_are_one_per_core_unless_set() -> None:
+def test_there_is_one_worker_per_core_unless_set() -> None:
     assert Settings.read({}).worker_count == cores()
     assert Settings.read({"MODEL_SERVER_WORKERS": "3"}).worker_count == 3
 
 
 @pytest.mark.parametrize(("text", "level"), [("10", "debug"), ("30", "warning"), ("error", "error")])
-def test_a_level_is_a_word_or_a_number(text: str, level: str) -> None:
+def test_a_log_level_is_a_word_or_a_number(text: str, level: str) -> None:
     assert Settings.read({"SAGEMAKER_CONTAINER_LOG_LEVEL": text}).level == level
 
 
-def test_the_table_tells_where_a_value_came_from() -> None:
+def test_the_table_shows_where_a_value_came_from() -> None:
     rows = {row["name"].split()[0]: row for row in table({"MODEL_SERVER_WORKERS": "3"})}
-    assert len(rows) == len(ROWS)
+    assert len(rows) == len(FIELDS)
     workers = rows["SAGEMAKER_MODEL_SERVER_WORKERS"]
     assert (workers["value"], workers["source"]) == ("3", "MODEL_SERVER_WORKERS")
     assert (rows["SAGEMAKER_BIND_TO_PORT"]["value"], rows["SAGEMAKER_BIND_TO_PORT"]["source"]) == (
@@ -132,7 +132,7 @@ def test_the_table_tells_where_a_value_came_from() -> None:
     ("value", "text"),
     [(None, ""), (True, "true"), ((Path("/a"), Path("/b")), "/a:/b"), (("-a", "b"), "-a b"), (1.5, "1.5")],
 )
-def test_a_value_is_shown_as_one_would_type_it(value: object, text: str) -> None:
+def test_a_value_is_shown_as_one_would_write_it(value: object, text: str) -> None:
     assert format_value(value) == text
 
 
@@ -142,23 +142,23 @@ def test_settings_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggestion"),
     [("TRIREME_THREAD", "TRIREME_THREADS"), ("TRIREME_LOGFILE", "TRIREME_LOG_FILE")],
 )
-def test_a_name_that_is_nearly_a_settings_is_told(name: str, meant: str) -> None:
+def test_a_misspelled_setting_is_reported_with_the_right_name(name: str, suggestion: str) -> None:
     assert find_misspelled({name: "1", "TRIREME_QUEUE": "1"}) == [
-        f"{name} is no setting: do you mean {meant}? sm settings lists them all"
+        f"{name} is no setting: do you mean {suggestion}? sm settings lists them all"
     ]
 
 
-def test_other_names_are_somebody_elses() -> None:
+def test_variables_of_other_programs_are_not_reported() -> None:
     # Kubernetes sets the first three beside a service called trireme.
     names = ("TRIREME_PORT", "TRIREME_SERVICE_PORT", "TRIREME_PORT_8080_TCP", "TRIREME_GATEWAY_TLS_KEY")
     assert find_misspelled(dict.fromkeys((*names, "SAGEMAKER_REGION", "PATH"), "1")) == []
 
 
-def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_folder_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 2**31 - 3)  # /etc/passwd lists nobody of this number
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 3)  # no user in /etc/passwd has this id
     assert user_cache() == Path(tempfile.gettempdir()) / ".cache"

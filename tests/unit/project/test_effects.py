@@ -93,7 +93,10 @@ EFFECT_TESTS = {
     "sessions_path": (SESSIONS, "test_sessions_expire_are_limited_and_use_the_configured_folder"),
     "local_endpoints": (ENVIRONMENT, "test_the_local_endpoints_for_boto3_can_be_switched_off"),
     "shared_memory": ("integration/triton/test_transport.py", "test_shared_memory_can_be_turned_off"),
-    "shared_memory_mb": ("unit/test_run_state.py", "test_shared_memory_is_what_is_set_for_all_workers"),
+    "shared_memory_mb": (
+        "unit/test_run_state.py",
+        "test_the_shared_memory_setting_is_divided_among_the_workers",
+    ),
     "triton_http_port": (ENVIRONMENT, "test_tritons_ports_are_those_set_and_listen_on_loopback_only"),
     "triton_grpc_port": (ENVIRONMENT, "test_tritons_ports_are_those_set_and_listen_on_loopback_only"),
     "triton_ports": (
@@ -139,10 +142,10 @@ EFFECT_TESTS = {
     "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_used_if_found_required_or_off_as_set"),
     "restarts": (ENVIRONMENT, "test_a_box_without_restarts_ends_when_a_process_dies"),
     "log_level": (ENVIRONMENT, "test_at_log_level_error_an_invocation_is_not_logged"),
-    "emf": (EMBEDDED_METRICS, "test_they_are_on_where_that_is_set_or_on_sagemaker"),
+    "emf": (EMBEDDED_METRICS, "test_embedded_metrics_are_on_if_set_or_on_sagemaker"),
     "emf_namespace": (
         EMBEDDED_METRICS,
-        "test_a_line_has_requests_errors_and_latency_of_a_model_and_class_of_status",
+        "test_a_line_has_requests_errors_and_latency_by_model_and_status_class",
     ),
     "endpoint_name": (
         "integration/logs/test_local_logs.py",
@@ -152,8 +155,8 @@ EFFECT_TESTS = {
         "integration/logs/test_local_logs.py",
         "test_one_command_finds_yesterdays_refused_requests_with_their_reasons",
     ),
-    "log_sample": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
-    "log_slow": (REQUEST_LOG, "test_successes_are_sampled_but_never_errors_or_slow_ones"),
+    "log_sample": (REQUEST_LOG, "test_successes_are_sampled_but_errors_and_slow_requests_are_always_logged"),
+    "log_slow": (REQUEST_LOG, "test_successes_are_sampled_but_errors_and_slow_requests_are_always_logged"),
     "log_format": (ENVIRONMENT, "test_the_log_can_be_plain_text"),
     "cache": ("integration/build/test_prepare.py", "test_a_cache_that_cannot_be_written_is_one_sentence"),
     "s3_buckets": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from chalicelib import failures as gateway_failures
@@ -94,5 +93,6 @@ def test_every_row_says_what_to_do() -> None:
         assert all(cells), row
 
 
-def test_the_page_is_not_empty() -> None:
-    assert Path(HERE, "docs", "run", "troubleshooting.md").stat().st_size > 10_000
+def test_the_rows_of_the_page_and_the_start_errors_are_found() -> None:
+    assert len(ROWS) > 100
+    assert len(list(start_sentences())) > 50

@@ -1,4 +1,4 @@
-"""A message to a dispatch request."""
+"""A message is read as a dispatch request: model, version, records, parameters and accepted type."""
 
 from __future__ import annotations
 
@@ -32,38 +32,40 @@ def message(
     return Message(content, headers or {}, query or {}, "id-1")
 
 
-class Script(Client):
+class ScriptClient(Client):
     payload = BodyPayload
 
     def inference(self, payload: BodyPayload) -> object:
         return payload.body
 
 
-def script() -> Registry:
-    return Registry({"script": Script(None, Path(), Path())})  # type: ignore[arg-type]  # it calls no Triton
+def script_registry() -> Registry:
+    return Registry({"script": ScriptClient(None, Path(), Path())})  # type: ignore[arg-type]  # it calls no Triton
 
 
-def read(asked: Message, default_model: str, registry: Registry | None = None) -> DispatchRequest:
-    request = Classifier(registry or Registry({}), default_model).parse(asked)
+def parse_dispatch_request(
+    message: Message, default_model: str, registry: Registry | None = None
+) -> DispatchRequest:
+    request = Classifier(registry or Registry({}), default_model).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
 
 def test_a_dispatch_request_names_model_version_payload_and_parameters() -> None:
     body = {"modelname": "m", "version": "2", "payload": {"a": 1}, "parameters": {"top": 3}}
-    call = read(message(body), default_model="")
-    assert (call.model, call.version, call.records, call.many) == ("m", "2", [{"a": 1}], False)
-    assert call.parameters == {"top": 3}
+    request = parse_dispatch_request(message(body), default_model="")
+    assert (request.model, request.version, request.records, request.many) == ("m", "2", [{"a": 1}], False)
+    assert request.parameters == {"top": 3}
 
 
 def test_a_list_of_payloads_is_many_records() -> None:
-    call = read(message({"modelname": "m", "payload": [1, 2]}), "")
-    assert call.many
-    assert call.records == [1, 2]
+    request = parse_dispatch_request(message({"modelname": "m", "payload": [1, 2]}), "")
+    assert request.many
+    assert request.records == [1, 2]
 
 
 def test_a_version_may_be_a_number() -> None:
-    assert read(message({"modelname": "m", "version": 3, "payload": 1}), "").version == "3"
+    assert parse_dispatch_request(message({"modelname": "m", "version": 3, "payload": 1}), "").version == "3"
 
 
 @pytest.mark.parametrize(
@@ -73,36 +75,46 @@ def test_a_version_may_be_a_number() -> None:
         ({"x-amzn-sagemaker-target-model": "m"}, {"version": "7"}),
         ({}, {"modelname": "m", "version": "7"}),
     ],
+    ids=["custom attributes", "target model", "query"],
 )
 def test_a_raw_body_takes_its_model_from_attributes_target_model_or_query(
     headers: dict[str, str], query: dict[str, str]
 ) -> None:
-    call = read(message(b"\xff\xd8", {"content-type": "image/jpeg", **headers}, query), "other")
-    assert (call.model, call.version) == ("m", "7")
-    assert call.records == [RawRecord(b"\xff\xd8", "image/jpeg")]
+    request = parse_dispatch_request(
+        message(b"\xff\xd8", {"content-type": "image/jpeg", **headers}, query), "other"
+    )
+    assert (request.model, request.version) == ("m", "7")
+    assert request.records == [RawRecord(b"\xff\xd8", "image/jpeg")]
 
 
-def test_a_request_that_names_no_model_goes_to_the_default() -> None:
-    assert read(message(b"x", {"content-type": "text/plain; charset=utf-8"}), "sole").model == "sole"
+def test_a_request_without_a_model_goes_to_the_default_model() -> None:
+    assert (
+        parse_dispatch_request(message(b"x", {"content-type": "text/plain; charset=utf-8"}), "sole").model
+        == "sole"
+    )
 
 
-def test_the_query_gives_parameters_to_a_raw_body() -> None:
-    call = read(message(b"x", {"content-type": "text/plain"}, {"modelname": "m", "top": "2"}), "")
-    assert call.parameters == {"top": "2"}
+def test_the_query_sets_the_parameters_of_a_raw_body() -> None:
+    request = parse_dispatch_request(
+        message(b"x", {"content-type": "text/plain"}, {"modelname": "m", "top": "2"}), ""
+    )
+    assert request.parameters == {"top": "2"}
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"  ", b"{", b"\xff", b'{"payload": NaN}', b"[" * 10_000 + b"]" * 10_000]
+    "body",
+    [b"", b"  ", b"{", b"\xff", b'{"payload": NaN}', b"[" * 10_000 + b"]" * 10_000],
+    ids=["empty", "blank", "cut off", "not UTF-8", "NaN", "deep"],
 )
 def test_a_body_that_is_not_json_is_bad_input(body: bytes) -> None:
     with pytest.raises(BadInput, match="empty|not JSON"):
-        read(message(body), "")
+        parse_dispatch_request(message(body), "")
 
 
 @pytest.mark.parametrize("body", [[], "text", 1, None, True])
 def test_json_that_is_no_object_is_bad_input(body: object) -> None:
     with pytest.raises(BadInput, match="must be a JSON object"):
-        read(message(body), "")
+        parse_dispatch_request(message(body), "")
 
 
 @pytest.mark.parametrize(
@@ -117,9 +129,9 @@ def test_json_that_is_no_object_is_bad_input(body: object) -> None:
         ({"modelname": "m", "payload": 1, "paramaters": {}}, "paramaters"),
     ],
 )
-def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
+def test_the_error_for_a_wrong_member_names_it(body: object, field: str) -> None:
     with pytest.raises(WrongPayload) as caught:
-        read(message(body), "")
+        parse_dispatch_request(message(body), "")
     assert caught.value.details["field"] == field
     assert caught.value.sentence.startswith(field)
 
@@ -134,11 +146,11 @@ def test_a_member_of_the_wrong_shape_is_named(body: object, field: str) -> None:
         ("image/png;q=high", "application/json"),
     ],
 )
-def test_the_type_a_caller_wants_most_is_taken(header: str, expected: str) -> None:
+def test_the_accepted_type_with_the_highest_preference_is_chosen(header: str, expected: str) -> None:
     assert choose_accept(header, "application/json") == expected
 
 
-def test_custom_attributes_that_are_no_pair_are_left_alone() -> None:
+def test_custom_attributes_that_are_not_pairs_are_ignored() -> None:
     assert custom_attributes("c000b4f9-df62; a=b=c ;;k=") == {"a": "b=c", "k": ""}
 
 
@@ -149,7 +161,7 @@ json_values = st.recursive(
 
 
 @given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_any_body_is_an_invocation_or_an_error_with_a_status_below_500(body: bytes) -> None:
+def test_any_body_is_a_request_or_an_error_with_a_status_below_500(body: bytes) -> None:
     try:
         request = Classifier(Registry({}), "m").parse(message(body))
         assert isinstance(request, (DispatchRequest, TritonRequest))
@@ -158,13 +170,13 @@ def test_any_body_is_an_invocation_or_an_error_with_a_status_below_500(body: byt
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_headers_are_read(attributes: str, accept: str) -> None:
+def test_any_header_values_are_accepted(attributes: str, accept: str) -> None:
     headers = {
         "content-type": "text/plain",
         "x-amzn-sagemaker-custom-attributes": attributes,
         "accept": accept,
     }
-    assert read(message(b"x", headers), "m").records
+    assert parse_dispatch_request(message(b"x", headers), "m").records
 
 
 @pytest.mark.parametrize(
@@ -178,26 +190,30 @@ def test_any_headers_are_read(attributes: str, accept: str) -> None:
         b'{"modelname": "m", "payload": 1, "more": 2}',
     ],
 )
-def test_a_client_that_takes_bodies_gets_any_as_it_is(body: bytes) -> None:
-    call = read(message(body), "script", script())
-    assert (call.model, call.records) == ("script", [RawRecord(body, "application/json")])
+def test_a_client_that_takes_bodies_gets_any_body_unchanged(body: bytes) -> None:
+    request = parse_dispatch_request(message(body), "script", script_registry())
+    assert (request.model, request.records) == ("script", [RawRecord(body, "application/json")])
 
 
-def test_a_whole_dispatch_request_is_one_for_every_client() -> None:
-    call = read(message({"modelname": "other", "payload": 1}), "script", script())
-    assert (call.model, call.records) == ("other", [1])
+def test_a_complete_dispatch_request_is_recognised_for_every_client() -> None:
+    request = parse_dispatch_request(
+        message({"modelname": "other", "payload": 1}), "script", script_registry()
+    )
+    assert (request.model, request.records) == ("other", [1])
 
 
 @pytest.mark.parametrize(
-    ("item", "bytes_each"), [(b"[]", 91), (b'{"a":1}', 256), (b"0.25", 60), (b"7", 26), (b"[[[]]]", 270)]
+    ("item", "bytes_each"),
+    [(b"[]", 91), (b'{"a":1}', 256), (b"0.25", 60), (b"7", 26), (b"[[[]]]", 270)],
+    ids=["lists", "objects", "floats", "integers", "nested lists"],
 )
-def test_what_large_json_takes_when_it_is_parsed_is_told_within_a_factor_of_three(
+def test_the_memory_of_parsed_json_is_estimated_within_a_factor_of_three(
     item: bytes, bytes_each: int
 ) -> None:
-    """``bytes_each``: as measured with orjson, for each item of a list."""
+    """``bytes_each`` was measured with orjson, for each item of a list."""
     count = 2**20 // len(item)
-    told = estimate_parsed_bytes(message(b"[" + b",".join([item] * count) + b"]"))
-    assert bytes_each * count / 3 < told < bytes_each * count * 3
+    estimate = estimate_parsed_bytes(message(b"[" + b",".join([item] * count) + b"]"))
+    assert bytes_each * count / 3 < estimate < bytes_each * count * 3
 
 
 @pytest.mark.parametrize(
@@ -209,5 +225,5 @@ def test_what_large_json_takes_when_it_is_parsed_is_told_within_a_factor_of_thre
     ],
     ids=["a picture", "small", "no JSON"],
 )
-def test_other_bodies_are_not_parsed_to_more_than_they_are(body: bytes, headers: dict[str, str]) -> None:
+def test_bodies_that_need_no_large_parse_are_estimated_as_0(body: bytes, headers: dict[str, str]) -> None:
     assert estimate_parsed_bytes(message(body, headers)) == 0

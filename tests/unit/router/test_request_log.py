@@ -1,4 +1,4 @@
-"""Which requests have a line in the log, and what it says of an error."""
+"""The request log decides which requests have a line and gives the reason of an error without the payload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sm.router.routes.request_log import MAX_REASON_CHARACTERS, RequestLog, as_t
 
 
 @pytest.fixture(autouse=True)
-def _info(caplog: pytest.LogCaptureFixture) -> None:
+def log_at_info_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
@@ -31,16 +31,16 @@ def test_the_level_of_a_line_follows_its_status(status: int, level: int) -> None
     assert RequestLog().level(status, 0.1) == level
 
 
-def test_successes_are_sampled_but_never_errors_or_slow_ones() -> None:
-    requests = RequestLog(sample=0.25, slow_s=1.0, chance=iter([0.24, 0.25, 0.9]).__next__)
-    assert requests.level(200, 0.1)
-    assert not requests.level(200, 0.1)
-    assert not requests.level(200, 1.0)
-    assert requests.level(200, 1.01)
-    assert all(requests.level(status, 0.1) for status in (400, 404, 429, 499, 500, 503))
+def test_successes_are_sampled_but_errors_and_slow_requests_are_always_logged() -> None:
+    request_log = RequestLog(sample=0.25, slow_s=1.0, chance=iter([0.24, 0.25, 0.9]).__next__)
+    assert request_log.level(200, 0.1)
+    assert not request_log.level(200, 0.1)
+    assert not request_log.level(200, 1.0)
+    assert request_log.level(200, 1.01)
+    assert all(request_log.level(status, 0.1) for status in (400, 404, 429, 499, 500, 503))
 
 
-def test_below_the_level_of_the_log_nothing_is_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_below_the_log_level_have_no_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     assert [RequestLog().level(status, 0.1) for status in (200, 400, 500)] == [0, 0, logging.ERROR]
 
@@ -57,7 +57,7 @@ def test_below_the_level_of_the_log_nothing_is_written(caplog: pytest.LogCapture
         (ModelFailed("SECRET"), "the model raised an exception: see Triton's lines of this time"),
     ],
 )
-def test_a_reason_says_what_is_wrong_and_not_what_was_sent(error: TriremeError, reason: str) -> None:
+def test_a_reason_says_what_is_wrong_without_what_was_sent(error: TriremeError, reason: str) -> None:
     assert reason_of(error) == reason
 
 
@@ -65,6 +65,6 @@ def test_a_reason_is_short() -> None:
     assert len(reason_of(BadInput("x" * 10_000))) == MAX_REASON_CHARACTERS
 
 
-def test_every_exception_has_the_status_that_its_caller_reads() -> None:
+def test_every_exception_has_the_status_of_its_answer() -> None:
     errors = (BadInput("x"), RequestEntityTooLarge(), GeneratorExit(), ZeroDivisionError())
     assert [as_trireme_error(error).status for error in errors] == [400, 413, 499, 500]

@@ -1,4 +1,4 @@
-"""Which bodies are v2; what Triton makes of them is in tests/integration/box/test_v2.py."""
+"""Which bodies are v2 requests. tests/integration/box/test_v2.py tests what Triton answers to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sm.router.invocation import (
 
 
 @pytest.mark.parametrize(
-    ("body", "theirs"),
+    ("body", "is_v2"),
     [
         (b'{"inputs": []}', True),
         (b' {\n"id" : "1", "inputs": []}', True),
@@ -30,8 +30,8 @@ from sm.router.invocation import (
         (b'["inputs"]', False),
     ],
 )
-def test_a_body_with_inputs_and_without_payload_is_v2(body: bytes, theirs: bool) -> None:
-    assert JsonBody(body).is_v2() is theirs
+def test_a_body_with_inputs_and_without_payload_is_v2(body: bytes, is_v2: bool) -> None:
+    assert JsonBody(body).is_v2() is is_v2
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_json_for_triton_may_have_any_content_type(
         assert isinstance(request, DispatchRequest)
 
 
-def test_large_json_under_another_content_type_is_accounted_for_before_it_is_parsed() -> None:
+def test_large_json_of_any_content_type_is_counted_before_it_is_parsed() -> None:
     body = b'{"id":"1","data":[' + b"[]," * 2**20 + b'[]],"inputs":[]}'
     headers = {"content-type": "application/octet-stream"}
     assert estimate_parsed_bytes(Message(body, headers, {}, "id")) > 2**26

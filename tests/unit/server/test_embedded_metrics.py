@@ -1,4 +1,4 @@
-"""Metrics for CloudWatch: what is in a line, that nothing is counted twice, and when they are on."""
+"""Embedded metrics for CloudWatch: what a line contains, that nothing counts twice, and when they are on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support import embedded_metric_format
 NOW = 1_790_000_000.5
 
 
-class Series:
-    """The router's histogram, and the lines that are written of it."""
+class MetricsSetup:
+    """The router's histogram, and the lines written from it."""
 
     def __init__(self, endpoint: str = "") -> None:
         self.registry = CollectorRegistry()
@@ -32,26 +32,26 @@ class Series:
         self.metrics = self.restart()
 
     def restart(self) -> EmbeddedMetrics:
-        """What a new control plane starts with."""
+        """Return the embedded metrics of a restarted control plane."""
         return EmbeddedMetrics(
             self.registry.collect, self._lines.append, "Trireme", self._endpoint, clock=lambda: NOW
         )
 
     def observe(self, model: str, status: str, *seconds: float, stage: str = "total") -> None:
-        for each in seconds:
-            self.histogram.labels(model, stage, status).observe(each)
+        for value in seconds:
+            self.histogram.labels(model, stage, status).observe(value)
 
-    def written(self) -> list[dict[str, Any]]:
+    def write_lines(self) -> list[dict[str, Any]]:
         self.metrics.write_changes()
         lines, self._lines[:] = self._lines[:], []
         return [embedded_metric_format.read(line) for line in lines]
 
 
-def test_a_line_has_requests_errors_and_latency_of_a_model_and_class_of_status() -> None:
-    series = Series("ships")
-    series.observe("resnet", "2xx", 0.012, 0.013, 0.07)
-    series.observe("resnet", "2xx", 0.4, stage="decode")
-    (line,) = series.written()
+def test_a_line_has_requests_errors_and_latency_by_model_and_status_class() -> None:
+    setup = MetricsSetup("ships")
+    setup.observe("resnet", "2xx", 0.012, 0.013, 0.07)
+    setup.observe("resnet", "2xx", 0.4, stage="decode")
+    (line,) = setup.write_lines()
     assert line["_aws"] == {
         "Timestamp": 1_790_000_000_500,
         "CloudWatchMetrics": [
@@ -78,35 +78,33 @@ def test_a_line_has_requests_errors_and_latency_of_a_model_and_class_of_status()
     }
 
 
-def test_only_what_is_new_is_written_and_nothing_twice() -> None:
-    series = Series()
-    series.observe("a", "2xx", 0.1)
-    assert len(series.written()) == 1
-    assert series.written() == []
-    series.observe("a", "5xx", 0.1, 0.1)
-    series.observe("b", "4xx", 100.0)
-    failed, refused = series.written()
+def test_only_new_requests_are_written() -> None:
+    setup = MetricsSetup()
+    setup.observe("a", "2xx", 0.1)
+    assert len(setup.write_lines()) == 1
+    assert setup.write_lines() == []
+    setup.observe("a", "5xx", 0.1, 0.1)
+    setup.observe("b", "4xx", 100.0)
+    failed, refused = setup.write_lines()
     assert (failed["Requests"], failed["Errors"], refused["Errors"]) == (2, 2, 0)
     assert refused["Latency"]["Values"] == [60_000.0]
-    series.metrics = series.restart()
-    assert series.written() == []
+    setup.metrics = setup.restart()
+    assert setup.write_lines() == []
 
 
-def test_every_bucket_at_once_is_within_the_limits_of_the_format() -> None:
-    series = Series()
-    series.observe("a" * 1000, "2xx", *BUCKETS, 1000.0)
-    (line,) = series.written()
+def test_a_line_with_every_bucket_is_within_the_limits_of_the_format() -> None:
+    setup = MetricsSetup()
+    setup.observe("a" * 1000, "2xx", *BUCKETS, 1000.0)
+    (line,) = setup.write_lines()
     assert line["Latency"]["Count"] == len(BUCKETS) + 1
 
 
-@pytest.mark.parametrize(("level", "text"), [("error", False), ("info", True), ("error", True)])
-def test_the_supervisor_writes_the_line_as_json_at_every_level_and_in_every_form(
-    level: str, text: bool
-) -> None:
-    series = Series()
-    series.observe("a", "2xx", 0.1)
-    (document,) = series.written()
-    line = logs.Formatter(level, text, colour=text).line("control", parse(logs.as_json(document)))
+@pytest.mark.parametrize(("level", "as_text"), [("error", False), ("info", True), ("error", True)])
+def test_the_line_is_written_as_json_at_every_log_level_and_format(level: str, as_text: bool) -> None:
+    setup = MetricsSetup()
+    setup.observe("a", "2xx", 0.1)
+    (document,) = setup.write_lines()
+    line = logs.Formatter(level, as_text, colour=as_text).line("control", parse(logs.as_json(document)))
     assert embedded_metric_format.read(line.decode())["Requests"] == 1
 
 
@@ -119,19 +117,21 @@ def test_the_supervisor_writes_the_line_as_json_at_every_level_and_in_every_form
         ("off", {CREDENTIALS: "/x"}, False),
     ],
 )
-def test_they_are_on_where_that_is_set_or_on_sagemaker(
+def test_embedded_metrics_are_on_if_set_or_on_sagemaker(
     tmp_path: Path, setting: str, environment: dict[str, str], expected: bool
 ) -> None:
     assert is_on(Settings(emf=setting), environment, tmp_path / "model") is expected
 
 
-def test_a_machine_with_credentials_and_without_the_platforms_folder_is_not_sagemaker(
+def test_credentials_without_the_platforms_folder_do_not_mean_sagemaker(
     tmp_path: Path,
 ) -> None:
     assert not is_on(Settings(), {CREDENTIALS: "/x"}, tmp_path / "ml" / "model")
 
 
-@pytest.mark.parametrize("namespace", ["AWS/SageMaker", "a b", "ä", "x" * 256])
+@pytest.mark.parametrize(
+    "namespace", ["AWS/SageMaker", "a b", "ä", pytest.param("x" * 256, id="256 characters")]
+)
 def test_a_namespace_that_cloudwatch_refuses_stops_the_start(namespace: str) -> None:
     with pytest.raises(StartError, match="TRIREME_EMF_NAMESPACE"):
         Settings.read({"TRIREME_EMF_NAMESPACE": namespace})

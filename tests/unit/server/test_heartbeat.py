@@ -1,4 +1,4 @@
-"""A worker that loads shows that it lives, until it has loaded or its time is over."""
+"""A worker that loads sends heartbeats until it is loaded or its time is over."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import threading
 from sm.server.heartbeat import keep_heartbeat
 
 
-def alive(name: str = "heartbeat") -> list[threading.Thread]:
+def heartbeat_threads(name: str = "heartbeat") -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
-def test_it_beats_until_it_is_told_to_stop() -> None:
+def test_heartbeats_are_sent_until_stopped() -> None:
     beats = threading.Semaphore(0)
     stop = keep_heartbeat(beats.release, seconds=60, interval_s=0.01)
     assert all(beats.acquire(timeout=10) for _ in range(3))
     stop()
-    for thread in alive():
+    for thread in heartbeat_threads():
         thread.join(10)
-    assert not alive()
+    assert not heartbeat_threads()
 
 
-def test_a_worker_that_loads_for_ever_is_given_up() -> None:
+def test_heartbeats_end_after_the_time_limit() -> None:
     keep_heartbeat(lambda: None, seconds=0.05, interval_s=0.01)
-    for thread in alive():
+    for thread in heartbeat_threads():
         thread.join(10)
-    assert not alive()
+    assert not heartbeat_threads()

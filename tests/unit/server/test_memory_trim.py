@@ -1,51 +1,67 @@
-"""A worker at rest gives its freed memory back, once each time it comes to rest."""
+"""An idle worker returns its freed memory to the kernel, once each time it becomes idle."""
 
 from __future__ import annotations
 
 import threading
-import time
+from types import SimpleNamespace
+
+import pytest
 
 from sm.server import memory_trim
+from tests.support.boxes import wait_until
 
 
-class Process:
-    """So many of the processor's seconds at each look: two of the clock for each of ``work``."""
+class FakeCpuTime:
+    """The processor time of a process that uses the given seconds between one poll and the next."""
 
     def __init__(self, *work: float) -> None:
-        self.left, self.seconds, self.asked = list(work), 0.0, 0
-        self.over = threading.Event()
+        self.remaining_work, self.seconds, self.calls = list(work), 0.0, 0
+        self.work_done = threading.Event()
 
-    def spent(self) -> float:
-        # Asked at the beginning, then twice at each look: before and after what it gives back.
-        self.asked += 1
-        if self.asked % 2 == 0:
-            if self.left:
-                self.seconds += self.left.pop(0)
+    def read(self) -> float:
+        # Read at the beginning, then twice at each poll: before and after the trim.
+        self.calls += 1
+        if self.calls % 2 == 0:
+            if self.remaining_work:
+                self.seconds += self.remaining_work.pop(0)
             else:
-                self.over.set()
+                self.work_done.set()
         return self.seconds
 
 
-def given_back(*work: float) -> int:
-    process, calls = Process(*work), []
-    stop = memory_trim.watch(lambda: calls.append(1), 0.01, process.spent)
-    assert process.over.wait(20)
+def count_trims(*work: float) -> int:
+    cpu_time, trims = FakeCpuTime(*work), []
+    stop = memory_trim.watch(lambda: trims.append(1), 0.01, cpu_time.read)
+    assert cpu_time.work_done.wait(20)
     stop()
-    return len(calls)
+    return len(trims)
 
 
-def test_a_process_that_comes_to_rest_gives_back_once() -> None:
-    assert given_back(1, 1, 0, 0, 0) == 1
-    assert given_back(0, 0, 1, 0, 0, 1, 0) == 3
+def test_a_worker_that_becomes_idle_returns_its_memory_once() -> None:
+    assert count_trims(1, 1, 0, 0, 0) == 1
+    assert count_trims(0, 0, 1, 0, 0, 1, 0) == 3
 
 
-def test_a_process_at_work_keeps_what_it_has() -> None:
-    process, calls = Process(*[1.0] * 1000), []
-    stop = memory_trim.watch(lambda: calls.append(1), 0.001, process.spent)
-    time.sleep(0.2)
+def test_a_busy_worker_keeps_its_memory() -> None:
+    cpu_time, trims = FakeCpuTime(*[1.0] * 100_000), []
+    stop = memory_trim.watch(lambda: trims.append(1), 0.001, cpu_time.read)
+    wait_until(lambda: cpu_time.calls > 20)
     stop()
-    assert calls == []
+    assert trims == []
 
 
-def test_giving_back_harms_nothing() -> None:
+def test_trimming_returns_freed_memory_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: list[int] = []
+    library = SimpleNamespace(malloc_trim=arguments.append)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
+    memory_trim.trim()
+    assert arguments == [0]
+
+
+def test_without_malloc_trim_trimming_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace())
+    memory_trim.trim()
+
+
+def test_trimming_works_with_the_real_c_library() -> None:
     memory_trim.trim()

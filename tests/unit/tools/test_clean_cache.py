@@ -1,4 +1,4 @@
-"""``sm clean``: what the cache holds is shown, and only what is named is removed."""
+"""``sm clean`` shows what the cache holds and removes only the named parts."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def clean(*words: str) -> int:
-    parser = cli.parser(["clean", *words])
-    return clean_cache.run(parser.parse_args(["clean", *words]))
+def run_clean(*arguments: str) -> int:
+    parser = cli.parser(["clean", *arguments])
+    return clean_cache.run(parser.parse_args(["clean", *arguments]))
 
 
-def test_it_shows_each_part_and_removes_nothing(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert clean() == 0
-    out = capsys.readouterr().out
-    assert "downloads         1.0 MB  packages as fetched" in out
-    assert "in all            2.0 MB" in out
+def test_without_a_name_each_part_is_shown_and_nothing_removed(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_clean() == 0
+    output = capsys.readouterr().out
+    assert "downloads         1.0 MB  packages as fetched" in output
+    assert "in all            2.0 MB" in output
     assert (cache / "models" / "file").exists()
 
 
-def test_a_file_that_two_parts_have_counts_once(cache: Path) -> None:
+def test_a_file_linked_from_two_parts_counts_once(cache: Path) -> None:
     (cache / "repository").mkdir()
     (cache / "repository" / "file").hardlink_to(cache / "models" / "file")
     assert clean_cache.total(cache) < 2_100_000
     assert clean_cache.measure(cache)["repository"] >= 1_000_000
 
 
-def test_the_parts_that_are_named_are_removed_and_the_others_stay(
-    cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clean("models")
+def test_named_parts_are_removed_and_others_stay(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_clean("models")
     assert "removed models: 1.0 MB are free again" in capsys.readouterr().out
     assert [path.name for path in sorted(cache.iterdir())] == ["downloads", "lock"]
 
 
-def test_all_of_it_is_removed_when_asked(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clean("--all")
+def test_all_parts_are_removed_with_all(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_clean("--all")
     assert [path.name for path in cache.iterdir()] == ["lock"]
-    clean()
+    run_clean()
     assert f"{cache} is empty" in capsys.readouterr().out
 
 
-def test_a_part_that_is_not_there_is_named_with_those_that_are(cache: Path) -> None:
+def test_the_error_for_an_unknown_part_lists_the_known_ones(cache: Path) -> None:
     with pytest.raises(StartError, match="has no model; it has downloads, models"):
-        clean("model")
+        run_clean("model")

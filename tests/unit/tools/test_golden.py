@@ -1,4 +1,4 @@
-"""An answer is the golden one, or it is said where it is not."""
+"""An answer is compared with the golden one; each difference is reported with its position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sm.tools.golden import differences
 
 
 @pytest.mark.parametrize(
-    ("found", "golden"),
+    ("answer", "golden"),
     [
         ([0, 0.8798, 261.57], [0, 0.8801, 261.9]),
         ([{"token": "a", "score": 0.22}], [{"token": "a", "score": 0.224}]),
@@ -18,12 +18,12 @@ from sm.tools.golden import differences
         ({"a": None, "b": True}, {"b": True, "a": None}),
     ],
 )
-def test_the_last_digits_are_no_difference(found: Any, golden: Any) -> None:
-    assert list(differences(found, golden)) == []
+def test_small_numeric_differences_are_ignored(answer: Any, golden: Any) -> None:
+    assert list(differences(answer, golden)) == []
 
 
 @pytest.mark.parametrize(
-    ("found", "golden", "said"),
+    ("answer", "golden", "expected_start"),
     [
         ([0.5], [0.52], "result[0] is 0.5, not 0.52"),
         ([262.8], [261.5], "result[0] is 262.8, not 261.5"),
@@ -37,10 +37,10 @@ def test_the_last_digits_are_no_difference(found: Any, golden: Any) -> None:
         (1.0, None, "result is 1.0, not null"),
     ],
 )
-def test_a_difference_is_named_by_its_place(found: Any, golden: Any, said: str) -> None:
-    (sentence,) = differences(found, golden)
-    assert sentence.startswith(said)
+def test_a_difference_is_reported_with_its_position(answer: Any, golden: Any, expected_start: str) -> None:
+    (difference,) = differences(answer, golden)
+    assert difference.startswith(expected_start)
 
 
-def test_every_difference_is_found() -> None:
+def test_every_difference_is_reported() -> None:
     assert len(list(differences([1, 2, 30], [1, 20, 3]))) == 2

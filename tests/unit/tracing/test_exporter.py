@@ -1,4 +1,4 @@
-"""Which requests are sampled, and what is said of a collector that takes nothing."""
+"""Which requests are sampled, and what is logged when the collector rejects spans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from sm.tracing.exporter import Sampling, WatchedExporter
 
-RECORDED, NOT_RECORDED = (f"00-{'ab' * 16}-{'cd' * 8}-0{flag}" for flag in (1, 0))
+RECORDED_PARENT, UNRECORDED_PARENT = (f"00-{'ab' * 16}-{'cd' * 8}-0{flag}" for flag in (1, 0))
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def sampling(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.parametrize(
-    ("sampling", "alone", "recorded", "not_recorded"),
+    ("sampling", "without_parent", "recorded_parent", "unrecorded_parent"),
     [
         ("always_on", True, True, True),
         ("always_off", False, False, False),
@@ -34,12 +34,12 @@ def sampling(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     ],
     indirect=["sampling"],
 )
-def test_the_sampler_decides_as_the_specification_says(
-    sampling: Sampling, alone: bool, recorded: bool, not_recorded: bool
+def test_the_sampler_follows_the_specification(
+    sampling: Sampling, without_parent: bool, recorded_parent: bool, unrecorded_parent: bool
 ) -> None:
-    assert (sampling.begin({}) is not None) is alone
-    assert (sampling.begin({"HTTP_TRACEPARENT": RECORDED}) is not None) is recorded
-    assert (sampling.begin({"HTTP_TRACEPARENT": NOT_RECORDED}) is not None) is not_recorded
+    assert (sampling.begin({}) is not None) is without_parent
+    assert (sampling.begin({"HTTP_TRACEPARENT": RECORDED_PARENT}) is not None) is recorded_parent
+    assert (sampling.begin({"HTTP_TRACEPARENT": UNRECORDED_PARENT}) is not None) is unrecorded_parent
 
 
 @pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
@@ -50,27 +50,27 @@ def test_the_sampler_decides_as_the_specification_says(
         "00",
         f"00-{'0' * 32}-{'cd' * 8}-01",
         f"00-{'ab' * 16}-{'0' * 16}-01",
-        f"ff{RECORDED[2:]}",
-        RECORDED + "-x",
+        f"ff{RECORDED_PARENT[2:]}",
+        RECORDED_PARENT + "-x",
     ],
 )
-def test_a_malformed_parent_begins_a_new_trace(sampling: Sampling, parent: str) -> None:
-    begun = sampling.begin({"HTTP_TRACEPARENT": parent})
-    assert begun is not None
-    assert begun[0].root.parent == 0
-    assert begun[0].trace_id not in (0, int("ab" * 16, 16))
+def test_a_malformed_parent_starts_a_new_trace(sampling: Sampling, parent: str) -> None:
+    trace = sampling.begin({"HTTP_TRACEPARENT": parent})
+    assert trace is not None
+    assert trace[0].root.parent == 0
+    assert trace[0].trace_id not in (0, int("ab" * 16, 16))
 
 
 @pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
-def test_a_long_tracestate_is_dropped_and_the_trace_goes_on(sampling: Sampling) -> None:
-    begun = sampling.begin({"HTTP_TRACEPARENT": RECORDED, "HTTP_TRACESTATE": ",".join(["a=b"] * 200)})
-    assert begun is not None
-    assert begun[0].trace_id == int("ab" * 16, 16)
-    assert not begun[0].state
+def test_a_long_tracestate_is_dropped_but_the_trace_continues(sampling: Sampling) -> None:
+    trace = sampling.begin({"HTTP_TRACEPARENT": RECORDED_PARENT, "HTTP_TRACESTATE": ",".join(["a=b"] * 200)})
+    assert trace is not None
+    assert trace[0].trace_id == int("ab" * 16, 16)
+    assert not trace[0].state
 
 
-class Refusing(SpanExporter):
-    """A collector that takes nothing until it is told to."""
+class RejectingCollector(SpanExporter):
+    """A collector that rejects all spans until ``result`` is changed."""
 
     result = SpanExportResult.FAILURE
 
@@ -80,18 +80,18 @@ class Refusing(SpanExporter):
 
 
 @pytest.fixture
-def opentelemetry_logger() -> Iterator[None]:
+def restore_opentelemetry_logger() -> Iterator[None]:
     logger = logging.getLogger("opentelemetry")
-    before = logger.handlers, logger.propagate
+    handlers_and_propagation = logger.handlers, logger.propagate
     yield
-    logger.handlers, logger.propagate = before
+    logger.handlers, logger.propagate = handlers_and_propagation
 
 
-@pytest.mark.usefixtures("opentelemetry_logger")
-def test_a_collector_that_takes_nothing_is_one_line_and_one_more_when_it_does(
+@pytest.mark.usefixtures("restore_opentelemetry_logger")
+def test_a_rejecting_collector_is_logged_once_and_its_recovery_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    collector = Refusing()
+    collector = RejectingCollector()
     exporter = WatchedExporter(collector, "http://collector/v1/traces")
     with caplog.at_level("INFO"):
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Which variables turn traces on, and what is said of those that cannot."""
+"""Which variables turn traces on, and what the start logs about them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
         {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-def test_without_a_collector_or_disabled_there_are_no_traces_and_nothing_is_said(
+def test_without_a_collector_or_disabled_there_are_no_traces_and_no_message(
     environment: dict[str, str],
 ) -> None:
     assert not are_traces_on(environment)
@@ -47,40 +47,40 @@ def test_a_collector_turns_traces_on(name: str) -> None:
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317"),
     ],
 )
-def test_what_is_not_possible_is_said_with_its_variable_and_the_box_serves_without(
+def test_an_unsupported_value_turns_traces_off_with_a_warning_that_names_it(
     variable: str, value: str
 ) -> None:
     environment = {**ENDPOINT, variable: value}
     assert not are_traces_on(environment)
-    level, sentence = describe(environment) or ("", "")
+    level, message = describe(environment) or ("", "")
     assert level == "warning"
-    assert variable in sentence
+    assert variable in message
 
 
-def test_without_the_packages_the_line_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_packages_the_message_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variables, "EXPORTER", "opentelemetry_that_is_not_there.exporter")
     assert "pip install 'trireme-serving[otel]'" in explain_off(ENDPOINT)
     assert not are_traces_on(ENDPOINT)
 
 
-def test_the_start_names_the_collector_without_its_password() -> None:
+def test_the_message_names_the_collector_without_password_or_query() -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:secret@collector:4318/otlp/?key=secret"}
     assert describe(environment) == ("info", "traces go to https://collector:4318/otlp/")
 
 
-def test_the_path_is_added_to_the_general_endpoint_alone() -> None:
+def test_the_traces_path_is_added_only_to_the_general_endpoint() -> None:
     assert traces_url({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1/x/"}) == "http://a:1/x/v1/traces"
     assert traces_url({**ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b:2/t"}) == "http://b:2/t"
 
 
-def test_the_service_is_named_by_the_variables_in_the_specification_s_order() -> None:
+def test_the_service_name_comes_from_the_variables_in_the_specified_order() -> None:
     resource = {"OTEL_RESOURCE_ATTRIBUTES": "a=b, service.name=dogs"}
     assert service_name({}) == "trireme"
     assert service_name(resource) == "dogs"
     assert service_name({**resource, "OTEL_SERVICE_NAME": "cats"}) == "cats"
 
 
-def test_triton_traces_only_what_the_router_hands_to_it() -> None:
+def test_triton_traces_only_requests_that_the_router_samples() -> None:
     options = triton_options({**ENDPOINT, "OTEL_SERVICE_NAME": "cats"})
     assert "--trace-config=opentelemetry,url=http://collector:4318/v1/traces" in options
     assert "--trace-config=opentelemetry,resource=service.name=cats-triton" in options

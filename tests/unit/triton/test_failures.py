@@ -6,7 +6,7 @@ from grpc import StatusCode as Code
 from sm import errors
 from sm.triton.call_failures import translate_status
 
-SAYINGS = [
+STATUSES = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
     (Code.UNAVAILABLE, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
     (
@@ -31,20 +31,22 @@ SAYINGS = [
 ]
 
 
-@pytest.mark.parametrize(("code", "text", "kind", "finished"), SAYINGS)
-def test_each_code_has_its_error(code: Code, text: str, kind: type[Exception], finished: bool) -> None:
-    failure = translate_status(code, text)
-    assert type(failure.error) is kind
+@pytest.mark.parametrize(("code", "message", "error_class", "finished"), STATUSES)
+def test_each_status_of_triton_becomes_its_error(
+    code: Code, message: str, error_class: type[Exception], finished: bool
+) -> None:
+    failure = translate_status(code, message)
+    assert type(failure.error) is error_class
     assert failure.finished is finished
 
 
-def test_a_region_that_triton_does_not_know_is_lost() -> None:
+def test_an_unknown_shared_memory_region_is_reported_as_lost() -> None:
     assert translate_status(Code.NOT_FOUND, "Unable to find shared memory region: 'trireme-1'").lost_region
 
 
-def test_a_caller_sees_neither_traceback_nor_instance() -> None:
-    text = (
+def test_the_error_of_a_model_shows_neither_traceback_nor_instance() -> None:
+    message = (
         "Failed to process the request(s) for model instance 'a_b_0_0', message: ValueError: no\n\nAt:\n"
         "  /somewhere/model.py(7): execute\n"
     )
-    assert translate_status(Code.INTERNAL, text).error.sentence == "model 'a_b' failed: ValueError: no"
+    assert translate_status(Code.INTERNAL, message).error.sentence == "model 'a_b' failed: ValueError: no"

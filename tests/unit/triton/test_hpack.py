@@ -1,4 +1,4 @@
-"""Header blocks against the library ``hpack``: read right or not at all, and written as it reads them."""
+"""Header blocks compared with the library ``hpack``: decoded as it does or refused, and encoded so that it reads them."""
 
 from __future__ import annotations
 
@@ -20,49 +20,53 @@ HEADERS = st.lists(
     ),
     max_size=12,
 )
-#: Names of RFC 7541's table. What stands under them is nothing that the wire needs, and is skipped.
-TABLE = {name for name, _ in HeaderTable.STATIC_TABLE}
+#: Names of RFC 7541's static table. gRPC does not need their headers, so the decoder skips them.
+STATIC_NAMES = {name for name, _ in HeaderTable.STATIC_TABLE}
 
 
-def named(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    return {bytes(name): bytes(value) for name, value in headers if name and bytes(name) not in TABLE}
+def without_static_names(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    return {bytes(name): bytes(value) for name, value in headers if name and bytes(name) not in STATIC_NAMES}
 
 
 @given(HEADERS)
-def test_what_hpack_encodes_as_grpc_servers_do_is_read(headers: list[tuple[bytes, bytes]]) -> None:
+def test_headers_encoded_as_grpc_servers_do_are_decoded(headers: list[tuple[bytes, bytes]]) -> None:
     encoder = Encoder()
     encoder.header_table_size = 0
     for _ in range(2):
-        assert named(decode_headers(encoder.encode(headers, huffman=False)).items()) == named(headers)
+        assert without_static_names(
+            decode_headers(encoder.encode(headers, huffman=False)).items()
+        ) == without_static_names(headers)
 
 
 @given(HEADERS, st.booleans(), st.sampled_from([0, 4096]))
-def test_other_encodings_are_read_right_or_not_at_all(
+def test_other_encodings_are_decoded_correctly_or_refused(
     headers: list[tuple[bytes, bytes]], huffman: bool, table_bytes: int
 ) -> None:
     encoder = Encoder()
     encoder.header_table_size = table_bytes
     for _ in range(2):
         with contextlib.suppress(ValueError, IndexError):
-            assert named(decode_headers(encoder.encode(headers, huffman=huffman)).items()) == named(headers)
+            assert without_static_names(
+                decode_headers(encoder.encode(headers, huffman=huffman)).items()
+            ) == without_static_names(headers)
 
 
 @given(st.binary(max_size=60) | HEADERS.map(lambda headers: Encoder().encode(headers, huffman=False)[:-1]))
-def test_no_block_is_read_as_other_headers_than_hpack_reads(content: bytes) -> None:
+def test_any_bytes_are_decoded_as_hpack_does_or_refused(content: bytes) -> None:
     try:
-        expected = named(Decoder().decode(content, raw=True))
+        expected = without_static_names(Decoder().decode(content, raw=True))
     except HPACKError:
         expected = None
     with contextlib.suppress(ValueError, IndexError):
-        found = named(decode_headers(content).items())
-        assert expected is None or found == expected
+        decoded = without_static_names(decode_headers(content).items())
+        assert expected is None or decoded == expected
 
 
 @given(
     st.text("abcdefghijklmnopqrstuvwxyz/.ABC", max_size=300),
     st.dictionaries(st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1), st.text(max_size=200), max_size=5),
 )
-def test_hpack_reads_the_head_of_a_call(path: str, metadata: dict[str, str]) -> None:
+def test_the_headers_of_a_call_are_encoded_as_hpack_reads_them(path: str, metadata: dict[str, str]) -> None:
     assert list[object](Decoder().decode(encode_call_headers(path, "127.0.0.1:1", metadata))) == [
         (":method", "POST"),
         (":scheme", "http"),

@@ -9,21 +9,21 @@ import pytest
 from sm.triton.regions import MIN_REGION_BYTES, Lease, Region, round_up
 
 
-def test_a_lease_ends_with_the_last_view_of_it(tmp_path: Path) -> None:
+def test_a_lease_ends_with_the_last_view_of_its_memory(tmp_path: Path) -> None:
     region = Region.create(tmp_path / "r", 4096)
     returned: list[Region] = []
     lease = Lease(region, returned.append)
-    part = lease.memory[64:128].view(np.float32).reshape(4, 4)
-    corner = memoryview(part[1:, 1:].T)  # type: ignore[arg-type]
-    del lease, part
+    view = lease.memory[64:128].view(np.float32).reshape(4, 4)
+    view_of_view = memoryview(view[1:, 1:].T)  # type: ignore[arg-type]
+    del lease, view
     gc.collect()
     assert returned == []
-    del corner
+    del view_of_view
     gc.collect()
     assert returned == [region]
 
 
-def test_a_lease_that_is_taken_never_ends(tmp_path: Path) -> None:
+def test_a_taken_lease_is_not_returned(tmp_path: Path) -> None:
     returned: list[Region] = []
     lease = Lease(Region.create(tmp_path / "r", 4096), returned.append)
     lease.take()
@@ -41,13 +41,13 @@ def test_the_memory_outlives_the_file(tmp_path: Path) -> None:
     assert (lease.memory == 7).all()
 
 
-def test_a_region_is_never_made_over_another(tmp_path: Path) -> None:
+def test_a_region_is_never_created_over_an_existing_file(tmp_path: Path) -> None:
     Region.create(tmp_path / "r", 4096)
     with pytest.raises(FileExistsError):
         Region.create(tmp_path / "r", 4096)
 
 
 @pytest.mark.parametrize("size", [1, 65_536, 65_537, 1_000_000, 13_516_800, 2**30 + 1])
-def test_sizes_are_rounded_up_by_an_eighth_at_most(size: int) -> None:
+def test_sizes_are_rounded_up_by_at_most_an_eighth(size: int) -> None:
     assert size <= round_up(size) <= max(MIN_REGION_BYTES, size + size // 8 + MIN_REGION_BYTES)
     assert round_up(round_up(size)) == round_up(size)

@@ -1,4 +1,4 @@
-"""The keys of restricted APIs are read from Triton's arguments as Triton reads them."""
+"""The keys of restricted APIs are read from Triton's arguments, as Triton does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sm.triton.restricted_apis import grpc_keys, http_keys
         ("--log-info=false", "--http-restricted-api", "metadata,health:key=value", "--x"),
     ],
 )
-def test_a_key_is_found_in_one_argument_and_in_two(arguments: tuple[str, ...]) -> None:
+def test_option_and_value_may_be_one_argument_or_two(arguments: tuple[str, ...]) -> None:
     assert http_keys(arguments) == {"key": "value"}
     assert grpc_keys(arguments) == {}
 
@@ -24,13 +24,13 @@ def test_several_restrictions_have_several_keys() -> None:
     assert http_keys(arguments) == {"a": "1", "b": "x=y:z"}
 
 
-def test_over_grpc_a_key_has_tritons_prefix_and_is_in_lower_case() -> None:
+def test_a_grpc_key_has_tritons_prefix_and_is_lower_case() -> None:
     assert grpc_keys(("--grpc-restricted-protocol=health:Admin=Yes",)) == {
         "triton-grpc-protocol-admin": "Yes"
     }
 
 
 @pytest.mark.parametrize("text", ["", "health", "health:key", "health=key"])
-def test_what_is_malformed_is_left_to_triton(text: str) -> None:
+def test_malformed_arguments_are_ignored(text: str) -> None:
     assert http_keys(("--http-restricted-api", text)) == {}
     assert http_keys(("--http-restricted-api",)) == {}

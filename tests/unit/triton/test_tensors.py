@@ -11,13 +11,13 @@ from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_numbers_come_back_as_they_were(name: str) -> None:
+def test_numbers_are_decoded_as_they_were_encoded(name: str) -> None:
     array = np.arange(6).reshape(2, 3).astype(DTYPES[name])
     assert datatype(array) == name
-    back = from_bytes(to_bytes(array), name, array.shape)
-    assert back.dtype == array.dtype
-    assert np.array_equal(back, array)
-    assert back.flags.writeable
+    decoded = from_bytes(to_bytes(array), name, array.shape)
+    assert decoded.dtype == array.dtype
+    assert np.array_equal(decoded, array)
+    assert decoded.flags.writeable
 
 
 def test_big_endian_numbers_keep_their_value() -> None:
@@ -27,9 +27,11 @@ def test_big_endian_numbers_keep_their_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.array([["ä", ""], ["c", "d"]]), np.array([[b"a", b"\0b"], ["ü", 1]], object)]
+    "array",
+    [np.array([["ä", ""], ["c", "d"]]), np.array([[b"a", b"\0b"], ["ü", 1]], object)],
+    ids=["texts", "objects"],
 )
-def test_strings_come_back_as_bytes(array: NDArray[Any]) -> None:
+def test_strings_are_decoded_as_bytes(array: NDArray[Any]) -> None:
     expected = [
         [item if isinstance(item, bytes) else str(item).encode() for item in row] for row in array.tolist()
     ]
@@ -37,14 +39,14 @@ def test_strings_come_back_as_bytes(array: NDArray[Any]) -> None:
     assert from_bytes(to_bytes(array), "BYTES", array.shape).tolist() == expected
 
 
-def test_sizes_are_known_of_numbers_of_closed_shape_only() -> None:
+def test_the_byte_size_is_known_only_for_numbers_of_a_fixed_shape() -> None:
     assert byte_size("FP32", (2, 3)) == 24
     assert byte_size("INT64", ()) == 8
     assert byte_size("FP32", (2, -1)) is None
     assert byte_size("BYTES", (2, 3)) is None
 
 
-def test_what_has_no_datatype_is_refused() -> None:
+def test_types_without_a_triton_datatype_are_refused() -> None:
     with pytest.raises(BadInput, match="complex128"):
         datatype(np.zeros(1, complex))
     with pytest.raises(Unsupported, match="BF16"):

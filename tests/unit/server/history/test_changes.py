@@ -1,4 +1,4 @@
-"""What changes between two looks is said once, in words."""
+"""Changes of processes, models and the box between two polls are reported once, as sentences."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from sm.server.history.box_processes import ProcessGroup
 from sm.server.history.changes import Changes
 
 
-def group(
-    name: str = "data", pid: int | None = 1, workers: tuple[int, ...] = (), **more: int
+def process_group(
+    name: str = "data", pid: int | None = 1, workers: tuple[int, ...] = (), **counts: int
 ) -> ProcessGroup:
-    found = ProcessGroup(name, "ready", pid, more.get("restarts", 0), children=frozenset(workers))
-    found.processes, found.stopped = 1 + len(workers), more.get("stopped", 0)
-    return found
+    group = ProcessGroup(name, "ready", pid, counts.get("restarts", 0), children=frozenset(workers))
+    group.processes, group.stopped = 1 + len(workers), counts.get("stopped", 0)
+    return group
 
 
-def test_the_first_look_finds_nothing() -> None:
+def test_the_first_poll_reports_no_change() -> None:
     changes = Changes()
-    assert list(changes.compare_processes([group(workers=(2, 3))])) == []
+    assert list(changes.compare_processes([process_group(workers=(2, 3))])) == []
     assert list(changes.compare_models([{"name": "m", "state": "ready"}])) == []
     assert list(changes.compare_box(False, "the box is starting")) == []
 
 
-def test_a_process_with_another_number_was_started_again() -> None:
+def test_a_process_with_another_pid_was_restarted() -> None:
     changes = Changes()
-    list(changes.compare_processes([group("triton", 5)]))
-    assert list(changes.compare_processes([group("triton", None)])) == []
-    assert list(changes.compare_processes([group("triton", 6)])) == ["triton was started again"]
-    # The supervisor counts none: it has ended this one itself.
-    assert changes.restarts(group("triton", 6)) == 1
-    assert changes.restarts(group("triton", 6, restarts=4)) == 4
+    list(changes.compare_processes([process_group("triton", 5)]))
+    assert list(changes.compare_processes([process_group("triton", None)])) == []
+    assert list(changes.compare_processes([process_group("triton", 6)])) == ["triton was started again"]
+    # The supervisor does not count a process that it ended itself.
+    assert changes.restarts(process_group("triton", 6)) == 1
+    assert changes.restarts(process_group("triton", 6, restarts=4)) == 4
 
 
 def test_a_worker_that_ended_counts_as_a_restart() -> None:
     changes = Changes()
-    list(changes.compare_processes([group(workers=(2, 3))]))
-    assert list(changes.compare_processes([group(workers=(2, 4))])) == ["1 worker of data ended"]
-    assert changes.restarts(group(restarts=1)) == 2
+    list(changes.compare_processes([process_group(workers=(2, 3))]))
+    assert list(changes.compare_processes([process_group(workers=(2, 4))])) == ["1 worker of data ended"]
+    assert changes.restarts(process_group(restarts=1)) == 2
 
 
-def test_the_processes_of_models_come_and_go_as_usual() -> None:
+def test_changed_processes_of_models_are_not_reported() -> None:
     changes = Changes()
-    list(changes.compare_processes([group("triton", 1, (2, 3))]))
-    assert list(changes.compare_processes([group("triton", 1, (4,))])) == []
+    list(changes.compare_processes([process_group("triton", 1, (2, 3))]))
+    assert list(changes.compare_processes([process_group("triton", 1, (4,))])) == []
 
 
-def test_a_stopped_process_is_told_once_and_so_is_its_return() -> None:
+def test_a_stopped_process_and_its_return_are_each_reported_once() -> None:
     changes = Changes()
-    list(changes.compare_processes([group(workers=(2, 3))]))
-    stopped = group(workers=(2, 3), stopped=1)
+    list(changes.compare_processes([process_group(workers=(2, 3))]))
+    stopped = process_group(workers=(2, 3), stopped=1)
     assert list(changes.compare_processes([stopped])) == ["1 of 3 processes of data do not run: stopped"]
     assert list(changes.compare_processes([stopped])) == []
-    assert list(changes.compare_processes([group(workers=(2, 3))])) == ["all processes of data run again"]
+    assert list(changes.compare_processes([process_group(workers=(2, 3))])) == [
+        "all processes of data run again"
+    ]
 
 
-def test_models_are_told_as_they_come_change_and_go() -> None:
+def test_new_changed_and_unloaded_models_are_reported() -> None:
     changes = Changes()
     list(changes.compare_models([{"name": "a", "state": "ready"}, {"name": "b", "state": "ready"}]))
     rows = [{"name": "a", "state": "not ready"}, {"name": "c", "state": "ready"}]
@@ -64,7 +66,7 @@ def test_models_are_told_as_they_come_change_and_go() -> None:
     ]
 
 
-def test_the_box_says_why_it_is_not_ready() -> None:
+def test_the_report_says_why_the_box_is_not_ready() -> None:
     changes = Changes()
     list(changes.compare_box(True, ""))
     assert list(changes.compare_box(False, "triton is restarting")) == [

@@ -1,4 +1,4 @@
-"""What happened between two moments is told by the series' differences, and stays small."""
+"""A point of the history is the difference between two readings of the metrics, and stays small."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from sm.server.history.recorder import MAX_POINTS
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 
 
-def counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
-    """Each model has so many answers, one in ten of them a refusal."""
+def make_counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
+    """Return a reading in which each model has this many answers, one in ten of them with status 422."""
     return Counts(
         at,
         answers={
-            (name, status): share * number
-            for name, number in models.items()
+            (name, status): share * answers
+            for name, answers in models.items()
             for status, share in (("200", 0.9), ("422", 0.1))
         },
         durations={
-            name: {bound: number * part / 100 for bound, part in BOUNDS.items()}
-            for name, number in models.items()
+            name: {bound: answers * part / 100 for bound, part in BOUNDS.items()}
+            for name, answers in models.items()
         },
         stages={
-            (name, f"stage-{index}"): number * 0.001 * (index + 1)
-            for name, number in models.items()
+            (name, f"stage-{index}"): answers * 0.001 * (index + 1)
+            for name, answers in models.items()
             for index in range(stages)
         },
         threads=dict.fromkeys(models, 1.0),
@@ -48,51 +48,53 @@ def counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
 @pytest.mark.parametrize(
     ("share", "seconds"), [(0.05, 0.005), (0.1, 0.01), (0.5, 0.055), (0.9, 0.1), (0.95, 0.55), (1.0, 1.0)]
 )
-def test_a_percentile_lies_evenly_in_its_bucket(share: float, seconds: float) -> None:
+def test_a_percentile_is_interpolated_within_its_bucket(share: float, seconds: float) -> None:
     assert percentile(BOUNDS, share) == pytest.approx(seconds)
 
 
-def test_beyond_the_last_bound_a_percentile_is_that_bound() -> None:
+def test_a_percentile_beyond_the_last_finite_bound_is_that_bound() -> None:
     assert percentile({1.0: 1.0, math.inf: 10.0}, 0.99) == 1.0
 
 
-def test_without_a_request_there_is_no_percentile() -> None:
+def test_without_requests_there_is_no_percentile() -> None:
     assert percentile({}, 0.5) is None
     assert percentile(dict.fromkeys(BOUNDS, 0.0), 0.5) is None
 
 
-def test_only_what_happened_in_between_counts() -> None:
-    found = describe(counts(100.0, {"a": 100, "idle": 50}), counts(105.0, {"a": 200, "idle": 50, "new": 10}))
-    assert (found["at"], found["seconds"]) == (105.0, 5.0)
-    assert found["all"]["answers"] == {"2xx": 99, "4xx": 11}
-    assert found["models"]["a"]["answers"] == {"2xx": 90, "4xx": 10}
-    assert found["models"]["new"]["answers"] == {"2xx": 9, "4xx": 1}
-    assert found["models"]["a"]["p50_ms"] == pytest.approx(55)
-    assert found["models"]["a"]["stages_ms"] == {"stage-0": 100.0}
+def test_a_point_counts_only_what_happened_between_the_readings() -> None:
+    point = describe(
+        make_counts(100.0, {"a": 100, "idle": 50}), make_counts(105.0, {"a": 200, "idle": 50, "new": 10})
+    )
+    assert (point["at"], point["seconds"]) == (105.0, 5.0)
+    assert point["all"]["answers"] == {"2xx": 99, "4xx": 11}
+    assert point["models"]["a"]["answers"] == {"2xx": 90, "4xx": 10}
+    assert point["models"]["new"]["answers"] == {"2xx": 9, "4xx": 1}
+    assert point["models"]["a"]["p50_ms"] == pytest.approx(55)
+    assert point["models"]["a"]["stages_ms"] == {"stage-0": 100.0}
 
 
-def test_a_model_that_only_has_a_queue_is_told_and_an_idle_one_is_not() -> None:
+def test_a_model_with_only_a_queue_is_in_the_point_and_an_idle_one_is_not() -> None:
     before = Counts(0.0, queues={"stuck": 0.0, "idle": 0.0})
-    found = describe(before, Counts(5.0, queues={"stuck": 7.0, "idle": 0.0}))
-    assert found["models"].keys() == {"stuck"}
-    assert found["models"]["stuck"]["queue"] == found["all"]["queue"] == 7
+    point = describe(before, Counts(5.0, queues={"stuck": 7.0, "idle": 0.0}))
+    assert point["models"].keys() == {"stuck"}
+    assert point["models"]["stuck"]["queue"] == point["all"]["queue"] == 7
 
 
 def test_the_longest_stages_are_kept() -> None:
-    stages = describe(Counts(0.0), counts(5.0, {"a": 10}, stages=40))["models"]["a"]["stages_ms"]
+    stages = describe(Counts(0.0), make_counts(5.0, {"a": 10}, stages=40))["models"]["a"]["stages_ms"]
     assert list(stages) == [f"stage-{index}" for index in range(39, 39 - MAX_STAGES, -1)]
 
 
-def test_an_hour_of_as_many_busy_models_as_have_series_takes_few_megabytes() -> None:
-    """The models beyond those have one series together, however many come and go."""
+def test_an_hour_of_the_most_models_takes_a_few_megabytes() -> None:
+    """Models beyond the limit share one series."""
     names = {
         f"a-model-with-a-rather-long-name-{index}": 100 + index for index in range(MODELS._max_values + 1)
     }
-    point = dumps(describe(Counts(0.0), counts(5.0, names, stages=MAX_STAGES)))
+    point = dumps(describe(Counts(0.0), make_counts(5.0, names, stages=MAX_STAGES)))
     assert len(zlib.compress(point)) * MAX_POINTS < 4e6
 
 
-def families() -> list[Metric]:
+def metric_families() -> list[Metric]:
     answers = CounterMetricFamily("trireme_invocations", "x", labels=["model", "status"])
     answers.add_metric(["m", "200"], 4)
     answers.add_metric(["m", "429"], 2)
@@ -108,9 +110,9 @@ def families() -> list[Metric]:
     return [answers, durations, in_flight, queue, GaugeMetricFamily("another", "x", value=9)]
 
 
-def test_the_series_are_read_by_their_labels() -> None:
-    found = Counts.from_families(families(), 7.0)
-    assert found.answers == {("m", "200"): 4, ("m", "429"): 2}
-    assert found.durations == {"m": {0.1: 3, math.inf: 6}}
-    assert found.stages == {("m", "infer"): 1.25}
-    assert (found.in_flight, found.queues, found.at) == (5, {"m": 2}, 7.0)
+def test_counts_are_read_from_the_metrics_by_their_labels() -> None:
+    counts = Counts.from_families(metric_families(), 7.0)
+    assert counts.answers == {("m", "200"): 4, ("m", "429"): 2}
+    assert counts.durations == {"m": {0.1: 3, math.inf: 6}}
+    assert counts.stages == {("m", "infer"): 1.25}
+    assert (counts.in_flight, counts.queues, counts.at) == (5, {"m": 2}, 7.0)

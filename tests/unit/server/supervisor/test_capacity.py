@@ -1,4 +1,4 @@
-"""What the box takes at once follows from its memory and the descriptors it may open."""
+"""How much the box accepts at once follows from its memory and its limit of open files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ SETTINGS = Settings(workers=2)
     ("memory", "medium", "large"),
     [(2**28, 96 + 64, 96 + 16), (2**33, 96 + 536, 96 + 20), (2**40, 96 + 4096, 96 + 512)],
 )
-def test_the_bodies_that_are_received_at_once_grow_with_the_memory(
-    memory: int, medium: int, large: int
-) -> None:
-    found = capacity(SETTINGS, memory, 65536)
-    assert (found.in_flight, found.medium_bodies, found.large_bodies) == (640, medium, large)
+def test_more_memory_allows_more_bodies_at_once(memory: int, medium: int, large: int) -> None:
+    limits = capacity(SETTINGS, memory, 65536)
+    assert (limits.in_flight, limits.medium_bodies, limits.large_bodies) == (640, medium, large)
 
 
-def test_the_memory_there_is_is_the_control_groups(tmp_path: Path) -> None:
+def test_the_memory_limit_is_that_of_the_control_group(tmp_path: Path) -> None:
     limit, unlimited = tmp_path / "limit", tmp_path / "unlimited"
     limit.write_text("1000000\n")
     unlimited.write_text("max\n")
@@ -36,19 +34,19 @@ def test_the_memory_there_is_is_the_control_groups(tmp_path: Path) -> None:
     ("files", "threads", "queue", "connections", "in_flight"),
     [(65536, 8, 32, 8192, 640), (1024, 8, 32, 1024, 256), (128, 6, 32, 128, 32), (96, 2, 32, 96, 24)],
 )
-def test_few_descriptors_mean_fewer_threads_connections_and_requests(
+def test_fewer_open_files_mean_fewer_threads_connections_and_requests(
     files: int, threads: int, queue: int, connections: int, in_flight: int
 ) -> None:
     fitted = fit_to_descriptors(SETTINGS, files)
-    found = capacity(fitted, 2**33, files)
+    limits = capacity(fitted, 2**33, files)
     assert (fitted.threads, fitted.queue) == (threads, queue)
-    assert (found.connections, found.in_flight) == (connections, in_flight)
-    level, text = describe_limits(SETTINGS, fitted, found, files)
+    assert (limits.connections, limits.in_flight) == (connections, in_flight)
+    level, message = describe_limits(SETTINGS, fitted, limits, files)
     assert level == ("info" if files >= 1024 else "warning")
-    assert f"{in_flight} requests" in text
-    assert f"may open {files} files" in text
+    assert f"{in_flight} requests" in message
+    assert f"may open {files} files" in message
 
 
-def test_too_few_descriptors_stop_the_start_with_the_number_that_it_takes() -> None:
+def test_too_few_open_files_stop_the_start_with_the_number_needed() -> None:
     with pytest.raises(StartError, match=r"may open 64 files \(ulimit -n\), and the box needs 96"):
         fit_to_descriptors(SETTINGS, 64)

@@ -1,4 +1,4 @@
-"""When a certificate is replaced while the box runs: real files, and a clock that the test moves."""
+"""A certificate that is replaced while the box runs is reloaded. Real files, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -11,96 +11,102 @@ from sm.server.supervisor.certificate_watch import CertificateWatch
 from tests.support import certificates as certificate_files
 
 
-class Watched:
-    """A pair of files, the copies of it, and what the watch has done."""
+class WatchedCertificate:
+    """A certificate and key, their served copies, and what the watch has done."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.now, self.reloads = folder, 100.0, 0
-        self.said: list[str] = []
+        self.log_messages: list[str] = []
         self.files = certificate_files.write(folder)
         certificates.install(certificates.read(*self.files), folder / "tls", self.files)
         self.watch = CertificateWatch(
-            self.files, folder / "tls", lambda: self.now, self.reload, lambda _, text: self.said.append(text)
+            self.files,
+            folder / "tls",
+            lambda: self.now,
+            self.reload,
+            lambda _, text: self.log_messages.append(text),
         )
 
     def reload(self) -> None:
         self.reloads += 1
 
-    def look(self) -> None:
+    def poll_after_1_s(self) -> None:
         self.now += 1.0
         self.watch.poll()
 
-    def served(self) -> bytes:
+    def served_certificate(self) -> bytes:
         return (self.folder / "tls" / certificates.CERTIFICATE).read_bytes()
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
-    return Watched(tmp_path)
+def setup(tmp_path: Path) -> WatchedCertificate:
+    return WatchedCertificate(tmp_path)
 
 
-def test_a_pair_that_stays_is_left_alone(watched: Watched) -> None:
+def test_unchanged_files_are_not_reloaded(setup: WatchedCertificate) -> None:
     for _ in range(5):
-        watched.look()
-    assert (watched.reloads, watched.said) == (0, [])
+        setup.poll_after_1_s()
+    assert (setup.reloads, setup.log_messages) == (0, [])
 
 
-def test_a_new_pair_is_served_at_the_second_look_and_once(watched: Watched) -> None:
-    certificate_files.write(watched.folder)
-    watched.look()
-    assert watched.reloads == 0
+def test_new_files_are_reloaded_once_at_the_second_poll(setup: WatchedCertificate) -> None:
+    certificate_files.write(setup.folder)
+    setup.poll_after_1_s()
+    assert setup.reloads == 0
     for _ in range(4):
-        watched.look()
-    assert (watched.reloads, watched.said) == (1, ["the certificate was replaced"])
-    assert watched.served() == watched.files[0].read_bytes()
+        setup.poll_after_1_s()
+    assert (setup.reloads, setup.log_messages) == (1, ["the certificate was replaced"])
+    assert setup.served_certificate() == setup.files[0].read_bytes()
 
 
-def test_files_that_are_replaced_one_after_the_other_are_no_fault(watched: Watched) -> None:
-    (watched.folder / "new").mkdir()
-    certificate, key = certificate_files.write(watched.folder / "new")
-    certificate.replace(watched.files[0])
-    watched.look()
-    key.replace(watched.files[1])
+def test_files_may_be_replaced_one_after_the_other(setup: WatchedCertificate) -> None:
+    (setup.folder / "new").mkdir()
+    certificate, key = certificate_files.write(setup.folder / "new")
+    certificate.replace(setup.files[0])
+    setup.poll_after_1_s()
+    key.replace(setup.files[1])
     for _ in range(3):
-        watched.look()
-    assert (watched.reloads, watched.said) == (1, ["the certificate was replaced"])
+        setup.poll_after_1_s()
+    assert (setup.reloads, setup.log_messages) == (1, ["the certificate was replaced"])
 
 
-def test_a_fault_is_reported_once_and_again_after_the_next_good_pair(watched: Watched) -> None:
-    good = watched.files[0].read_bytes()
-    for _ in range(2):
-        watched.files[0].write_text("garbage")
-        for _ in range(4):
-            watched.look()
-        assert watched.served() == good
-        watched.files[0].write_bytes(good)
-        for _ in range(3):
-            watched.look()
-    assert watched.reloads == 0
-    assert len(watched.said) == 2
-    assert all(text.startswith("the certificate stays as it was") for text in watched.said)
-
-
-def test_a_pair_that_was_rejected_is_not_tried_every_second(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
+def test_invalid_files_are_reported_once_and_again_after_the_next_valid_ones(
+    setup: WatchedCertificate,
 ) -> None:
-    tried: list[Path] = []
+    valid = setup.files[0].read_bytes()
+    for _ in range(2):
+        setup.files[0].write_text("garbage")
+        for _ in range(4):
+            setup.poll_after_1_s()
+        assert setup.served_certificate() == valid
+        setup.files[0].write_bytes(valid)
+        for _ in range(3):
+            setup.poll_after_1_s()
+    assert setup.reloads == 0
+    assert len(setup.log_messages) == 2
+    assert all(text.startswith("the certificate stays as it was") for text in setup.log_messages)
+
+
+def test_rejected_files_are_not_checked_again_every_second(
+    setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked_files: list[Path] = []
     check = certificates.check
 
-    def count(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
-        tried.append(certificate)
+    def record_and_check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
+        checked_files.append(certificate)
         return check(certificate, key, origin)
 
-    monkeypatch.setattr(certificates, "check", count)
-    watched.files[0].write_text("garbage")
+    monkeypatch.setattr(certificates, "check", record_and_check)
+    setup.files[0].write_text("garbage")
     for _ in range(10):
-        watched.look()
-    assert len(tried) == 1
+        setup.poll_after_1_s()
+    assert len(checked_files) == 1
 
 
-def test_between_two_looks_nothing_is_read(watched: Watched) -> None:
-    watched.look()
-    watched.files[0].unlink()
-    watched.now += 0.5
-    watched.watch.poll()
-    assert watched.said == []
+def test_between_two_polls_no_file_is_read(setup: WatchedCertificate) -> None:
+    setup.poll_after_1_s()
+    setup.files[0].unlink()
+    setup.now += 0.5
+    setup.watch.poll()
+    assert setup.log_messages == []

@@ -9,5 +9,5 @@ from sm.server.supervisor import demo
 from sm.settings import Settings
 
 
-def test_the_repository_is_the_one_that_prepare_builds(tmp_path: Path) -> None:
+def test_the_demo_repository_is_the_one_that_sm_prepare_builds(tmp_path: Path) -> None:
     assert demo.repository(replace(Settings(), cache=tmp_path)) == tmp_path / "repository" / "cpu"

@@ -1,4 +1,4 @@
-"""Without a GPU, Triton's complaints are one sentence; with one, every line is as Triton says it."""
+"""Without a GPU, Triton's lines about it become one sentence; with a GPU every line keeps its level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sm.server.supervisor.gpu_lines import SENTENCE, GpuLines
 from sm.server.supervisor.log_lines import Members, parse
 
 #: What Triton prints on a machine without a GPU.
-COMPLAINTS = (
+NO_GPU_LINES = (
     'W1123 01:46:47.323 7 pinned_memory_manager.cc:273] "Unable to allocate pinned system memory, pinned '
     'memory pool will not be available: CUDA driver version is insufficient for CUDA runtime version"',
     'I1123 01:46:47.323 7 cuda_memory_manager.cc:117] "CUDA memory pool disabled"',
@@ -16,18 +16,18 @@ COMPLAINTS = (
     "Error: Failed to initialize NVML",
     'W1123 01:46:50.684 7 metrics.cc:798] "DCGM unable to start: DCGM initialization error"',
 )
-TRUE_ERROR = "E1123 01:46:50.684 7 model_lifecycle.cc:630] \"failed to load 'a': no CUDA-capable device\""
+MODEL_ERROR = "E1123 01:46:50.684 7 model_lifecycle.cc:630] \"failed to load 'a': no CUDA-capable device\""
 
 
 @pytest.mark.parametrize("has_gpu", [True, False])
-def test_what_a_missing_gpu_makes_triton_say_is_no_error_where_there_is_none(has_gpu: bool) -> None:
-    told: list[Members] = []
-    lines = GpuLines(told.append, has_gpu)
-    for line in (*COMPLAINTS, TRUE_ERROR):
+def test_tritons_lines_about_a_missing_gpu_are_errors_only_on_a_machine_with_one(has_gpu: bool) -> None:
+    written: list[Members] = []
+    lines = GpuLines(written.append, has_gpu)
+    for line in (*NO_GPU_LINES, MODEL_ERROR):
         lines(parse(line))
-    levels = [members["level"] for members in told]
+    levels = [members["level"] for members in written]
     if has_gpu:
         assert levels == ["warning", "info", "error", "info", "warning", "error"]
         return
-    assert levels == ["info", *["debug"] * len(COMPLAINTS), "error"]
-    assert told[0]["message"] == SENTENCE
+    assert levels == ["info", *["debug"] * len(NO_GPU_LINES), "error"]
+    assert written[0]["message"] == SENTENCE

@@ -1,4 +1,4 @@
-"""The file of the log: bounded, for its user alone, and no reason for the box to stop."""
+"""The log file is bounded, readable only by its user, and never a reason to stop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from sm.server.supervisor.log_file import LogFile
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[LogFile]:
-    with closing(LogFile(tmp_path / "a" / "log", lambda n: b"%d lost\n" % n, max_bytes=20)) as opened:
-        yield opened
+    with closing(
+        LogFile(tmp_path / "a" / "log", lambda count: b"%d lost\n" % count, max_bytes=20)
+    ) as log_file:
+        yield log_file
 
 
-def test_a_log_goes_on_where_it_ended_and_is_its_users_alone(tmp_path: Path) -> None:
+def test_a_log_file_is_appended_to_and_readable_only_by_its_user(tmp_path: Path) -> None:
     for line in (b"one\n", b"two\n"):
         with closing(LogFile(tmp_path / "log", lambda _: b"")) as log:
             log.write(line)
@@ -26,14 +28,14 @@ def test_a_log_goes_on_where_it_ended_and_is_its_users_alone(tmp_path: Path) -> 
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_large_log_is_begun_anew_and_the_one_before_it_is_kept(log: LogFile, tmp_path: Path) -> None:
-    for number in range(9):
-        log.write(b"line %d\n" % number)
+def test_a_large_log_file_is_rotated_and_the_previous_one_kept(log: LogFile, tmp_path: Path) -> None:
+    for index in range(9):
+        log.write(b"line %d\n" % index)
     assert (tmp_path / "a" / "log.1").read_bytes() == b"line 6\nline 7\n"
     assert (tmp_path / "a" / "log").read_bytes() == b"line 8\n"
 
 
-def test_a_full_disk_loses_lines_and_says_how_many(
+def test_on_a_full_disk_lines_are_lost_and_their_number_is_logged(
     log: LogFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write

@@ -1,4 +1,4 @@
-"""Standard output may be slow, closed or a file: the box goes on."""
+"""The log writer never blocks the box: standard output may be slow, closed or a file."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from sm.server.supervisor.log_writer import MAX_BUFFERED_BYTES, PIPE_BUF_BYTES, 
 
 @pytest.fixture
 def selector() -> Iterator[PollSelector]:
-    with PollSelector() as made:
-        yield made
+    with PollSelector() as opened:
+        yield opened
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    os.set_blocking(ends[0], False)
-    yield ends
-    for end in ends:
+    descriptors = os.pipe()
+    os.set_blocking(descriptors[0], False)
+    yield descriptors
+    for descriptor in descriptors:
         try:
-            os.close(end)
+            os.close(descriptor)
         except OSError:
             continue
 
 
-def sink_on(descriptor: int, selector: PollSelector) -> NonBlockingWriter:
+def make_writer(descriptor: int, selector: PollSelector) -> NonBlockingWriter:
     return NonBlockingWriter(descriptor, selector, lambda count: b"lost %d\n" % count)
 
 
-def turn(selector: PollSelector) -> bool:
-    """One round of an event loop; whether anything was ready."""
+def run_event_loop_once(selector: PollSelector) -> bool:
+    """Run one round of an event loop; return whether anything was ready."""
     ready = selector.select(0)
     for key, _ in ready:
         key.data()
     return bool(ready)
 
 
-def read(descriptor: int) -> bytes:
+def read_available(descriptor: int) -> bytes:
     received = b""
     try:
         while part := os.read(descriptor, 1 << 16):
@@ -52,74 +52,74 @@ def read(descriptor: int) -> bytes:
     return received
 
 
-def test_lines_come_out_in_order(pipe: tuple[int, int], selector: PollSelector) -> None:
-    sink = sink_on(pipe[1], selector)
-    for number in range(1000):
-        sink.write(b"line %d\n" % number)
-    while turn(selector):
+def test_lines_are_written_in_order(pipe: tuple[int, int], selector: PollSelector) -> None:
+    writer = make_writer(pipe[1], selector)
+    for index in range(1000):
+        writer.write(b"line %d\n" % index)
+    while run_event_loop_once(selector):
         pass
-    assert read(pipe[0]) == b"".join(b"line %d\n" % number for number in range(1000))
+    assert read_available(pipe[0]) == b"".join(b"line %d\n" % index for index in range(1000))
 
 
-def test_a_line_longer_than_a_write_comes_out_whole(pipe: tuple[int, int], selector: PollSelector) -> None:
-    sink = sink_on(pipe[1], selector)
-    sink.write(b"a" * (3 * PIPE_BUF_BYTES + 7) + b"\n")
-    sink.write(b"b\n")
-    while turn(selector):
+def test_a_line_longer_than_one_write_is_written_whole(pipe: tuple[int, int], selector: PollSelector) -> None:
+    writer = make_writer(pipe[1], selector)
+    writer.write(b"a" * (3 * PIPE_BUF_BYTES + 7) + b"\n")
+    writer.write(b"b\n")
+    while run_event_loop_once(selector):
         pass
-    assert read(pipe[0]) == b"a" * (3 * PIPE_BUF_BYTES + 7) + b"\nb\n"
+    assert read_available(pipe[0]) == b"a" * (3 * PIPE_BUF_BYTES + 7) + b"\nb\n"
 
 
-def test_a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed(
+def test_a_slow_reader_does_not_block_the_box_and_learns_how_many_lines_it_missed(
     pipe: tuple[int, int], selector: PollSelector
 ) -> None:
-    sink = sink_on(pipe[1], selector)
+    writer = make_writer(pipe[1], selector)
     line = b"x" * 1023 + b"\n"
-    written = MAX_BUFFERED_BYTES // len(line) + 200
-    for _ in range(written):
-        sink.write(line)
-        turn(selector)
-    received = read(pipe[0])
-    while turn(selector):
-        received += read(pipe[0])
-    sink.write(b"again\n")
-    while turn(selector):
+    line_count = MAX_BUFFERED_BYTES // len(line) + 200
+    for _ in range(line_count):
+        writer.write(line)
+        run_event_loop_once(selector)
+    received = read_available(pipe[0])
+    while run_event_loop_once(selector):
+        received += read_available(pipe[0])
+    writer.write(b"again\n")
+    while run_event_loop_once(selector):
         pass
-    tail = (received + read(pipe[0])).splitlines()[-2:]
-    dropped = int(tail[0].split()[1])
-    assert tail == [b"lost %d" % dropped, b"again"]
-    assert (received.count(b"\n")) == written - dropped
+    last_lines = (received + read_available(pipe[0])).splitlines()[-2:]
+    dropped = int(last_lines[0].split()[1])
+    assert last_lines == [b"lost %d" % dropped, b"again"]
+    assert (received.count(b"\n")) == line_count - dropped
 
 
-def test_a_closed_output_is_given_up_in_silence(pipe: tuple[int, int], selector: PollSelector) -> None:
-    sink = sink_on(pipe[1], selector)
+def test_a_closed_output_is_dropped_silently(pipe: tuple[int, int], selector: PollSelector) -> None:
+    writer = make_writer(pipe[1], selector)
     os.close(pipe[0])
     for _ in range(3):
-        sink.write(b"nobody reads this\n")
-        turn(selector)
+        writer.write(b"nobody reads this\n")
+        run_event_loop_once(selector)
     assert not selector.get_map()
 
 
-def test_an_output_that_never_was_is_given_up_in_silence(selector: PollSelector) -> None:
+def test_an_output_that_was_never_open_is_dropped_silently(selector: PollSelector) -> None:
     descriptor = os.open(os.devnull, os.O_WRONLY)
     os.close(descriptor)
-    sink = sink_on(descriptor, selector)
-    sink.write(b"x\n")
-    turn(selector)
-    sink.flush(0.1)
+    writer = make_writer(descriptor, selector)
+    writer.write(b"x\n")
+    run_event_loop_once(selector)
+    writer.flush(0.1)
     assert not selector.get_map()
 
 
-def test_a_plain_file_is_an_output_too(tmp_path: Path, selector: PollSelector) -> None:
+def test_the_output_may_be_a_plain_file(tmp_path: Path, selector: PollSelector) -> None:
     with (tmp_path / "log").open("wb") as file:
-        sink = sink_on(file.fileno(), selector)
-        sink.write(b"kept\n")
-        sink.flush(1)
-    assert (tmp_path / "log").read_bytes() == b"kept\n"
+        writer = make_writer(file.fileno(), selector)
+        writer.write(b"line\n")
+        writer.flush(1)
+    assert (tmp_path / "log").read_bytes() == b"line\n"
 
 
 def test_a_flush_does_not_wait_for_ever(pipe: tuple[int, int], selector: PollSelector) -> None:
-    sink = sink_on(pipe[1], selector)
-    sink.write(b"x" * (1 << 20))
-    sink.flush(0.1)
-    assert read(pipe[0])
+    writer = make_writer(pipe[1], selector)
+    writer.write(b"x" * (1 << 20))
+    writer.flush(0.1)
+    assert read_available(pipe[0])

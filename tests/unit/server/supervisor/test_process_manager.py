@@ -1,4 +1,4 @@
-"""The supervisor's rules, as tables of events: no process, no clock but the table's."""
+"""The rules of the supervisor, played as events: a recording backend, no process and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from sm.server.supervisor.stub_monitor import StubCondition
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 
 
-class Recorder:
-    """Hands that write down what they are told, and a clock that stands still."""
+class RecordingBackend:
+    """A process backend that records its calls, with a clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.pids = iter(range(1, 1000))
         self.running: dict[str, int] = {}
-        self.answering: set[str] = set()
+        self.ready_names: set[str] = set()
         self.failures: dict[str, str] = {}
-        self.condition = StubCondition.HEALTHY
-        self.stubs = True
+        self.stub_health = StubCondition.HEALTHY
+        self.has_stub_processes = True
         self.in_doubt = False
-        self.starving = False
-        self.dead, self.wanted, self.may_leave_out = "", "", False
-        self.done: list[tuple[object, ...]] = []
+        self.oom_kill_pending = False
+        self.dead_import_error, self.replacement_reason, self.can_exclude = "", "", False
+        self.calls: list[tuple[object, ...]] = []
         self.states: list[Mapping[str, Any]] = []
-        self.said: list[str] = []
+        self.log_messages: list[str] = []
 
     def clock(self) -> float:
         return self.now
@@ -45,97 +45,97 @@ class Recorder:
     def spawn(self, name: str) -> int:
         self.in_doubt = self.in_doubt and name != TRITON
         self.running[name] = next(self.pids)
-        self.done.append(("spawn", name))
+        self.calls.append(("spawn", name))
         return self.running[name]
 
     def signal(self, pid: int, number: int) -> None:
-        self.done.append((signal.Signals(number).name, self.name(pid)))
+        self.calls.append((signal.Signals(number).name, self.name(pid)))
 
     def kill(self, pid: int) -> None:
-        self.done.append(("kill", self.name(pid)))
+        self.calls.append(("kill", self.name(pid)))
 
     def name(self, pid: int) -> str:
         return next(name for name, other in self.running.items() if other == pid)
 
     def ready(self, name: str) -> bool:
-        return name in self.answering
+        return name in self.ready_names
 
     def failure(self, name: str) -> str:
         return self.failures.get(name, "")
 
     def stub_condition(self, pid: int) -> StubCondition:
         assert self.name(pid) == TRITON
-        return self.condition
+        return self.stub_health
 
     def dead_import(self, pid: int) -> str:
         assert self.name(pid) == TRITON
-        return self.dead
+        return self.dead_import_error
 
     def exclude_dead_import(self) -> bool:
-        return self.may_leave_out
+        return self.can_exclude
 
     def replacement_wanted(self) -> str:
-        wanted, self.wanted = self.wanted, ""
-        return wanted
+        reason, self.replacement_reason = self.replacement_reason, ""
+        return reason
 
     def has_stubs(self) -> bool:
-        return self.stubs
+        return self.has_stub_processes
 
     def answers_in_doubt(self) -> bool:
         return self.in_doubt
 
     def put_answers_in_doubt(self) -> None:
         self.in_doubt = True
-        self.done.append(("doubt",))
+        self.calls.append(("answers in doubt",))
 
     def oom_killed(self, min_age: float) -> bool:
-        starving, self.starving = self.starving, False
-        return starving
+        pending, self.oom_kill_pending = self.oom_kill_pending, False
+        return pending
 
     def disable_keepalive(self) -> None:
-        self.done.append(("linger",))
+        self.calls.append(("disable keep-alive",))
 
     def publish(self, state: Mapping[str, Any]) -> None:
         self.states.append(state)
 
     def log(self, level: str, message: str) -> None:
-        self.said.append(message)
+        self.log_messages.append(message)
 
 
-class Ship:
-    """A process manager, its recorder, and the events of a table."""
+class Scenario:
+    """A process manager on a recording backend, and the events that a test plays. Events can be chained."""
 
-    def __init__(self, names: tuple[str, ...] = NAMES, budget: int = 5, drain: float = 25.0) -> None:
-        self.backend = Recorder()
+    def __init__(self, names: tuple[str, ...] = NAMES, max_restarts: int = 5, drain: float = 25.0) -> None:
+        self.backend = RecordingBackend()
         self.manager = ProcessManager(
             self.backend,
             self.backend.clock,
             names,
-            max_restarts=budget,
+            max_restarts=max_restarts,
             startup_timeout=60.0,
             drain_timeout=drain,
         )
 
-    def after(self, seconds: float) -> Ship:
+    def advance(self, seconds: float) -> Scenario:
         self.backend.now += seconds
         self.manager.tick()
         return self
 
-    def answers(self, *names: str) -> Ship:
-        self.backend.answering |= set(names)
-        return self.after(0.2)
+    def become_ready(self, *names: str) -> Scenario:
+        self.backend.ready_names |= set(names)
+        return self.advance(0.2)
 
-    def dies(self, name: str, status: int) -> Ship:
-        self.backend.answering.discard(name)
+    def exit(self, name: str, status: int) -> Scenario:
+        self.backend.ready_names.discard(name)
         self.manager.handle_exit(self.backend.running[name], status)
         return self
 
-    def up(self) -> Ship:
-        """All of it ready, and the record clean."""
-        self.after(0).answers(CONTROL).answers(NGINX, TRITON).answers(DATA)
-        self.after(0.2)
+    def start_all(self) -> Scenario:
+        """Start all children, make them ready, and forget the calls so far."""
+        self.advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON).become_ready(DATA)
+        self.advance(0.2)
         assert self.manager.ready
-        self.backend.done.clear()
+        self.backend.calls.clear()
         return self
 
     @property
@@ -143,489 +143,501 @@ class Ship:
         return self.backend.states[-1]
 
 
-def test_the_front_waits_for_the_control_plane_and_the_workers_for_the_models() -> None:
-    ship = Ship().after(0)
-    assert ship.backend.done == [("spawn", CONTROL), ("spawn", TRITON)]
-    assert ship.manager.rejecting
-    ship.answers(CONTROL).after(5)
-    assert ship.backend.done[-1] == ("spawn", NGINX)
-    assert not ship.manager.rejecting
-    ship.answers(TRITON)
-    assert ship.backend.done[-1] == ("spawn", DATA)
+def test_nginx_waits_for_the_control_plane_and_the_workers_wait_for_the_models() -> None:
+    scenario = Scenario().advance(0)
+    assert scenario.backend.calls == [("spawn", CONTROL), ("spawn", TRITON)]
+    assert scenario.manager.rejecting
+    scenario.become_ready(CONTROL).advance(5)
+    assert scenario.backend.calls[-1] == ("spawn", NGINX)
+    assert not scenario.manager.rejecting
+    scenario.become_ready(TRITON)
+    assert scenario.backend.calls[-1] == ("spawn", DATA)
 
 
-def test_the_state_tells_why_the_box_is_not_ready_yet() -> None:
-    ship = Ship().after(0)
-    assert (ship.state["ready"], ship.state["reason"]) == (False, "Triton is loading the models")
-    ship.answers(TRITON)
-    assert ship.state["reason"] == "the router is loading its clients"
-    ship.answers(DATA)
-    assert ship.state["ready"] is True
-    assert ship.state["reason"] == ""
-    assert ship.state["processes"][TRITON] == {
-        "pid": ship.backend.running[TRITON],
+def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
+    scenario = Scenario().advance(0)
+    assert (scenario.state["ready"], scenario.state["reason"]) == (False, "Triton is loading the models")
+    scenario.become_ready(TRITON)
+    assert scenario.state["reason"] == "the router is loading its clients"
+    scenario.become_ready(DATA)
+    assert scenario.state["ready"] is True
+    assert scenario.state["reason"] == ""
+    assert scenario.state["processes"][TRITON] == {
+        "pid": scenario.backend.running[TRITON],
         "state": "ready",
         "restarts": 0,
     }
 
 
 def test_the_state_is_published_only_when_it_changes() -> None:
-    ship = Ship().up()
-    published = len(ship.backend.states)
-    ship.after(1).after(1)
-    assert len(ship.backend.states) == published
+    scenario = Scenario().start_all()
+    published = len(scenario.backend.states)
+    scenario.advance(1).advance(1)
+    assert len(scenario.backend.states) == published
 
 
 def test_a_ready_box_has_nothing_due() -> None:
-    assert Ship().up().manager.steady
+    assert Scenario().start_all().manager.steady
 
 
 @pytest.mark.parametrize(
     ("name", "reason"), [(TRITON, "Triton is restarting"), (DATA, "the router is restarting")]
 )
-def test_a_death_is_told_at_once_and_healed_after_the_back_off(name: str, reason: str) -> None:
-    ship = Ship().up().dies(name, -9)
-    assert (ship.state["ready"], ship.state["reason"]) == (False, reason)
-    assert ship.state["processes"][name] == {"pid": None, "state": "restarting", "restarts": 1}
-    assert f"{name} ended: signal 9 (SIGKILL)" in ship.backend.said
-    ship.after(0.05)
-    assert ship.backend.done == []
-    ship.after(0.1)
-    assert ship.backend.done == [("spawn", name)]
-    assert not ship.state["ready"]
-    ship.answers(name)
-    assert ship.state["ready"]
+def test_an_exit_is_reported_at_once_and_the_child_restarted_after_the_back_off(
+    name: str, reason: str
+) -> None:
+    scenario = Scenario().start_all().exit(name, -9)
+    assert (scenario.state["ready"], scenario.state["reason"]) == (False, reason)
+    assert scenario.state["processes"][name] == {"pid": None, "state": "restarting", "restarts": 1}
+    assert f"{name} ended: signal 9 (SIGKILL)" in scenario.backend.log_messages
+    scenario.advance(0.05)
+    assert scenario.backend.calls == []
+    scenario.advance(0.1)
+    assert scenario.backend.calls == [("spawn", name)]
+    assert not scenario.state["ready"]
+    scenario.become_ready(name)
+    assert scenario.state["ready"]
 
 
 @pytest.mark.parametrize("name", [NGINX, CONTROL])
-def test_the_front_and_the_control_plane_come_back_too(name: str) -> None:
-    ship = Ship().up().dies(name, 1).after(0.2)
-    assert ship.backend.done == [("spawn", name)]
+def test_nginx_and_the_control_plane_are_restarted_too(name: str) -> None:
+    scenario = Scenario().start_all().exit(name, 1).advance(0.2)
+    assert scenario.backend.calls == [("spawn", name)]
 
 
-def test_workers_that_serve_stay_while_triton_restarts() -> None:
-    ship = Ship().up().dies(TRITON, -11).after(0.2)
-    assert ship.backend.done == [("spawn", TRITON)]
+def test_ready_workers_keep_running_while_triton_restarts() -> None:
+    scenario = Scenario().start_all().exit(TRITON, -11).advance(0.2)
+    assert scenario.backend.calls == [("spawn", TRITON)]
 
 
-def test_workers_that_are_loading_when_triton_dies_are_started_again_and_not_blamed() -> None:
-    ship = Ship().after(0).answers(TRITON).dies(TRITON, -9)
-    assert ship.backend.done[-1] == ("kill", DATA)
-    ship.dies(DATA, -9).after(0.2)
-    assert ship.backend.done[-1] == ("spawn", TRITON)
-    ship.answers(TRITON).after(0.1)
-    assert ship.backend.done[-1] == ("spawn", DATA)
-    assert ship.state["processes"][DATA]["restarts"] == 0
+def test_workers_that_load_while_triton_exits_are_restarted_without_counting() -> None:
+    scenario = Scenario().advance(0).become_ready(TRITON).exit(TRITON, -9)
+    assert scenario.backend.calls[-1] == ("kill", DATA)
+    scenario.exit(DATA, -9).advance(0.2)
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+    scenario.become_ready(TRITON).advance(0.1)
+    assert scenario.backend.calls[-1] == ("spawn", DATA)
+    assert scenario.state["processes"][DATA]["restarts"] == 0
 
 
-def test_workers_that_die_with_triton_wait_for_it() -> None:
-    ship = Ship().up().dies(TRITON, -9).dies(DATA, 3).after(5)
-    assert ("spawn", DATA) not in ship.backend.done
-    ship.answers(TRITON).after(0.1)
-    assert ship.backend.done[-1] == ("spawn", DATA)
+def test_workers_that_exit_together_with_triton_wait_for_it() -> None:
+    scenario = Scenario().start_all().exit(TRITON, -9).exit(DATA, 3).advance(5)
+    assert ("spawn", DATA) not in scenario.backend.calls
+    scenario.become_ready(TRITON).advance(0.1)
+    assert scenario.backend.calls[-1] == ("spawn", DATA)
 
 
 def test_the_back_off_doubles_up_to_five_seconds() -> None:
-    ship, waits = Ship(budget=100).up(), []
+    scenario, waits = Scenario(max_restarts=100).start_all(), []
     for _ in range(8):
-        ship.dies(NGINX, -9)
-        ship.backend.done.clear()
-        started = ship.backend.now
-        while not ship.backend.done:
-            ship.after(0.05)
-        waits.append(round(ship.backend.now - started, 1))
+        scenario.exit(NGINX, -9)
+        scenario.backend.calls.clear()
+        started = scenario.backend.now
+        while not scenario.backend.calls:
+            scenario.advance(0.05)
+        waits.append(round(scenario.backend.now - started, 1))
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.1)
 
 
 @pytest.mark.parametrize(("status", "code"), [(7, 7), (-9, 137), (0, 1)])
-def test_past_the_budget_the_box_ends_with_the_childs_code(status: int, code: int) -> None:
-    ship = Ship(budget=2).up()
+def test_past_the_restart_limit_the_box_exits_with_the_childs_code(status: int, code: int) -> None:
+    scenario = Scenario(max_restarts=2).start_all()
     for _ in range(2):
-        ship.dies(NGINX, status).after(10)
-    assert ship.manager.shutdown is None
-    ship.dies(NGINX, status)
-    assert not ship.state["ready"]
-    assert "nginx ended 3 times" in ship.state["reason"]
-    ship.after(0.1)
+        scenario.exit(NGINX, status).advance(10)
+    assert scenario.manager.shutdown is None
+    scenario.exit(NGINX, status)
+    assert not scenario.state["ready"]
+    assert "nginx ended 3 times" in scenario.state["reason"]
+    scenario.advance(0.1)
     for name in (DATA, TRITON, CONTROL):
-        ship.dies(name, 0).after(0.1)
-    assert ship.manager.exit_code == code
+        scenario.exit(name, 0).advance(0.1)
+    assert scenario.manager.exit_code == code
 
 
-def test_deaths_of_more_than_five_minutes_ago_are_forgiven() -> None:
-    ship = Ship(budget=1).up()
+def test_exits_of_more_than_five_minutes_ago_do_not_count() -> None:
+    scenario = Scenario(max_restarts=1).start_all()
     for _ in range(5):
-        ship.dies(NGINX, 1).after(301).answers(NGINX)
-    assert ship.manager.shutdown is None
+        scenario.exit(NGINX, 1).advance(301).become_ready(NGINX)
+    assert scenario.manager.shutdown is None
 
 
-def test_a_model_that_cannot_load_stops_the_first_start_with_its_sentence() -> None:
-    ship = Ship().after(0)
-    ship.backend.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
-    ship.after(0.2)
-    assert ship.backend.failures[TRITON] in ship.backend.said
-    assert ship.manager.shutdown is not None
-    assert ship.manager.shutdown.code == 1
+def test_a_model_that_cannot_load_stops_the_first_start_with_its_error() -> None:
+    scenario = Scenario().advance(0)
+    scenario.backend.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
+    scenario.advance(0.2)
+    assert scenario.backend.failures[TRITON] in scenario.backend.log_messages
+    assert scenario.manager.shutdown is not None
+    assert scenario.manager.shutdown.code == 1
 
 
-def test_memory_that_runs_out_while_the_models_load_is_said_with_the_model() -> None:
-    ship = Ship().after(0).answers(CONTROL)
-    ship.backend.starving = True
-    ship.after(4)
-    assert not any("memory ran out" in sentence for sentence in ship.backend.said)
-    ship.backend.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
-    ship.after(0.2)
-    (said,) = (sentence for sentence in ship.backend.said if "memory ran out" in sentence)
-    assert said.startswith(
+def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
+    scenario = Scenario().advance(0).become_ready(CONTROL)
+    scenario.backend.oom_kill_pending = True
+    scenario.advance(4)
+    assert not any("memory ran out" in message for message in scenario.backend.log_messages)
+    scenario.backend.failures[TRITON] = "the model 'cat' cannot be loaded: Stub process is not healthy."
+    scenario.advance(0.2)
+    (message,) = (message for message in scenario.backend.log_messages if "memory ran out" in message)
+    assert message.startswith(
         "the model 'cat' cannot be loaded: Stub process is not healthy: the process of a python model has "
         "died, killed by the kernel"
     )
 
 
-def test_a_triton_that_crashes_over_a_starved_process_is_said_to() -> None:
-    ship = Ship().after(0)
-    ship.backend.starving = True
-    ship.dies(TRITON, -11).after(0.2)
-    assert "SIGSEGV): the process of a python model has died, killed by the kernel" in ship.backend.said[-1]
-    assert ship.backend.done[-1] == ("spawn", TRITON)
+def test_a_triton_crash_after_an_oom_kill_is_reported_as_such() -> None:
+    scenario = Scenario().advance(0)
+    scenario.backend.oom_kill_pending = True
+    scenario.exit(TRITON, -11).advance(0.2)
+    assert (
+        "SIGSEGV): the process of a python model has died, killed by the kernel"
+        in scenario.backend.log_messages[-1]
+    )
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
 
 
 @pytest.mark.parametrize("status", [3, 4])
 def test_a_client_that_cannot_load_stops_the_first_start(status: int) -> None:
-    ship = Ship().after(0).answers(TRITON).dies(DATA, status)
-    assert ship.manager.shutdown is not None
-    assert ship.manager.shutdown.code == 1
+    scenario = Scenario().advance(0).become_ready(TRITON).exit(DATA, status)
+    assert scenario.manager.shutdown is not None
+    assert scenario.manager.shutdown.code == 1
 
 
-def test_workers_that_crash_on_their_first_start_are_tried_again() -> None:
-    ship = Ship().after(0).answers(TRITON).dies(DATA, -11).after(0.2)
-    assert ship.backend.done[-1] == ("spawn", DATA)
+def test_workers_that_crash_on_their_first_start_are_restarted() -> None:
+    scenario = Scenario().advance(0).become_ready(TRITON).exit(DATA, -11).advance(0.2)
+    assert scenario.backend.calls[-1] == ("spawn", DATA)
 
 
-def test_a_triton_that_refuses_its_options_stops_the_first_start() -> None:
-    ship = Ship().after(0).dies(TRITON, 1)
-    assert ship.manager.shutdown is not None
-    assert "triton cannot start (exit code 1): its last lines above say why." in ship.backend.said
+def test_a_triton_that_rejects_its_options_stops_the_first_start() -> None:
+    scenario = Scenario().advance(0).exit(TRITON, 1)
+    assert scenario.manager.shutdown is not None
+    assert "triton cannot start (exit code 1): its last lines above say why." in scenario.backend.log_messages
 
 
-def test_a_client_s_own_sentence_is_the_only_one_said() -> None:
-    ship = Ship().after(0).answers(TRITON)
-    ship.backend.said.clear()
-    ship.backend.failures[DATA] = "clients/a/client.py: line 1: no."
-    ship.dies(DATA, 3)
-    assert ship.backend.said == ["clients/a/client.py: line 1: no."]
+def test_a_clients_own_error_is_the_only_one_logged() -> None:
+    scenario = Scenario().advance(0).become_ready(TRITON)
+    scenario.backend.log_messages.clear()
+    scenario.backend.failures[DATA] = "clients/a/client.py: line 1: no."
+    scenario.exit(DATA, 3)
+    assert scenario.backend.log_messages == ["clients/a/client.py: line 1: no."]
 
 
-def test_what_never_was_ready_is_not_asked_to_stop_but_killed() -> None:
-    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
-    ship.backend.done.clear()
-    ship.dies(DATA, 3).after(0.05)
-    assert ship.backend.done == [("kill", CONTROL), ("kill", NGINX), ("kill", TRITON)]
+def test_after_a_failed_start_the_children_are_killed() -> None:
+    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
+    scenario.backend.calls.clear()
+    scenario.exit(DATA, 3).advance(0.05)
+    assert scenario.backend.calls == [("kill", CONTROL), ("kill", NGINX), ("kill", TRITON)]
     for name in (CONTROL, NGINX, TRITON):
-        ship.dies(name, -9)
-    assert ship.after(0.05).manager.exit_code == 1
+        scenario.exit(name, -9)
+    assert scenario.advance(0.05).manager.exit_code == 1
 
 
-def test_a_child_that_the_kernel_kills_for_memory_is_said_to_be_and_started_again() -> None:
-    ship = Ship().up()
-    ship.backend.starving = True
-    ship.dies(TRITON, -9).after(0.2)
+def test_an_oom_killed_child_is_reported_as_such_and_restarted() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.oom_kill_pending = True
+    scenario.exit(TRITON, -9).advance(0.2)
     assert (
         "triton ended: signal 9 (SIGKILL), killed by the kernel because memory ran out"
-        in ship.backend.said[-1]
+        in scenario.backend.log_messages[-1]
     )
-    assert "--memory" in ship.backend.said[-1]
-    assert ship.backend.done[-1] == ("spawn", TRITON)
+    assert "--memory" in scenario.backend.log_messages[-1]
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
 
 
-def test_a_python_model_s_process_that_the_kernel_kills_is_said_to_be() -> None:
-    ship = Ship().up()
-    ship.backend.condition = StubCondition.DEAD
-    ship.after(0.2)
-    ship.backend.starving = True
-    ship.after(0.5)
-    assert "python model has died, killed by the kernel because memory ran out" in ship.backend.said[-1]
+def test_an_oom_killed_stub_is_reported_as_such() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.stub_health = StubCondition.DEAD
+    scenario.advance(0.2)
+    scenario.backend.oom_kill_pending = True
+    scenario.advance(0.5)
+    assert (
+        "python model has died, killed by the kernel because memory ran out"
+        in scenario.backend.log_messages[-1]
+    )
 
 
-def test_somebody_else_s_process_that_the_kernel_kills_is_told_of_too() -> None:
-    ship = Ship().up()
-    ship.backend.starving = True
-    ship.after(0.2).after(0.2)
-    assert [line for line in ship.backend.said if "memory ran out" in line] == [ship.backend.said[-1]]
-    assert ship.manager.ready
+def test_an_oom_kill_of_another_process_is_reported_too() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.oom_kill_pending = True
+    scenario.advance(0.2).advance(0.2)
+    assert [line for line in scenario.backend.log_messages if "memory ran out" in line] == [
+        scenario.backend.log_messages[-1]
+    ]
+    assert scenario.manager.ready
 
 
-def test_a_start_that_takes_too_long_is_given_up_in_one_sentence() -> None:
-    ship = Ship().after(0).after(61)
-    assert ship.manager.shutdown is not None
-    assert any("was not ready within 60 s" in line for line in ship.backend.said)
+def test_a_start_that_takes_too_long_ends_with_one_sentence() -> None:
+    scenario = Scenario().advance(0).advance(61)
+    assert scenario.manager.shutdown is not None
+    assert any("was not ready within 60 s" in line for line in scenario.backend.log_messages)
 
 
-def test_a_model_that_a_restarted_triton_cannot_load_is_tried_again_and_counts() -> None:
-    ship = Ship().up().dies(TRITON, -9).after(0.2)
-    ship.backend.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
-    ship.after(1)
-    assert ship.backend.done[-1] == ("kill", TRITON)
-    assert ship.backend.said[-1].endswith("No space left on device: Triton is started again")
-    assert ship.manager.shutdown is None
-    ship.dies(TRITON, -9)
-    assert ship.state["processes"][TRITON]["restarts"] == 2
+def test_a_model_that_a_restarted_triton_cannot_load_costs_another_restart() -> None:
+    scenario = Scenario().start_all().exit(TRITON, -9).advance(0.2)
+    scenario.backend.failures[TRITON] = "the model 'resnet' cannot be loaded: No space left on device."
+    scenario.advance(1)
+    assert scenario.backend.calls[-1] == ("kill", TRITON)
+    assert scenario.backend.log_messages[-1].endswith("No space left on device: Triton is started again")
+    assert scenario.manager.shutdown is None
+    scenario.exit(TRITON, -9)
+    assert scenario.state["processes"][TRITON]["restarts"] == 2
 
 
-def test_a_restart_that_takes_too_long_is_killed_and_counts() -> None:
-    ship = Ship().up().dies(TRITON, -9).after(0.2).after(61)
-    assert ship.backend.done[-1] == ("kill", TRITON)
-    ship.dies(TRITON, -9)
-    assert ship.manager.shutdown is None
-    assert ship.state["processes"][TRITON]["restarts"] == 2
+def test_a_restart_that_takes_too_long_is_killed_and_counted() -> None:
+    scenario = Scenario().start_all().exit(TRITON, -9).advance(0.2).advance(61)
+    assert scenario.backend.calls[-1] == ("kill", TRITON)
+    scenario.exit(TRITON, -9)
+    assert scenario.manager.shutdown is None
+    assert scenario.state["processes"][TRITON]["restarts"] == 2
 
 
-def test_a_stop_goes_from_the_front_to_the_back_and_exits_0() -> None:
-    ship = Ship().up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    assert (ship.state["ready"], ship.state["draining"]) == (False, True)
-    assert ship.backend.done == [("linger",)]
-    ship.after(0.1)
-    assert not ship.manager.rejecting
-    ship.after(0.5)
-    assert ship.manager.rejecting
+def test_a_stop_goes_from_nginx_to_the_control_plane_and_exits_0() -> None:
+    scenario = Scenario().start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    assert (scenario.state["ready"], scenario.state["draining"]) == (False, True)
+    assert scenario.backend.calls == [("disable keep-alive",)]
+    scenario.advance(0.1)
+    assert not scenario.manager.rejecting
+    scenario.advance(0.5)
+    assert scenario.manager.rejecting
     for name, word in ((NGINX, "SIGQUIT"), (DATA, "SIGTERM"), (TRITON, "SIGTERM"), (CONTROL, "SIGTERM")):
-        assert ship.backend.done[-1] == (word, name)
-        ship.dies(name, 0).after(0.1)
-    assert ship.manager.exit_code == 0
-    assert {child["state"] for child in ship.state["processes"].values()} == {"stopped"}
+        assert scenario.backend.calls[-1] == (word, name)
+        scenario.exit(name, 0).advance(0.1)
+    assert scenario.manager.exit_code == 0
+    assert {child["state"] for child in scenario.state["processes"].values()} == {"stopped"}
 
 
-def test_nothing_behind_the_front_is_stopped_while_requests_run_and_the_drain_is_not_over() -> None:
-    ship = Ship(drain=25).up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    ship.after(0.6).after(24)
-    assert ship.backend.done[-1] == ("SIGQUIT", NGINX)
-    ship.after(1)
-    assert ship.backend.done[-1] == ("kill", NGINX)
+def test_nothing_behind_nginx_is_stopped_before_it_has_drained() -> None:
+    scenario = Scenario(drain=25).start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    scenario.advance(0.6).advance(24)
+    assert scenario.backend.calls[-1] == ("SIGQUIT", NGINX)
+    scenario.advance(1)
+    assert scenario.backend.calls[-1] == ("kill", NGINX)
 
 
-def test_a_stop_that_nobody_heeds_is_over_before_the_platforms_thirty_seconds() -> None:
-    ship = Ship(drain=25).up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    began = ship.backend.now
-    while ship.manager.exit_code is None:
-        ship.after(0.1)
-        if ship.backend.done[-1][0] == "kill":
-            name = str(ship.backend.done[-1][1])
-            if ship.manager.children[name].pid is not None:
-                ship.dies(name, -9)
-    assert ship.backend.now - began < 30
-    assert ship.manager.exit_code == 0
+def test_a_stop_that_no_child_obeys_ends_within_the_platforms_30_s() -> None:
+    scenario = Scenario(drain=25).start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    stop_time = scenario.backend.now
+    while scenario.manager.exit_code is None:
+        scenario.advance(0.1)
+        if scenario.backend.calls[-1][0] == "kill":
+            name = str(scenario.backend.calls[-1][1])
+            if scenario.manager.children[name].pid is not None:
+                scenario.exit(name, -9)
+    assert scenario.backend.now - stop_time < 30
+    assert scenario.manager.exit_code == 0
 
 
 def test_a_second_interrupt_kills_at_once() -> None:
-    ship = Ship().up()
-    ship.manager.handle_signal(signal.SIGINT)
-    ship.manager.handle_signal(signal.SIGINT)
-    ship.after(0)
-    assert {name for word, name in ship.backend.done[1:] if word == "kill"} == set(NAMES)
+    scenario = Scenario().start_all()
+    scenario.manager.handle_signal(signal.SIGINT)
+    scenario.manager.handle_signal(signal.SIGINT)
+    scenario.advance(0)
+    assert {name for word, name in scenario.backend.calls[1:] if word == "kill"} == set(NAMES)
     for name in NAMES:
-        ship.dies(name, -9)
-    assert ship.after(0).manager.exit_code == 130
+        scenario.exit(name, -9)
+    assert scenario.advance(0).manager.exit_code == 130
 
 
 def test_a_second_sigterm_changes_nothing() -> None:
-    ship = Ship().up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    ship.manager.handle_signal(signal.SIGTERM)
-    assert ship.after(0).backend.done == [("linger",)]
+    scenario = Scenario().start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    scenario.manager.handle_signal(signal.SIGTERM)
+    assert scenario.advance(0).backend.calls == [("disable keep-alive",)]
 
 
 def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
-    ship = Ship().after(0).answers(CONTROL)
-    ship.manager.handle_signal(signal.SIGTERM)
+    scenario = Scenario().advance(0).become_ready(CONTROL)
+    scenario.manager.handle_signal(signal.SIGTERM)
     for name in (NGINX, TRITON, CONTROL):
-        ship.after(0)
-        ship.dies(name, 0)
-    assert ship.after(0).manager.exit_code == 0
-    assert ("spawn", DATA) not in ship.backend.done
+        scenario.advance(0)
+        scenario.exit(name, 0)
+    assert scenario.advance(0).manager.exit_code == 0
+    assert ("spawn", DATA) not in scenario.backend.calls
 
 
-def test_a_triton_that_lives_on_without_a_models_process_is_started_again() -> None:
-    ship = Ship().up()
-    ship.backend.condition = StubCondition.DEAD
-    ship.after(0.2)
-    assert ("kill", TRITON) not in ship.backend.done
-    ship.after(0.5)
-    assert ship.backend.done == [("doubt",), ("kill", TRITON)]
-    ship.backend.condition = StubCondition.HEALTHY
-    ship.dies(TRITON, -9).after(0.2)
-    assert ship.backend.done[-1] == ("spawn", TRITON)
-    assert ship.state["reason"] == "Triton is restarting"
+def test_a_triton_whose_stub_died_is_restarted() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.stub_health = StubCondition.DEAD
+    scenario.advance(0.2)
+    assert ("kill", TRITON) not in scenario.backend.calls
+    scenario.advance(0.5)
+    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
+    scenario.backend.stub_health = StubCondition.HEALTHY
+    scenario.exit(TRITON, -9).advance(0.2)
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+    assert scenario.state["reason"] == "Triton is restarting"
 
 
-def test_a_models_process_that_stalls_costs_its_triton_before_triton_notices() -> None:
-    ship = Ship().up()
-    ship.backend.condition = StubCondition.STOPPED
-    ship.after(0.2)
-    assert ship.backend.done == []
-    ship.after(0.2)
+def test_a_triton_whose_stub_stalls_is_killed_before_triton_notices() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.stub_health = StubCondition.STOPPED
+    scenario.advance(0.2)
+    assert scenario.backend.calls == []
+    scenario.advance(0.2)
     # Triton gives up on the process after 0.7 s at the earliest.
-    assert ship.backend.done == [("doubt",), ("kill", TRITON)]
-    ship.after(0.2)
-    assert ship.backend.done.count(("kill", TRITON)) == 1
-    ship.dies(TRITON, -9).after(0.2)
-    assert ship.backend.done[-1] == ("spawn", TRITON)
-    assert ship.state["processes"][TRITON]["restarts"] == 1
+    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
+    scenario.advance(0.2)
+    assert scenario.backend.calls.count(("kill", TRITON)) == 1
+    scenario.exit(TRITON, -9).advance(0.2)
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+    assert scenario.state["processes"][TRITON]["restarts"] == 1
 
 
-def test_a_process_that_is_stopped_for_a_moment_is_no_matter() -> None:
-    ship = Ship().up()
+def test_a_stub_that_is_stopped_for_a_moment_does_not_matter() -> None:
+    scenario = Scenario().start_all()
     for condition in (StubCondition.STOPPED, StubCondition.HEALTHY, StubCondition.STOPPED):
-        ship.backend.condition = condition
-        ship.after(0.2)
-    assert ship.backend.done == []
+        scenario.backend.stub_health = condition
+        scenario.advance(0.2)
+    assert scenario.backend.calls == []
 
 
-def test_a_triton_whose_answers_a_worker_doubts_is_started_again() -> None:
-    ship = Ship().up()
-    ship.backend.in_doubt = True
-    ship.after(0.2)
-    assert ("kill", TRITON) in ship.backend.done
-    ship.dies(TRITON, -9).after(0.2).answers(TRITON)
-    ship.after(2)
-    assert ship.manager.ready
+def test_a_triton_whose_answers_are_in_doubt_is_restarted() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.in_doubt = True
+    scenario.advance(0.2)
+    assert ("kill", TRITON) in scenario.backend.calls
+    scenario.exit(TRITON, -9).advance(0.2).become_ready(TRITON)
+    scenario.advance(2)
+    assert scenario.manager.ready
 
 
-def test_a_box_that_stood_still_starts_triton_again_at_no_cost() -> None:
-    ship = Ship(budget=0).up()
-    ship.manager.handle_standstill(5.0)
-    assert ship.backend.done == [("doubt",), ("kill", TRITON)]
-    assert "the box stood still for 5.0 s" in ship.backend.said[-1]
-    ship.dies(TRITON, -9).after(0.2)
-    assert ship.backend.done[-1] == ("spawn", TRITON)
-    assert ship.manager.shutdown is None
-    assert ship.state["processes"][TRITON]["restarts"] == 0
+def test_after_a_standstill_triton_is_restarted_without_counting() -> None:
+    scenario = Scenario(max_restarts=0).start_all()
+    scenario.manager.handle_standstill(5.0)
+    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
+    assert "the box stood still for 5.0 s" in scenario.backend.log_messages[-1]
+    scenario.exit(TRITON, -9).advance(0.2)
+    assert scenario.backend.calls[-1] == ("spawn", TRITON)
+    assert scenario.manager.shutdown is None
+    assert scenario.state["processes"][TRITON]["restarts"] == 0
 
 
-def test_a_standstill_while_the_workers_load_starts_them_again_too() -> None:
-    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
-    ship.manager.handle_standstill(5.0)
-    ship.dies(TRITON, -9)
-    assert ("kill", DATA) in ship.backend.done
+def test_a_standstill_while_the_workers_load_restarts_them_too() -> None:
+    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
+    scenario.manager.handle_standstill(5.0)
+    scenario.exit(TRITON, -9)
+    assert ("kill", DATA) in scenario.backend.calls
 
 
-def test_a_standstill_does_not_matter_to_models_without_processes_of_their_own() -> None:
-    ship = Ship().up()
-    ship.backend.stubs = False
-    ship.manager.handle_standstill(5.0)
-    assert ship.backend.done == []
+def test_a_standstill_does_not_matter_without_stub_processes() -> None:
+    scenario = Scenario().start_all()
+    scenario.backend.has_stub_processes = False
+    scenario.manager.handle_standstill(5.0)
+    assert scenario.backend.calls == []
 
 
-def test_a_standstill_before_the_first_models_are_there_harms_nobody() -> None:
-    ship = Ship().after(0)
-    ship.backend.done.clear()
-    ship.manager.handle_standstill(5.0)
-    assert ship.backend.done == []
+def test_a_standstill_before_the_models_are_ready_does_not_matter() -> None:
+    scenario = Scenario().advance(0)
+    scenario.backend.calls.clear()
+    scenario.manager.handle_standstill(5.0)
+    assert scenario.backend.calls == []
 
 
-def test_a_standstill_during_a_stop_only_keeps_answers_back() -> None:
-    ship = Ship().up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    ship.backend.done.clear()
-    ship.manager.handle_standstill(5.0)
-    assert ship.backend.done == [("doubt",)]
+def test_a_standstill_during_a_stop_only_puts_answers_in_doubt() -> None:
+    scenario = Scenario().start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    scenario.backend.calls.clear()
+    scenario.manager.handle_standstill(5.0)
+    assert scenario.backend.calls == [("answers in doubt",)]
 
 
-def test_a_client_that_cannot_load_is_hopeless_also_at_the_second_try() -> None:
-    ship = Ship().after(0).answers(CONTROL).answers(NGINX, TRITON)
-    ship.dies(DATA, 1).after(1)
-    assert ship.manager.shutdown is None
-    ship.dies(DATA, 3)
-    assert ship.manager.shutdown is not None
-    assert ship.manager.shutdown.code == 1
+def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> None:
+    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
+    scenario.exit(DATA, 1).advance(1)
+    assert scenario.manager.shutdown is None
+    scenario.exit(DATA, 3)
+    assert scenario.manager.shutdown is not None
+    assert scenario.manager.shutdown.code == 1
 
 
-def test_a_process_that_triton_ends_itself_is_no_matter() -> None:
-    ship = Ship().up()
+def test_a_stub_that_triton_ends_itself_does_not_matter() -> None:
+    scenario = Scenario().start_all()
     for condition in (StubCondition.DEAD, StubCondition.HEALTHY, StubCondition.DEAD):
-        ship.backend.condition = condition
-        ship.after(0.5)
-    assert ship.backend.done == []
+        scenario.backend.stub_health = condition
+        scenario.advance(0.5)
+    assert scenario.backend.calls == []
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:
-    ship = Ship().up()
-    ship.manager.handle_signal(signal.SIGTERM)
-    ship.dies(TRITON, -9).after(1)
-    assert ("spawn", TRITON) not in ship.backend.done
+    scenario = Scenario().start_all()
+    scenario.manager.handle_signal(signal.SIGTERM)
+    scenario.exit(TRITON, -9).advance(1)
+    assert ("spawn", TRITON) not in scenario.backend.calls
 
 
-def test_without_nginx_the_supervisor_answers_until_the_workers_do() -> None:
-    ship = Ship((CONTROL, TRITON, DATA)).after(0)
-    assert ship.manager.rejecting
-    ship.answers(CONTROL, TRITON).answers(DATA)
-    assert not ship.manager.rejecting
-    ship.dies(DATA, 1)
-    assert ship.manager.rejecting
+def test_without_nginx_the_supervisor_rejects_requests_until_the_workers_are_ready() -> None:
+    scenario = Scenario((CONTROL, TRITON, DATA)).advance(0)
+    assert scenario.manager.rejecting
+    scenario.become_ready(CONTROL, TRITON).become_ready(DATA)
+    assert not scenario.manager.rejecting
+    scenario.exit(DATA, 1)
+    assert scenario.manager.rejecting
 
 
-def test_without_nginx_the_workers_get_the_whole_drain() -> None:
-    ship = Ship((CONTROL, TRITON, DATA), drain=25).after(0)
-    ship.answers(CONTROL, TRITON).answers(DATA).after(0.2)
-    ship.manager.handle_signal(signal.SIGTERM)
-    ship.after(0).after(24)
-    assert ship.backend.done[-1] == ("SIGTERM", DATA)
-    ship.after(1.1)
-    assert ship.backend.done[-1] == ("kill", DATA)
+def test_without_nginx_the_workers_get_the_whole_drain_time() -> None:
+    scenario = Scenario((CONTROL, TRITON, DATA), drain=25).advance(0)
+    scenario.become_ready(CONTROL, TRITON).become_ready(DATA).advance(0.2)
+    scenario.manager.handle_signal(signal.SIGTERM)
+    scenario.advance(0).advance(24)
+    assert scenario.backend.calls[-1] == ("SIGTERM", DATA)
+    scenario.advance(1.1)
+    assert scenario.backend.calls[-1] == ("kill", DATA)
 
 
-def test_an_orphan_that_ends_is_nobodys_business() -> None:
-    ship = Ship().up()
-    ship.manager.handle_exit(99999, -9)
-    assert ship.manager.ready
+def test_the_exit_of_an_unknown_process_is_ignored() -> None:
+    scenario = Scenario().start_all()
+    scenario.manager.handle_exit(99999, -9)
+    assert scenario.manager.ready
 
 
-DEAD = "the model 'm' cannot be loaded: the process of its model.py ended with exit code 3"
+DEAD_IMPORT = "the model 'm' cannot be loaded: the process of its model.py ended with exit code 3"
 
 
-def dead_import(ship: Ship) -> Ship:
-    """Triton waits for a process that is dead."""
-    ship.backend.dead = DEAD
-    return ship.after(0)
+def wait_for_dead_import(scenario: Scenario) -> Scenario:
+    """Make Triton wait for a stub process that is dead."""
+    scenario.backend.dead_import_error = DEAD_IMPORT
+    return scenario.advance(0)
 
 
-def test_a_start_that_waits_for_a_dead_process_says_why_and_ends() -> None:
-    ship = dead_import(Ship().after(0).answers(CONTROL, NGINX))
-    assert ship.state["reason"] == DEAD
-    assert ship.manager.shutdown is None
-    ship.after(DEAD_IMPORT_GRACE_S)
-    assert ship.backend.said[-1] == f"{DEAD}. Its last lines are above."
-    assert ship.manager.shutdown is not None
-    assert ship.manager.shutdown.code == 1
+def test_a_start_that_waits_for_a_dead_stub_says_why_and_ends() -> None:
+    scenario = wait_for_dead_import(Scenario().advance(0).become_ready(CONTROL, NGINX))
+    assert scenario.state["reason"] == DEAD_IMPORT
+    assert scenario.manager.shutdown is None
+    scenario.advance(DEAD_IMPORT_GRACE_S)
+    assert scenario.backend.log_messages[-1] == f"{DEAD_IMPORT}. Its last lines are above."
+    assert scenario.manager.shutdown is not None
+    assert scenario.manager.shutdown.code == 1
 
 
-def test_a_dead_process_that_triton_asks_for_in_time_ends_nothing() -> None:
-    ship = dead_import(Ship().after(0).answers(CONTROL, NGINX)).after(DEAD_IMPORT_GRACE_S / 2)
-    ship.backend.dead = ""
-    ship.after(0.1).after(DEAD_IMPORT_GRACE_S)
-    assert ship.manager.shutdown is None
-    assert ship.state["reason"] == "Triton is loading the models"
+def test_a_dead_stub_that_triton_notices_in_time_does_not_end_the_start() -> None:
+    scenario = wait_for_dead_import(Scenario().advance(0).become_ready(CONTROL, NGINX)).advance(
+        DEAD_IMPORT_GRACE_S / 2
+    )
+    scenario.backend.dead_import_error = ""
+    scenario.advance(0.1).advance(DEAD_IMPORT_GRACE_S)
+    assert scenario.manager.shutdown is None
+    assert scenario.state["reason"] == "Triton is loading the models"
 
 
-def test_a_model_that_ends_when_triton_is_started_again_is_left_out_at_no_cost() -> None:
-    ship = Ship(budget=0).up()
-    ship.backend.may_leave_out = True
-    ship.manager.children[TRITON].expected_exit = True
-    dead_import(ship.dies(TRITON, -9).after(1)).after(DEAD_IMPORT_GRACE_S)
-    assert ship.backend.done[-1] == ("kill", TRITON)
-    assert ship.backend.said[-1] == f"{DEAD}: Triton is started without it"
-    ship.backend.dead = ""
-    ship.dies(TRITON, -9).after(1).answers(TRITON).after(1)
-    assert ship.manager.ready
+def test_a_model_whose_stub_dies_at_a_restart_is_excluded_without_counting() -> None:
+    scenario = Scenario(max_restarts=0).start_all()
+    scenario.backend.can_exclude = True
+    scenario.manager.children[TRITON].expected_exit = True
+    wait_for_dead_import(scenario.exit(TRITON, -9).advance(1)).advance(DEAD_IMPORT_GRACE_S)
+    assert scenario.backend.calls[-1] == ("kill", TRITON)
+    assert scenario.backend.log_messages[-1] == f"{DEAD_IMPORT}: Triton is started without it"
+    scenario.backend.dead_import_error = ""
+    scenario.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1)
+    assert scenario.manager.ready
 
 
-def test_a_triton_that_the_control_plane_wants_replaced_is_at_no_cost() -> None:
-    ship = Ship(budget=0).up()
-    ship.backend.wanted = "16 loads do not end in Triton: it is started again"
-    ship.after(1)
-    assert ship.backend.done == [("doubt",), ("kill", TRITON)]
-    assert ship.backend.said[-1] == "16 loads do not end in Triton: it is started again"
-    ship.dies(TRITON, -9).after(1).answers(TRITON).after(1)
-    assert ship.manager.ready
+def test_a_replacement_wanted_by_the_control_plane_does_not_count() -> None:
+    scenario = Scenario(max_restarts=0).start_all()
+    scenario.backend.replacement_reason = "16 loads do not end in Triton: it is started again"
+    scenario.advance(1)
+    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
+    assert scenario.backend.log_messages[-1] == "16 loads do not end in Triton: it is started again"
+    scenario.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1)
+    assert scenario.manager.ready

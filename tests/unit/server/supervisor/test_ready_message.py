@@ -1,4 +1,4 @@
-"""The lines of a box that is ready are commands that a shell takes as they are."""
+"""The message of a ready box has commands that a shell can run unchanged."""
 
 from __future__ import annotations
 
@@ -18,40 +18,48 @@ from sm.settings import Settings
 @pytest.fixture
 def box(tmp_path: Path) -> Box:
     """A box with four clients, as its workers describe them, and a model of its own."""
-    rows = [row("words", "text/plain"), row("cats", "image/png"), row("bare"), row("long", "audio/wav")]
-    sample = tmp_path / "with space"
-    sample.mkdir()
-    (sample / "cat.png").write_bytes(b"png")
-    (sample / "payload.json").write_text(json.dumps({"text": "it's a row"}))
-    (sample / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
+    rows = [
+        client_row("words", "text/plain"),
+        client_row("cats", "image/png"),
+        client_row("bare"),
+        client_row("long", "audio/wav"),
+    ]
+    sample_folder = tmp_path / "with space"
+    sample_folder.mkdir()
+    (sample_folder / "cat.png").write_bytes(b"png")
+    (sample_folder / "payload.json").write_text(json.dumps({"text": "it's a row"}))
+    (sample_folder / "long.json").write_text(json.dumps({"audio": "A" * 1000}))
     samples = {
-        "words": {"payload.json": str(sample / "payload.json")},
-        "cats": {"payload.json": str(sample / "payload.json"), "cat.png": str(sample / "cat.png")},
+        "words": {"payload.json": str(sample_folder / "payload.json")},
+        "cats": {
+            "payload.json": str(sample_folder / "payload.json"),
+            "cat.png": str(sample_folder / "cat.png"),
+        },
         "bare": {},
-        "long": {"payload.json": str(sample / "long.json")},
+        "long": {"payload.json": str(sample_folder / "long.json")},
     }
     repository = tmp_path / "models"
     for name in ("cats_model", "plain"):
         (repository / name).mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text("")
-    made = Box("1", tmp_path, repository, 1, 2, 3, "nginx", 0)
-    made.clients_file.write_text(json.dumps(rows))
-    made.samples_file.write_text(json.dumps(samples))
-    return made
+    box = Box("1", tmp_path, repository, 1, 2, 3, "nginx", 0)
+    box.clients_file.write_text(json.dumps(rows))
+    box.samples_file.write_text(json.dumps(samples))
+    return box
 
 
-def row(name: str, *content_types: str) -> dict[str, Any]:
+def client_row(name: str, *content_types: str) -> dict[str, Any]:
     models = ["cats_model"] if name == "cats" else []
     types = ["application/json", *content_types]
     return {"name": name, "client": "X", "description": "", "models": models, "content_types": types}
 
 
-def commands(settings: Settings, box: Box) -> list[str]:
+def curl_commands(settings: Settings, box: Box) -> list[str]:
     return [line for line in ready_message.message(settings, box).splitlines() if "curl" in line]
 
 
-def test_every_client_that_is_served_has_a_command_from_its_sample(box: Box) -> None:
-    cats, long, words = commands(replace(Settings(), port=18080), box)
+def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
+    cats, long, words = curl_commands(replace(Settings(), port=18080), box)
     assert f"@{box.run}/with space/cat.png" in shlex.split(cats)
     assert "localhost:18080/invocations?modelname=cats" in shlex.split(cats)
     body = shlex.split(words)[shlex.split(words).index("--data") + 1]
@@ -60,21 +68,21 @@ def test_every_client_that_is_served_has_a_command_from_its_sample(box: Box) -> 
     assert f"cat '{box.run}/with space/long.json'" in long
 
 
-def test_the_page_a_client_without_a_sample_and_a_model_without_a_client_are_named(box: Box) -> None:
-    text = ready_message.message(replace(Settings(), port=18080), box)
-    assert "The page to try it: http://localhost:18080/\n" in text
-    assert "# bare: X\n# it has no sample; what it takes: http://localhost:18080/docs" in text
-    assert "# No client calls plain: " in text
+def test_the_page_clients_without_a_sample_and_models_without_a_client_are_named(box: Box) -> None:
+    message = ready_message.message(replace(Settings(), port=18080), box)
+    assert "The page to try it: http://localhost:18080/\n" in message
+    assert "# bare: X\n# it has no sample; what it takes: http://localhost:18080/docs" in message
+    assert "# No client calls plain: " in message
 
 
-def test_they_say_how_a_box_with_tls_and_keys_is_called(box: Box) -> None:
+def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -> None:
     settings = Settings(tls_certificate=Path("box.pem"), tls_key=Path("box.key"), api_keys_file=Path("keys"))
-    for line in commands(settings, box):
+    for line in curl_commands(settings, box):
         assert 'curl -s --cacert box.pem -H "x-api-key: $KEY" ' in line
         assert "https://localhost:8443/invocations" in line
 
 
-def test_a_log_gets_one_line(box: Box) -> None:
+def test_the_log_gets_one_line(box: Box) -> None:
     line = ready_message.summary(replace(Settings(), port=18080), box)
     assert (
         line
@@ -82,7 +90,7 @@ def test_a_log_gets_one_line(box: Box) -> None:
     )
 
 
-def test_in_multi_model_mode_it_says_how_a_model_is_loaded(box: Box) -> None:
+def test_in_multi_model_mode_the_message_says_how_to_load_a_model(box: Box) -> None:
     assert "POST http://localhost:8080/models" in ready_message.message(
         Settings(), replace(box, multi_model=True)
     )

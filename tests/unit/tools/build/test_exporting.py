@@ -1,4 +1,4 @@
-"""PyTorch to ONNX, for real where torch is installed; weights are random, as no hub can be reached."""
+"""Exporting PyTorch models to ONNX, where torch is installed; weights are random, because no hub can be reached."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sm.tools.progress import Progress
 PROGRESS = Progress(io.StringIO())
 
 
-def torch() -> Any:
+def import_torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not installed: it is no part of the box")
 
 
 @pytest.mark.parametrize(
-    ("source", "ours"),
+    ("source", "is_torch"),
     [
         ("torchvision:resnet50", True),
         ("google-bert/bert-base-uncased", True),
@@ -31,18 +31,18 @@ def torch() -> Any:
         (__file__, False),
     ],
 )
-def test_a_source_is_torchs_by_its_name(source: str, ours: bool) -> None:
-    assert exporting.is_torch(source) is ours
+def test_a_torch_source_is_recognised_by_its_name(source: str, is_torch: bool) -> None:
+    assert exporting.is_torch(source) is is_torch
 
 
-def test_a_missing_package_is_a_sentence_with_what_to_install() -> None:
+def test_the_error_for_a_missing_package_says_what_to_install() -> None:
     with pytest.raises(StartError, match="needs no_such_package, .*: pip install torch torchvision"):
         exporting.import_needed("no_such_package")
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_checkpoint_of_transformers_becomes_a_graph_of_any_batch_and_length(tmp_path: Path) -> None:
-    torch()
+def test_a_transformers_checkpoint_becomes_a_graph_of_any_batch_and_length(tmp_path: Path) -> None:
+    import_torch()
     library = pytest.importorskip("transformers", reason="transformers is not installed")
     config = library.BertConfig(
         vocab_size=50,
@@ -61,17 +61,17 @@ def test_a_checkpoint_of_transformers_becomes_a_graph_of_any_batch_and_length(tm
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_model_of_torchvision_becomes_a_graph_of_any_batch(
+def test_a_torchvision_model_becomes_a_graph_of_any_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytorch = torch()
+    pytorch = import_torch()
     models = pytest.importorskip("torchvision", reason="torchvision is not installed").models
-    # Where torch keeps what it has fetched: so its weights are there, though random ones.
+    # torch finds its downloaded weights here; these are random.
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     weights = models.get_model_weights("mobilenet_v3_small").DEFAULT
-    kept = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
-    kept.parent.mkdir(parents=True)
-    pytorch.save(models.mobilenet_v3_small().state_dict(), kept)
+    checkpoint = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
+    checkpoint.parent.mkdir(parents=True)
+    pytorch.save(models.mobilenet_v3_small().state_dict(), checkpoint)
     path = exporting.export("torchvision:mobilenet_v3_small", tmp_path / "model.onnx", PROGRESS)
     graph = Graph.read(path)
     assert [(value.name, value.shape) for value in graph.inputs] == [("input", (-1, 3, 224, 224))]
@@ -79,10 +79,10 @@ def test_a_model_of_torchvision_becomes_a_graph_of_any_batch(
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_model_that_cannot_be_fetched_is_a_sentence(
+def test_the_error_for_a_model_that_cannot_be_downloaded_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch()
+    import_torch()
     pytest.importorskip("transformers", reason="transformers is not installed")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
@@ -92,18 +92,18 @@ def test_a_model_that_cannot_be_fetched_is_a_sentence(
 
 
 @pytest.mark.filterwarnings("default")
-def test_an_export_that_differs_from_its_module_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
-    pytorch = torch()
+def test_an_export_that_differs_from_its_module_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    pytorch = import_torch()
     module = pytorch.nn.Linear(4, 4)
-    wrong = exporting.Module(
+    changed_module = exporting.Module(
         exporting._wrap(module, lambda inner, given: inner(*given) + given[0].shape[0]),
         {"x": pytorch.rand(2, 4)},
         "y",
         {0: pytorch.export.Dim("batch")},
     )
-    # One that is right at every size is wrong when its module changes behind its back.
-    exporting._export("linear", wrong, tmp_path / "model.onnx")
+    # The module changes after the export, so that the two differ.
+    exporting._export("linear", changed_module, tmp_path / "model.onnx")
     with pytorch.no_grad():
         module.weight += 1
     with pytest.raises(StartError, match="y differs from its source"):
-        Comparison(Graph.read(tmp_path / "model.onnx"), 8).against(tmp_path / "model.onnx", wrong)
+        Comparison(Graph.read(tmp_path / "model.onnx"), 8).against(tmp_path / "model.onnx", changed_module)

@@ -1,4 +1,4 @@
-"""A client's samples are answered with what was built and with its source, and the same answers counted."""
+"""A client's samples are run with the built model and its source, and equal answers are counted."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Tiny(TensorClient):
 """
 
 
-def client(folder: Path) -> Path:
-    home = folder / "clients" / "tiny"
-    (home / "sample").mkdir(parents=True)
-    (home / "client.py").write_text(CLIENT)
-    (home / "sample" / "payload.json").write_text(json.dumps({"tensor": [1, 2, 3, 4]}))
-    return home
+def write_client(folder: Path) -> Path:
+    client_folder = folder / "clients" / "tiny"
+    (client_folder / "sample").mkdir(parents=True)
+    (client_folder / "client.py").write_text(CLIENT)
+    (client_folder / "sample" / "payload.json").write_text(json.dumps({"tensor": [1, 2, 3, 4]}))
+    return client_folder
 
 
-def test_the_same_graph_answers_alike_and_another_does_not(tmp_path: Path) -> None:
-    graph, home = plus_one(tmp_path / "model.onnx"), client(tmp_path)
+def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
+    graph, client_folder = plus_one(tmp_path / "model.onnx"), write_client(tmp_path)
     model = InProcess(graph, session(graph.path))
-    assert count_equal_answers(home, tmp_path, model, model) == (1, 1)
-    other = InProcess(graph, session(one_size(tmp_path / "other.onnx").path))
-    assert count_equal_answers(home, tmp_path, model, other) == (0, 1)
+    assert count_equal_answers(client_folder, tmp_path, model, model) == (1, 1)
+    other_model = InProcess(graph, session(one_size(tmp_path / "other.onnx").path))
+    assert count_equal_answers(client_folder, tmp_path, model, other_model) == (0, 1)
 
 
-def test_a_model_without_a_client_or_samples_has_none(tmp_path: Path) -> None:
+def test_without_a_client_there_is_no_count(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "model.onnx")
     model = InProcess(graph, session(graph.path))
     assert count_equal_answers(tmp_path / "nobody", tmp_path, model, model) is None

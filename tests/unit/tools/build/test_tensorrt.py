@@ -17,7 +17,7 @@ PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
 
 
 class Recorder:
-    """Notes every call by its name, and answers with ``answers`` or with one more of its kind."""
+    """Records every call by its name, and returns the value in ``answers`` or another recorder."""
 
     def __init__(self, calls: list[tuple[str, tuple[Any, ...]]], **answers: Any) -> None:
         self.calls, self.answers = calls, answers
@@ -27,17 +27,19 @@ class Recorder:
             return self.answers.get(name, 0)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self.calls.append((name, tuple(a for a in (*arguments, *named.values()) if not _ours(a))))
+            self.calls.append(
+                (name, tuple(value for value in (*arguments, *named.values()) if not _is_fake(value)))
+            )
             return self.answers.get(name, Recorder(self.calls, **self.answers))
 
         return call
 
 
-def _ours(value: Any) -> bool:
+def _is_fake(value: Any) -> bool:
     return isinstance(value, Recorder) or type(value).__name__ == "FileLogger"
 
 
-def standin(calls: list[Any], **answers: Any) -> Any:
+def fake_tensorrt(calls: list[Any], **answers: Any) -> Any:
     answers = {"parse_from_file": True, "build_serialized_network": b"plan", "serialize": b"times", **answers}
     recorder = Recorder(calls, **answers)
     logger = type("ILogger", (), {"__init__": lambda self: None})
@@ -54,14 +56,14 @@ def standin(calls: list[Any], **answers: Any) -> Any:
 
 
 def plan(folder: Path, **changes: Any) -> Plan:
-    said = {"profiles": (PROFILE,), "precision": "fp16", **changes}
-    return Plan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **said)
+    fields = {"profiles": (PROFILE,), "precision": "fp16", **changes}
+    return Plan("m", folder / "m.onnx", folder / "m.plan", folder / "log", **fields)
 
 
 def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
     calls: list[Any] = []
-    made = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
-    assert python_api.build(made, standin(calls)) == "10.13.3"
+    tiny_plan = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
+    assert python_api.build(tiny_plan, fake_tensorrt(calls)) == "10.13.3"
     assert calls == [
         ("init_libnvinfer_plugins", ("",)),
         ("create_network", (2,)),
@@ -77,35 +79,35 @@ def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
         ("get_timing_cache", ()),
         ("serialize", ()),
     ]
-    assert made.file.read_bytes() == b"plan"
+    assert tiny_plan.file.read_bytes() == b"plan"
     assert (tmp_path / "times").read_bytes() == b"times"
 
 
 def test_standin_weak_types_are_a_flag_of_tensorrt_10(tmp_path: Path) -> None:
     calls: list[Any] = []
-    python_api.build(plan(tmp_path, strongly_typed=False), standin(calls))
+    python_api.build(plan(tmp_path, strongly_typed=False), fake_tensorrt(calls))
     assert ("create_network", (0,)) in calls
     assert ("set_flag", ("fp16",)) in calls
 
 
 def test_standin_tensorrt_11_without_that_flag_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="picks no types itself: leave out --no-strongly-typed"):
-        python_api.build(plan(tmp_path, strongly_typed=False), standin([], weak=False))
+        python_api.build(plan(tmp_path, strongly_typed=False), fake_tensorrt([], weak=False))
 
 
 def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:
     error = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
-    trt = standin([], parse_from_file=False, num_errors=1, get_error=error)
+    trt = fake_tensorrt([], parse_from_file=False, num_errors=1, get_error=error)
     with pytest.raises(StartError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
         python_api.build(plan(tmp_path), trt)
 
 
 def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
-    def fails(logger: Any) -> Any:
+    def fail_without_gpu(logger: Any) -> Any:
         logger.log(SimpleNamespace(name="WARNING"), "CUDA initialization failure with error: 100")
         raise TypeError("pybind11::init(): factory function returned nullptr")
 
-    trt = standin([])
-    trt.Builder = fails
+    trt = fake_tensorrt([])
+    trt.Builder = fail_without_gpu
     with pytest.raises(StartError, match="there is no GPU that TensorRT can use"):
         python_api.build(plan(tmp_path), trt)

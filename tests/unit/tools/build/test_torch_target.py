@@ -1,4 +1,4 @@
-"""The torch target's configuration."""
+"""The configuration of models built for the torch target."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from sm.tools.build import model_config
 from sm.tools.build.torch_operators import as_sizes
 
 
-def test_a_torch_program_is_a_python_model_on_a_gpu_with_dynamic_batching_as_it_was() -> None:
-    written = model_config_pb2.ModelConfig(name="resnet", max_batch_size=8)
-    written.dynamic_batching.SetInParent()
-    made = model_config.for_target(written, "torch")
-    assert made.backend == "python"
-    assert [group.kind for group in made.instance_group] == [model_config.Groups.KIND_GPU]
-    assert made.HasField("dynamic_batching")
+def test_a_torch_model_runs_on_the_python_backend_and_a_gpu_and_keeps_dynamic_batching() -> None:
+    config = model_config_pb2.ModelConfig(name="resnet", max_batch_size=8)
+    config.dynamic_batching.SetInParent()
+    merged = model_config.for_target(config, "torch")
+    assert merged.backend == "python"
+    assert [group.kind for group in merged.instance_group] == [model_config.Groups.KIND_GPU]
+    assert merged.HasField("dynamic_batching")
 
 
-def test_instances_that_somebody_put_on_processors_stay_there() -> None:
-    written = model_config_pb2.ModelConfig(name="resnet")
-    written.instance_group.add(count=2, kind=model_config.Groups.KIND_CPU)
-    made = model_config.for_target(written, "torch")
-    assert [(group.count, group.kind) for group in made.instance_group] == [(2, model_config.Groups.KIND_CPU)]
+def test_configured_cpu_instances_are_kept() -> None:
+    config = model_config_pb2.ModelConfig(name="resnet")
+    config.instance_group.add(count=2, kind=model_config.Groups.KIND_CPU)
+    merged = model_config.for_target(config, "torch")
+    assert [(group.count, group.kind) for group in merged.instance_group] == [
+        (2, model_config.Groups.KIND_CPU)
+    ]
 
 
-def test_sizes_stay_numbers_where_the_graph_counts_them() -> None:
+def test_known_sizes_stay_numbers() -> None:
     assert as_sizes([1, 2]) == [1, 2]
     assert as_sizes(3) == [3]

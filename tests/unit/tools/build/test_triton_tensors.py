@@ -1,4 +1,4 @@
-"""A graph's tensors become ones that Triton has, or a sentence says what to do."""
+"""A graph's tensors are adapted to Triton, or an error says what to do."""
 
 from __future__ import annotations
 
@@ -18,63 +18,63 @@ from tests.support.onnx_graphs import OPSET, branches, plus_one, saved, scaled
 FLOAT = TensorProto.FLOAT
 
 
-def adapted(graph: Graph, said: list[str] | None = None) -> Graph:
-    lines = [] if said is None else said
+def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
+    lines = [] if messages is None else messages
     return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
 
 
-def test_a_graph_that_triton_can_serve_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "model.onnx")
     assert adapt(graph.path, tmp_path / "adapted.onnx", print) == graph.path
 
 
-def test_scalars_are_served_with_one_place(tmp_path: Path) -> None:
-    said: list[str] = []
-    graph = adapted(scaled(tmp_path / "model.onnx"), said)
+def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
+    graph = adapted_graph(scaled(tmp_path / "model.onnx"), messages)
     assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
         "x": (-1, 4),
         "factor": (1,),
         "y": (-1, 4),
         "sum": (1,),
     }
-    assert said == ["factor, sum: a scalar, which Triton has not; it is served with the shape [1]"]
-    given = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
-    y, total = session(graph.path).run(["y", "sum"], given)
+    assert messages == ["factor, sum: a scalar, which Triton has not; it is served with the shape [1]"]
+    inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
+    y, total = session(graph.path).run(["y", "sum"], inputs)
     assert y.tolist() == [[3.0] * 4] * 2
     assert total.tolist() == [24.0]
 
 
-def test_one_number_for_each_record_is_served_with_one_place(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
     nodes = [
         helper.make_node("Unsqueeze", ["weight", "one"], ["column"]),
         helper.make_node("Mul", ["x", "column"], ["scaled"]),
         helper.make_node("ArgMax", ["scaled"], ["label"], axis=1, keepdims=0),
     ]
-    given = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
-    taken = {"label": (TensorProto.INT64, ["n"])}
+    inputs = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
+    outputs = {"label": (TensorProto.INT64, ["n"])}
     one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
-    lifted = adapted(saved(tmp_path / "model.onnx", nodes, given, taken, (one,)), said)
-    assert {value.name: value.shape for value in (*lifted.inputs, *lifted.outputs)} == {
+    graph = adapted_graph(saved(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
+    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
         "x": (-1, 3),
         "weight": (-1, 1),
         "label": (-1, 1),
     }
-    assert said == ["weight, label: one number for each record; it is served with the shape [1]"]
+    assert messages == ["weight, label: one number for each record; it is served with the shape [1]"]
     arrays = {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float32), "weight": np.array([[1], [-1]], np.float32)}
-    (label,) = session(lifted.path).run(["label"], arrays)
+    (label,) = session(graph.path).run(["label"], arrays)
     assert label.tolist() == [[2], [2]]
 
 
-def test_a_recording_is_no_batch_of_numbers(tmp_path: Path) -> None:
+def test_a_one_dimensional_recording_is_not_a_batch(tmp_path: Path) -> None:
     samples = (FLOAT, ["samples"])
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
     recording = saved(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
     assert not recording.batched
-    assert adapted(recording).inputs[0].shape == (-1,)
+    assert adapted_graph(recording).inputs[0].shape == (-1,)
 
 
-def test_a_table_of_similarities_is_no_batch_of_rows(tmp_path: Path) -> None:
+def test_a_table_of_similarities_is_not_a_batch(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Transpose", ["texts"], ["columns"]),
         helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
@@ -82,49 +82,52 @@ def test_a_table_of_similarities_is_no_batch_of_rows(tmp_path: Path) -> None:
     inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
     table = saved(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
     assert not table.batched
-    assert adapted(table).outputs[0].shape == (-1, -1)
+    assert adapted_graph(table).outputs[0].shape == (-1, -1)
 
 
-def test_a_scalar_that_branches_read_is_served_too(tmp_path: Path) -> None:
-    graph = adapted(branches(tmp_path / "model.onnx"))
+def test_a_scalar_used_in_branches_is_adapted_too(tmp_path: Path) -> None:
+    graph = adapted_graph(branches(tmp_path / "model.onnx"))
     assert graph.compared == {"rate": 16000}
     for rate, expected in ((16000, 2.0), (8000, 8001.0)):
         (y,) = session(graph.path).run(["y"], {"x": np.ones((1, 3), np.float32), "rate": np.array([rate])})
         assert y.tolist() == [[expected] * 3]
 
 
-def test_an_output_of_unknown_shape_gets_the_sizes_that_an_answer_has(tmp_path: Path) -> None:
-    graph = adapted(branches(tmp_path / "model.onnx"))
+def test_an_output_of_unknown_shape_gets_the_rank_of_an_actual_answer(tmp_path: Path) -> None:
+    graph = adapted_graph(branches(tmp_path / "model.onnx"))
     assert graph.outputs[0].shape == (-1, -1)
 
 
 def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> None:
     default = helper.make_tensor("factor", FLOAT, [1], [2.0])
-    given, taken = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
+    inputs, outputs = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
     node = helper.make_node("Mul", ["x", "factor"], ["y"])
-    graph = adapted(saved(tmp_path / "model.onnx", [node], given, taken, (default,)))
+    graph = adapted_graph(saved(tmp_path / "model.onnx", [node], inputs, outputs, (default,)))
     assert [value.name for value in graph.inputs] == ["x"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"),
+    ("make_type", "reason"),
     [
         (helper.make_optional_type_proto, "x is optional. Export the model once with it"),
         (helper.make_sequence_type_proto, "x is a sequence. Export the model with one tensor"),
     ],
+    ids=["optional", "sequence"],
 )
-def test_what_is_no_tensor_is_refused_with_the_next_step(tmp_path: Path, kind: object, sentence: str) -> None:
+def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
+    tmp_path: Path, make_type: object, reason: str
+) -> None:
     tensor = helper.make_tensor_type_proto(FLOAT, ["b", 4])
-    value = helper.make_value_info("x", kind(tensor))  # type: ignore[operator]
+    value = helper.make_value_info("x", make_type(tensor))  # type: ignore[operator]
     identity = helper.make_node("Identity", ["x"], ["y"])
-    output = helper.make_value_info("y", kind(tensor))  # type: ignore[operator]
+    output = helper.make_value_info("y", make_type(tensor))  # type: ignore[operator]
     model = helper.make_model(helper.make_graph([identity], "g", [value], [output]), opset_imports=OPSET)
     onnx.save(model, tmp_path / "model.onnx")
-    with pytest.raises(StartError, match=sentence):
+    with pytest.raises(StartError, match=reason):
         adapt(tmp_path / "model.onnx", tmp_path / "adapted.onnx", print)
 
 
-def test_a_type_that_triton_has_not_is_refused_with_the_next_step(tmp_path: Path) -> None:
+def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) -> None:
     sizes = (TensorProto.COMPLEX64, ["b", 4])
     graph = saved(
         tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
@@ -133,7 +136,7 @@ def test_a_type_that_triton_has_not_is_refused_with_the_next_step(tmp_path: Path
         adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 
-def test_an_input_of_unknown_shape_is_refused_with_the_next_step(tmp_path: Path) -> None:
+def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path) -> None:
     graph = saved(
         tmp_path / "m.onnx",
         [helper.make_node("Identity", ["x"], ["y"])],

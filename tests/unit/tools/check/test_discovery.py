@@ -1,4 +1,4 @@
-"""check-client finds the models that a client calls, under whatever name the repository has them."""
+"""check-client finds the models that a client calls, under the client's name, an alias, or by parameter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sm.settings import Settings
 from sm.tools.check.discovery import choose_models
 
 
-class Words(TensorClient):
-    """A client of one model that is also known by another name."""
+class WordsClient(TensorClient):
+    """A client of one model with an alias."""
 
     name, model, aliases = "words", "words", ("words_small",)
     payload = TextPayload
@@ -28,7 +28,7 @@ class Words(TensorClient):
         return None
 
 
-def repository(folder: Path, model: str, client: str = "") -> Path:
+def write_repository(folder: Path, model: str, client: str = "") -> Path:
     (folder / model / "1").mkdir(parents=True)
     (folder / model / "1" / "model.py").touch()
     parameter = (
@@ -38,27 +38,27 @@ def repository(folder: Path, model: str, client: str = "") -> Path:
     return folder
 
 
-def chosen(folder: Path, tmp_path: Path) -> tuple[Path, str]:
+def chosen_models(folder: Path, tmp_path: Path) -> tuple[Path, str]:
     settings = Settings.read(
         {"TRIREME_MODEL_REPOSITORY": str(folder), "TRIREME_CACHE": str(tmp_path / "cache")}
     )
-    client = Words(cast("Triton", None), tmp_path, folder)
-    found = choose_models(ClientSource("words", tmp_path / "clients" / "words.py"), client, settings)
-    return found, client.model
+    client = WordsClient(cast("Triton", None), tmp_path, folder)
+    repository = choose_models(ClientSource("words", tmp_path / "clients" / "words.py"), client, settings)
+    return repository, client.model
 
 
 @pytest.mark.parametrize("model", ["words", "words_small"])
-def test_a_model_is_found_by_the_names_that_its_client_knows(tmp_path: Path, model: str) -> None:
-    folder = repository(tmp_path / "models", model)
-    assert chosen(folder, tmp_path) == (folder, model)
+def test_a_model_is_found_by_the_clients_model_name_or_alias(tmp_path: Path, model: str) -> None:
+    folder = write_repository(tmp_path / "models", model)
+    assert chosen_models(folder, tmp_path) == (folder, model)
 
 
-def test_a_model_that_names_the_client_is_found(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "models", "anything", client="words")
-    assert chosen(folder, tmp_path) == (folder, "anything")
+def test_a_model_whose_parameter_names_the_client_is_found(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "models", "anything", client="words")
+    assert chosen_models(folder, tmp_path) == (folder, "anything")
 
 
-def test_without_its_model_the_sentence_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "models", "other")
+def test_the_error_for_a_missing_model_says_where_it_was_searched(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "models", "other")
     with pytest.raises(StartError, match=f"no model repository has words: looked in {folder}"):
-        chosen(folder, tmp_path)
+        chosen_models(folder, tmp_path)

@@ -1,4 +1,4 @@
-"""What calls leave behind is found; what is loaded once is no leak."""
+"""Memory that grows with every call is a leak; memory that is kept once is not."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ HERE = Path(__file__).parent
 CALLS = WARM_UP_CALLS + 800
 
 
-def test_a_call_that_keeps_nothing_is_flat() -> None:
-    assert find_leak(lambda turn: [turn] * 1000, CALLS, HERE) is None
+def test_a_call_that_keeps_nothing_has_no_leak() -> None:
+    assert find_leak(lambda call_number: [call_number] * 1000, CALLS, HERE) is None
 
 
-def test_what_is_kept_once_for_a_few_keys_is_no_leak() -> None:
+def test_a_cache_with_a_few_keys_is_no_leak() -> None:
     kept: dict[int, list[int]] = {}
-    assert find_leak(lambda turn: kept.setdefault(turn % 7, [turn] * 1000), CALLS, HERE) is None
+    assert (
+        find_leak(lambda call_number: kept.setdefault(call_number % 7, [call_number] * 1000), CALLS, HERE)
+        is None
+    )
 
 
-def test_one_small_object_with_each_call_is_a_leak_and_has_its_line() -> None:
+def test_one_small_object_kept_per_call_is_a_leak_reported_with_its_line() -> None:
     kept: list[object] = []
 
-    def call(turn: int) -> None:
-        kept.append(f"turn {turn}")
+    def keep_a_string(call_number: int) -> None:
+        kept.append(f"call {call_number}")
 
-    found = find_leak(call, CALLS, HERE)
-    assert found is not None
-    assert found.startswith("leak: ")
-    assert f"most of it from test_memory.py, line {call.__code__.co_firstlineno + 1}" in found
+    report = find_leak(keep_a_string, CALLS, HERE)
+    assert report is not None
+    assert report.startswith("leak: ")
+    assert f"most of it from test_memory.py, line {keep_a_string.__code__.co_firstlineno + 1}" in report

@@ -1,4 +1,4 @@
-"""A client's Triton, watched: streams are timed and played again like any call."""
+"""The recording Triton times streams and replays them like any call."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sm.client.base import Array, ModelMetadata
 from sm.tools.check.recording_triton import RecordingTriton
 
 
-class Counting:
-    """A Triton whose one model counts to two, slowly, and counts its calls too."""
+class CountingTriton:
+    """A Triton whose model slowly counts to two; counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -44,25 +44,25 @@ class Counting:
         return ModelMetadata(model, ("1",), 0)
 
 
-def numbers(observed: RecordingTriton, x: int) -> list[int]:
-    return [int(answer["y"][0]) for answer in observed.stream("counts", {"x": np.array([x])})]
+def streamed_numbers(recording: RecordingTriton, x: int) -> list[int]:
+    return [int(answer["y"][0]) for answer in recording.stream("counts", {"x": np.array([x])})]
 
 
-def test_the_time_of_a_stream_is_what_its_answers_took() -> None:
-    observed = RecordingTriton(Counting())
-    assert numbers(observed, 7) == [1, 2]
-    assert observed.seconds >= 0.04
+def test_the_time_of_a_stream_is_that_of_its_answers() -> None:
+    recording = RecordingTriton(CountingTriton())
+    assert streamed_numbers(recording, 7) == [1, 2]
+    assert recording.seconds >= 0.04
 
 
-def test_a_stream_that_was_read_before_is_played_again() -> None:
-    observed = RecordingTriton(triton := Counting())
-    observed.replaying = True
-    assert [numbers(observed, x) for x in (7, 7, 8)] == [[1, 2]] * 3
+def test_a_stream_with_the_same_inputs_is_replayed() -> None:
+    recording = RecordingTriton(triton := CountingTriton())
+    recording.replaying = True
+    assert [streamed_numbers(recording, x) for x in (7, 7, 8)] == [[1, 2]] * 3
     assert triton.calls == 2
 
 
-def test_a_call_and_a_stream_with_the_same_inputs_are_two() -> None:
-    observed = RecordingTriton(Counting())
-    observed.replaying = True
-    assert numbers(observed, 7) == [1, 2]
-    assert observed.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}
+def test_a_call_and_a_stream_with_the_same_inputs_are_recorded_separately() -> None:
+    recording = RecordingTriton(CountingTriton())
+    recording.replaying = True
+    assert streamed_numbers(recording, 7) == [1, 2]
+    assert recording.infer("counts", {"x": np.array([7])}) == {"y": np.array([1])}

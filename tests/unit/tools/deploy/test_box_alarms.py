@@ -1,4 +1,4 @@
-"""The alarms on the box's own metrics: what they read, and their limits."""
+"""The CloudWatch alarms of a deployed box: which metrics they read, and their limits."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from sm.tools.deploy import deploy_arguments
 from sm.tools.deploy.box_alarms import ALARM_SUFFIXES, BoxAlarms
 
 
-def test_the_alarms_read_what_the_box_writes() -> None:
+def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
     box_alarms = BoxAlarms(2.0, 750.0)
     box = Settings.read(box_alarms.environment("ships"))
     rate, p99 = box_alarms.alarms("ships", box_alarms.environment("ships"))
     assert box.emf == "on"
-    where = {
+    common = {
         "Namespace": box.emf_namespace,
         "Dimensions": [{"Name": "Endpoint", "Value": box.endpoint_name}],
     }
-    read = [query["MetricStat"]["Metric"] for query in rate["Metrics"] if "MetricStat" in query]
-    read.append({name: p99[name] for name in ("Namespace", "Dimensions", "MetricName")})
-    assert read == [{**where, "MetricName": name} for name in ("Errors", "Requests", "Latency")]
-    assert {each["MetricName"] for each in read} == {metric["Name"] for metric in METRICS}
+    metrics = [query["MetricStat"]["Metric"] for query in rate["Metrics"] if "MetricStat" in query]
+    metrics.append({name: p99[name] for name in ("Namespace", "Dimensions", "MetricName")})
+    assert metrics == [{**common, "MetricName": name} for name in ("Errors", "Requests", "Latency")]
+    assert {metric["MetricName"] for metric in metrics} == {metric["Name"] for metric in METRICS}
     assert (rate["Threshold"], p99["Threshold"]) == (2.0, 750.0)
     assert [alarm["AlarmName"] for alarm in (rate, p99)] == [f"ships-{ending}" for ending in ALARM_SUFFIXES]
 
 
-def test_a_namespace_of_ones_own_is_read_too() -> None:
+def test_the_alarms_use_a_custom_namespace_and_endpoint_name() -> None:
     environment = {"TRIREME_EMF_NAMESPACE": "Team/Vision", "TRIREME_ENDPOINT_NAME": "fleet"}
     _, p99 = BoxAlarms().alarms("ships", environment)
     assert (p99["Namespace"], p99["Dimensions"][0]["Value"]) == ("Team/Vision", "fleet")
 
 
 @pytest.mark.parametrize("text", ["1", "0:100", "101:100", "1:0", "a:b", "nan:1", "1:nan", "1:inf", ""])
-def test_limits_that_are_none_are_refused(text: str) -> None:
+def test_invalid_limits_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not PERCENT:MS"):
         deploy_arguments.alarm_limits(text)
 

@@ -1,4 +1,4 @@
-"""What is made of many answers."""
+"""The summary of a load test: quantiles, a histogram, and counts after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from sm.tools.invoke.reply import Reply
 from sm.tools.invoke.showing import format_json
 
 
-def test_a_quantile_is_a_value_that_was_seen() -> None:
-    ordered = [float(number) for number in range(1, 101)]
+def test_a_quantile_is_one_of_the_measured_values() -> None:
+    ordered = [float(index) for index in range(1, 101)]
     assert [quantile(ordered, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
     assert quantile([7.0], 0.5) == 7
 
 
-def test_a_straggler_does_not_flatten_the_histogram() -> None:
-    rows = list(histogram(sorted([0.010 + number / 10_000 for number in range(99)] + [60.0])))
+def test_an_outlier_does_not_flatten_the_histogram() -> None:
+    rows = list(histogram(sorted([0.010 + index / 10_000 for index in range(99)] + [60.0])))
     assert len(rows) == 12
     assert rows[0].split()[0] == "10.0"
     assert float(rows[-1].split()[0]) < 25
 
 
-def test_ctrl_c_keeps_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_ctrl_c_keeps_the_measured_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
 
-    def ask() -> Reply:
-        asked.append(1)
+    def send_request() -> Reply:
+        requests.append(1)
         return Reply(200, "application/json", b"{}")
 
-    def interrupted(self: object) -> None:
+    def raise_interrupt(self: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
-    load = measure(ask, 10_000_000, 2)
-    assert load.request_count == len(asked) < 10_000_000
+    monkeypatch.setattr("concurrent.futures.Future.result", raise_interrupt)
+    load = measure(send_request, 10_000_000, 2)
+    assert load.request_count == len(requests) < 10_000_000
 
 
-def test_what_fits_a_line_stays_one() -> None:
+def test_a_list_that_fits_a_line_is_shown_on_one_line() -> None:
     rows = [list(range(20)), list(range(20))]
     assert list(format_json({"rows": rows})) == [
         "{",

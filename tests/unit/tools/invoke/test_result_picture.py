@@ -1,4 +1,4 @@
-"""An answer is drawn as its kind says, and what does not fit is one sentence."""
+"""A result is drawn on its picture by its result kind; a result that does not fit is one error."""
 
 from __future__ import annotations
 
@@ -19,66 +19,68 @@ from sm.tools.invoke.result_picture import draw_result
 from sm.tools.invoke.run_lengths import decode_runs
 
 
-def picture(width: int = 200, height: int = 100) -> bytes:
+def grey_png(width: int = 200, height: int = 100) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (width, height), (128, 128, 128)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def changed(kind: ResultKind, result: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where the picture is another."""
-    return np.asarray((draw_result(kind, result, picture()) != 128).any(axis=2))
+def changed_pixels(kind: ResultKind, result: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which pixels the drawing changes."""
+    return np.asarray((draw_result(kind, result, grey_png()) != 128).any(axis=2))
 
 
-def test_a_box_is_drawn_at_its_corners_whether_in_pixels_or_in_shares() -> None:
-    pixels = changed(Boxes(), [{"label": "cat", "score": 0.9, "box": [20, 40, 120, 90]}])
+def test_a_box_is_drawn_from_pixels_or_relative_coordinates() -> None:
+    from_pixels = changed_pixels(Boxes(), [{"label": "cat", "score": 0.9, "box": [20, 40, 120, 90]}])
     box = {"x1": 0.1, "y1": 0.4, "x2": 0.6, "y2": 0.9}
-    shares = changed(
+    from_shares = changed_pixels(
         Boxes(items="found", relative=True), {"found": [{"label": "cat", "score": 0.9, "box": box}]}
     )
-    assert np.array_equal(pixels, shares)
-    assert pixels[89, 20:120].all()
-    assert not pixels[91:].any()
+    assert np.array_equal(from_pixels, from_shares)
+    assert from_pixels[89, 20:120].all()
+    assert not from_pixels[91:].any()
 
 
-def test_a_mask_tints_its_pixels_from_run_lengths_and_from_a_png() -> None:
+def test_a_mask_is_drawn_from_run_lengths_or_a_png() -> None:
     mask = np.zeros((100, 200), bool)
     mask[10:30, 50:80] = True
     columns = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.ravel(), [0]])))
-    runs = [int(each) for each in np.diff(np.concatenate([[0], columns, [mask.size]]))]
+    runs = [int(run) for run in np.diff(np.concatenate([[0], columns, [mask.size]]))]
     buffer = io.BytesIO()
     Image.fromarray(mask).save(buffer, "PNG")
     png = pybase64.b64encode(buffer.getvalue()).decode()
-    for form in ({"size": [100, 200], "counts": runs}, {"image": png, "content_type": "image/png"}):
-        assert np.array_equal(changed(Masks(), [{"label": "cat", "score": 1, "mask": form}]), mask)
+    for encoded_mask in ({"size": [100, 200], "counts": runs}, {"image": png, "content_type": "image/png"}):
+        assert np.array_equal(
+            changed_pixels(Masks(), [{"label": "cat", "score": 1, "mask": encoded_mask}]), mask
+        )
 
 
-def as_text(lengths: list[int]) -> str:
-    """COCO's compression: from the fourth run on the difference to the one two before, five bits a letter."""
-    letters = []
-    for place, length in enumerate(lengths):
-        number = length - (lengths[place - 2] if place > 2 else 0)
-        more = True
-        while more:
-            group, number = number & 0x1F, number >> 5
-            more = number != (-1 if group & 0x10 else 0)
-            letters.append(chr(48 + group + (0x20 if more else 0)))
-    return "".join(letters)
+def compress_runs(lengths: list[int]) -> str:
+    """Compress run lengths as COCO does: differences to the run two before, from the fourth on, in 5-bit characters."""
+    characters = []
+    for index, length in enumerate(lengths):
+        remaining = length - (lengths[index - 2] if index > 2 else 0)
+        has_more = True
+        while has_more:
+            bits, remaining = remaining & 0x1F, remaining >> 5
+            has_more = remaining != (-1 if bits & 0x10 else 0)
+            characters.append(chr(48 + bits + (0x20 if has_more else 0)))
+    return "".join(characters)
 
 
-def test_cocos_compressed_run_lengths_are_the_plain_ones() -> None:
+def test_compressed_run_lengths_of_coco_are_decoded() -> None:
     lengths = [5010, 20, 80, 20, 80, 1000, 3, 13_787]
-    assert np.array_equal(decode_runs(as_text(lengths), 100, 200), decode_runs(lengths, 100, 200))
-    assert decode_runs(as_text(lengths), 100, 200).sum() == 20 + 20 + 1000 + 13_787
+    assert np.array_equal(decode_runs(compress_runs(lengths), 100, 200), decode_runs(lengths, 100, 200))
+    assert decode_runs(compress_runs(lengths), 100, 200).sum() == 20 + 20 + 1000 + 13_787
 
 
-def test_classes_may_be_texts() -> None:
-    drawn = draw_result(Classes(row="{score}:{index}:{label}"), ["0.7:3:a:b", "0.3:1:c"], picture())
+def test_classes_may_be_rows_of_text() -> None:
+    drawn = draw_result(Classes(row="{score}:{index}:{label}"), ["0.7:3:a:b", "0.3:1:c"], grey_png())
     assert drawn.shape[0] > 100
 
 
 @pytest.mark.parametrize(
-    ("kind", "result", "sentence"),
+    ("kind", "result", "reason"),
     [
         (Text(), "a text", "its result is a Text, and boxes, masks and classes can"),
         (None, {"x": 1}, "its client does not say what its result is"),
@@ -93,13 +95,15 @@ def test_classes_may_be_texts() -> None:
         (Masks(), [{"mask": {"size": [100, 200], "counts": [2]}}], "do not fill"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(kind: ResultKind | None, result: Any, sentence: str) -> None:
+def test_the_error_for_a_result_that_does_not_fit_its_kind_says_why(
+    kind: ResultKind | None, result: Any, reason: str
+) -> None:
     with pytest.raises(StartError) as caught:
-        draw_result(kind, result, picture())
-    assert sentence in str(caught.value)
+        draw_result(kind, result, grey_png())
+    assert reason in str(caught.value)
 
 
-def test_the_kind_is_the_one_of_the_document_or_what_the_result_looks_like() -> None:
+def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result() -> None:
     assert result_kind.parse(Boxes(items="found").describe()) == Boxes(items="found")
     assert result_kind.parse({"kind": "hologram"}) is None
     assert result_kind.guess({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
@@ -107,9 +111,9 @@ def test_the_kind_is_the_one_of_the_document_or_what_the_result_looks_like() -> 
     assert result_kind.guess([1, 2]) is None
 
 
-def test_parameters_go_with_a_picture_and_into_json_where_none_are_given() -> None:
-    raw = InvokeRequest(b"x", "image/png", model="yolov5").with_parameters({"format": "detections"})
-    assert raw.attributes == "modelname=yolov5;format=detections"
+def test_parameters_are_sent_as_attributes_of_a_picture_or_added_to_json() -> None:
+    request = InvokeRequest(b"x", "image/png", model="yolov5").with_parameters({"format": "detections"})
+    assert request.attributes == "modelname=yolov5;format=detections"
     body = json.dumps({"payload": {}, "parameters": {"format": "rows"}}).encode()
     assert InvokeRequest(body, "application/json").with_parameters({"format": "x", "k": 1}).body == (
         b'{"payload": {}, "parameters": {"format": "rows", "k": 1}}'

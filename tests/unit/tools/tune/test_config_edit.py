@@ -1,4 +1,4 @@
-"""A ``config.pbtxt`` is changed in the tuned fields alone: comments, order and spelling stay."""
+"""Editing a ``config.pbtxt`` changes only the tuned fields; comments, order and spelling are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from sm.repository.config_files import protobuf
 from sm.tools.tune.config_edit import remove_batching, set_batching, set_instance_count
 
-LINES = """# The team's model, see the wiki: instance_group { count: 9 }
+COMMENTED_CONFIG = """# The team's model, see the wiki: instance_group { count: 9 }
 name: "m"  # dynamic_batching {}
 max_batch_size: 8
 instance_group [
@@ -28,8 +28,8 @@ dynamic_batching {
 }
 parameters { key: "note" value: { string_value: "dynamic_batching { }" } }
 """
-SPELLINGS = [
-    LINES,
+CONFIGS = [
+    COMMENTED_CONFIG,
     "",
     'name: "m"',
     "instance_group { count: 3 }",
@@ -48,27 +48,27 @@ def parse(text: str) -> Any:
     return text_format.Parse(text, protobuf().ModelConfig())
 
 
-@pytest.mark.parametrize("text", SPELLINGS)
+@pytest.mark.parametrize("text", CONFIGS)
 @pytest.mark.parametrize("sizes", [(), (4,), (4, 8)])
 @pytest.mark.parametrize("delay", [0, 500])
-def test_every_spelling_of_a_configuration_becomes_the_wanted_one(
-    text: str, sizes: tuple[int, ...], delay: int
-) -> None:
-    wanted = parse(text)
-    for group in wanted.instance_group or [wanted.instance_group.add()]:
+def test_any_spelling_of_a_configuration_can_be_edited(text: str, sizes: tuple[int, ...], delay: int) -> None:
+    expected = parse(text)
+    for group in expected.instance_group or [expected.instance_group.add()]:
         group.count = 5
-    wanted.dynamic_batching.SetInParent()
-    wanted.dynamic_batching.preferred_batch_size[:] = sizes
-    wanted.dynamic_batching.max_queue_delay_microseconds = delay
+    expected.dynamic_batching.SetInParent()
+    expected.dynamic_batching.preferred_batch_size[:] = sizes
+    expected.dynamic_batching.max_queue_delay_microseconds = delay
     edited = set_batching(set_instance_count(text, 5), sizes, delay)
-    assert parse(edited) == wanted
-    wanted.ClearField("dynamic_batching")
-    assert parse(remove_batching(edited)) == wanted
+    assert parse(edited) == expected
+    expected.ClearField("dynamic_batching")
+    assert parse(remove_batching(edited)) == expected
 
 
 def test_only_the_lines_of_the_tuned_fields_change() -> None:
-    edited = set_batching(set_instance_count(LINES, 2), (8,), 100)
-    changed = [line for line in difflib.ndiff(LINES.splitlines(), edited.splitlines()) if line[0] in "+-"]
+    edited = set_batching(set_instance_count(COMMENTED_CONFIG, 2), (8,), 100)
+    changed = [
+        line for line in difflib.ndiff(COMMENTED_CONFIG.splitlines(), edited.splitlines()) if line[0] in "+-"
+    ]
     assert changed == [
         "-     count: 1  # one is enough on the small machine",
         "+     count: 2  # one is enough on the small machine",
@@ -77,12 +77,12 @@ def test_only_the_lines_of_the_tuned_fields_change() -> None:
     ]
 
 
-def test_what_is_set_already_changes_nothing() -> None:
-    edited = set_batching(set_instance_count(LINES, 2), (8,), 100)
+def test_setting_the_same_values_again_changes_nothing() -> None:
+    edited = set_batching(set_instance_count(COMMENTED_CONFIG, 2), (8,), 100)
     assert set_batching(set_instance_count(edited, 2), (8,), 100) == edited
 
 
 @pytest.mark.parametrize("text", ["instance_group {", "name:", "name: @"])
-def test_a_text_that_is_no_configuration_is_an_error(text: str) -> None:
+def test_text_that_is_no_configuration_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         set_instance_count(text, 2)

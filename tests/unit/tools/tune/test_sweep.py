@@ -1,4 +1,4 @@
-"""The choice depends on the measured points alone: on recorded sweeps of real models, and on made-up ones."""
+"""The best setting is chosen from measured points: recorded sweeps of real models, and invented ones."""
 
 from __future__ import annotations
 
@@ -22,104 +22,137 @@ from sm.tools.tune.sweep import (
     lowest_p99,
 )
 
-RECORDED = Path(__file__).parent / "recorded"
-ONE, TWO = Setting(1), Setting(2)
+RECORDED_SWEEPS = Path(__file__).parent / "recorded"
+ONE_INSTANCE, TWO_INSTANCES = Setting(1), Setting(2)
 BATCHED = Setting(1, Batching())
 
 
-def point(setting: Setting, rate: float, p99: float, callers: int = 1, errors: int = 0) -> Point:
+def make_point(setting: Setting, rate: float, p99: float, callers: int = 1, errors: int = 0) -> Point:
     return Point(
         setting, callers, answers=round(rate * 10), seconds=10.0, p50=p99 / 2, p99=p99, errors=errors
     )
 
 
 @pytest.mark.parametrize(
-    ("points", "chosen"),
+    ("points", "expected_index"),
     [
-        # The most answers a second within the bound, whatever is beyond it.
-        ([point(ONE, 10, 0.1), point(TWO, 20, 0.15), point(BATCHED, 40, 0.3)], 1),
-        # Within a few per cent the fewest instances win, then no batching, then the shortest delay.
-        ([point(TWO, 20.2, 0.1), point(ONE, 20, 0.15)], 1),
-        ([point(BATCHED, 20.2, 0.1), point(ONE, 20, 0.15)], 1),
-        ([point(Setting(1, Batching((), 5000)), 20.2, 0.1), point(BATCHED, 20, 0.15)], 1),
-        # The same setting with fewer milliseconds.
-        ([point(ONE, 20, 0.15, 8), point(ONE, 20, 0.1, 4)], 1),
-        # A failed request or a failed load is no result.
-        ([point(TWO, 90, 0.1, errors=1), Point(BATCHED, 1, failure="no room"), point(ONE, 10, 0.1)], 2),
+        # The most answers a second within the latency bound win.
+        (
+            [
+                make_point(ONE_INSTANCE, 10, 0.1),
+                make_point(TWO_INSTANCES, 20, 0.15),
+                make_point(BATCHED, 40, 0.3),
+            ],
+            1,
+        ),
+        # Among nearly equal rates the fewest instances win, then no batching, then the shortest delay.
+        ([make_point(TWO_INSTANCES, 20.2, 0.1), make_point(ONE_INSTANCE, 20, 0.15)], 1),
+        ([make_point(BATCHED, 20.2, 0.1), make_point(ONE_INSTANCE, 20, 0.15)], 1),
+        ([make_point(Setting(1, Batching((), 5000)), 20.2, 0.1), make_point(BATCHED, 20, 0.15)], 1),
+        # For the same setting and rate the lower latency wins.
+        ([make_point(ONE_INSTANCE, 20, 0.15, 8), make_point(ONE_INSTANCE, 20, 0.1, 4)], 1),
+        # A point with failed requests or a failed load is never chosen.
+        (
+            [
+                make_point(TWO_INSTANCES, 90, 0.1, errors=1),
+                Point(BATCHED, 1, failure="no room"),
+                make_point(ONE_INSTANCE, 10, 0.1),
+            ],
+            2,
+        ),
     ],
 )
-def test_the_choice_among_points(points: list[Point], chosen: int) -> None:
-    assert choose(points, 0.2) == points[chosen]
-    assert choose(points[::-1], 0.2) == points[chosen]
+def test_the_best_point_is_chosen_whatever_the_order(points: list[Point], expected_index: int) -> None:
+    assert choose(points, 0.2) == points[expected_index]
+    assert choose(points[::-1], 0.2) == points[expected_index]
 
 
-def test_where_nothing_keeps_the_bound_the_nearest_is_known() -> None:
-    points = [point(ONE, 10, 0.5), point(TWO, 8, 0.3), Point(BATCHED, 1, failure="no room")]
+def test_if_no_point_is_within_the_bound_the_nearest_one_is_known() -> None:
+    points = [
+        make_point(ONE_INSTANCE, 10, 0.5),
+        make_point(TWO_INSTANCES, 8, 0.3),
+        Point(BATCHED, 1, failure="no room"),
+    ]
     assert choose(points, 0.2) is None
     assert lowest_p99(points) == points[1]
     assert choose([], 0.2) is lowest_p99([]) is None
 
 
 @pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
-@given(order=st.randoms(use_true_random=False), bound=st.sampled_from([0.05, 0.2, 0.5, 1.0, 5.0]))
+@given(rng=st.randoms(use_true_random=False), bound=st.sampled_from([0.05, 0.2, 0.5, 1.0, 5.0]))
 def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(
-    name: str, order: object, bound: float
+    name: str, rng: object, bound: float
 ) -> None:
-    points, about = loads((RECORDED / f"{name}.json").read_text())
-    assert about["client"] == name
+    points, details = loads((RECORDED_SWEEPS / f"{name}.json").read_text())
+    assert details["client"] == name
     shuffled = list(points)
-    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
     best = choose(shuffled, bound)
     assert best == choose(points, bound)
     if best is None:
-        assert all(each.p99 > bound for each in points if each.is_valid)
+        assert all(measured_point.p99 > bound for measured_point in points if measured_point.is_valid)
     else:
-        within = [each.rate for each in points if each.is_valid and each.p99 <= bound]
+        rates_within_bound = [
+            measured_point.rate
+            for measured_point in points
+            if measured_point.is_valid and measured_point.p99 <= bound
+        ]
         assert best.p99 <= bound
-        assert best.rate >= max(within) * (1 - EQUAL_RATE_SHARE)
+        assert best.rate >= max(rates_within_bound) * (1 - EQUAL_RATE_SHARE)
 
 
-def test_a_sweep_is_read_as_it_was_written() -> None:
-    points = [point(BATCHED, 10, 0.1), Point(Setting(3, Batching((4, 8), 100)), 2, failure="no room")]
+def test_a_written_sweep_is_read_back() -> None:
+    points = [make_point(BATCHED, 10, 0.1), Point(Setting(3, Batching((4, 8), 100)), 2, failure="no room")]
     assert loads(dumps(points, model="m")) == (points, {"model": "m"})
 
 
-def test_more_callers_are_tried_until_they_are_no_use() -> None:
-    grows = [point(ONE, 10, 0.1, 1), point(ONE, 15, 0.12, 2)]
-    assert not has_peaked(grows[:1], 0.2)
-    assert not has_peaked(grows, 0.2)
-    flat = [*grows, point(ONE, 15, 0.15, 4)]
+def test_more_callers_are_tried_until_the_rate_no_longer_grows() -> None:
+    growing = [make_point(ONE_INSTANCE, 10, 0.1, 1), make_point(ONE_INSTANCE, 15, 0.12, 2)]
+    assert not has_peaked(growing[:1], 0.2)
+    assert not has_peaked(growing, 0.2)
+    flat = [*growing, make_point(ONE_INSTANCE, 15, 0.15, 4)]
     assert not has_peaked(flat, 0.2), "one measurement may be slow by chance"
-    assert has_peaked([*flat, point(ONE, 15, 0.19, 8)], 0.2)
-    assert has_peaked([*grows, point(ONE, 20, 0.3, 4)], 0.2), "it is over the bound"
-    assert has_peaked([point(ONE, 20, 0.1, errors=1)], 0.2)
-    assert has_peaked([Point(ONE, 1, failure="no room")], 0.2)
+    assert has_peaked([*flat, make_point(ONE_INSTANCE, 15, 0.19, 8)], 0.2)
+    assert has_peaked([*growing, make_point(ONE_INSTANCE, 20, 0.3, 4)], 0.2), "it is over the bound"
+    assert has_peaked([make_point(ONE_INSTANCE, 20, 0.1, errors=1)], 0.2)
+    assert has_peaked([Point(ONE_INSTANCE, 1, failure="no room")], 0.2)
 
 
-def test_every_setting_is_proposed_once_and_the_best_is_refined() -> None:
+def test_every_setting_is_proposed_once_and_the_best_one_refined() -> None:
     space = Space(Setting(3), (1, 2), 8, (1,))
     measured: list[Point] = []
     while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(point(setting, 100 if setting == Setting(2, Batching()) else 10, 0.1))
+        measured.append(make_point(setting, 100 if setting == Setting(2, Batching()) else 10, 0.1))
         assert len(measured) <= space.size
-    tried = [each.setting for each in measured]
+    tried = [measured_point.setting for measured_point in measured]
     assert len(set(tried)) == len(tried) == space.size
-    assert tried[:5] == [Setting(3), Setting(1), Setting(1, Batching()), TWO, Setting(2, Batching())]
-    assert {each.instances for each in tried[5:]} == {2}
-    assert {each.batching.delay_us for each in tried[5:] if each.batching} == {1000, 5000}
-    assert (8,) in {each.batching.preferred_sizes for each in tried[5:] if each.batching}
+    assert tried[:5] == [
+        Setting(3),
+        Setting(1),
+        Setting(1, Batching()),
+        TWO_INSTANCES,
+        Setting(2, Batching()),
+    ]
+    assert {measured_point.instances for measured_point in tried[5:]} == {2}
+    assert {measured_point.batching.delay_us for measured_point in tried[5:] if measured_point.batching} == {
+        1000,
+        5000,
+    }
+    assert (8,) in {
+        measured_point.batching.preferred_sizes for measured_point in tried[5:] if measured_point.batching
+    }
 
 
-def test_a_model_without_batches_is_not_batched() -> None:
-    space = Space(ONE, (1, 2), 0, (1,))
+def test_batching_is_not_tried_for_a_model_without_batches() -> None:
+    space = Space(ONE_INSTANCE, (1, 2), 0, (1,))
     measured: list[Point] = []
     while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(point(setting, 10, 0.1))
-    assert [each.setting for each in measured] == [ONE, TWO]
+        measured.append(make_point(setting, 10, 0.1))
+    assert [measured_point.setting for measured_point in measured] == [ONE_INSTANCE, TWO_INSTANCES]
 
 
 def test_settings_that_all_fail_end_the_search() -> None:
-    space = Space(ONE, (1, 2), 8, (1,))
+    space = Space(ONE_INSTANCE, (1, 2), 8, (1,))
     measured: list[Point] = []
     while (setting := space.next(measured, 0.2)) is not None:
         measured.append(replace(Point(setting, 1), failure="no room"))
