@@ -1,4 +1,4 @@
-"""What a client returned and JSON has no form for: the error says which part, what it is and what to do."""
+"""The error for a result that JSON cannot hold says which part it is, its type and what to return instead."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sm.router.answer import dumps
 
 
 @dataclass
-class Row:
+class RowWithLabel:
     label: object
 
 
 class Tensor:
-    """As a torch tensor."""
+    """Has the method of a torch tensor."""
 
     def tolist(self) -> list[int]:
         return []
 
 
 class Model:
-    """As a pydantic model."""
+    """Has the method of a pydantic model."""
 
     def model_dump(self) -> dict[str, int]:
         return {}
@@ -37,14 +37,15 @@ class PillowImage:
     __array_interface__: Any = {}
 
 
-def sentence_of(value: object) -> str:
+def error_sentence(value: object) -> str:
+    """Return the error for ``value``, which must not be encodable."""
     with pytest.raises((TypeError, ValueError)):
         dumps(value)
     return unencodable.error("the result cannot be sent", "result", value, dumps).sentence
 
 
 @pytest.mark.parametrize(
-    ("value", "part"),
+    ("value", "expected"),
     [
         (b"cat", "result is bytes: decode text with .decode()"),
         ({"label": b"cat"}, "result.label is bytes: decode"),
@@ -54,18 +55,18 @@ def sentence_of(value: object) -> str:
         ({"labels": np.array([b"a"])}, "result.labels[0] is bytes: decode"),
         ({"label": np.bytes_(b"a")}, "result.label is bytes_: decode"),
         ({"label": bytearray(b"a")}, "result.label is bytearray: decode"),
-        ((1, Row(b"a")), "result[1].label is bytes: decode"),
+        ((1, RowWithLabel(b"a")), "result[1].label is bytes: decode"),
         ({"my label": b"a"}, "result['my label'] is bytes: decode"),
         ({3: b"a"}, "result['3'] is bytes: decode"),
         ({"a": {b"k": 1}}, "result.a has a key that is bytes: use text"),
     ],
 )
-def test_bytes_are_found_wherever_they_are(value: object, part: str) -> None:
-    assert f"the result cannot be sent: {part}" in sentence_of(value)
+def test_the_error_for_bytes_names_their_position(value: object, expected: str) -> None:
+    assert f"the result cannot be sent: {expected}" in error_sentence(value)
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "expected"),
     [
         ({1, 2}, "is set: return a list"),
         ((number for number in range(3)), "is generator: return a list"),
@@ -80,22 +81,22 @@ def test_bytes_are_found_wherever_they_are(value: object, part: str) -> None:
         (Picture(np.zeros((2, 3, 7), np.uint8)), "is Picture: its pixels must be uint8 [height, width, 3]"),
     ],
 )
-def test_every_kind_has_a_next_step(value: object, words: str) -> None:
-    assert f"result.x {words}" in sentence_of({"x": value})
+def test_the_error_for_each_type_says_what_to_return(value: object, expected: str) -> None:
+    assert f"result.x {expected}" in error_sentence({"x": value})
 
 
-def test_a_list_that_contains_itself_is_told_and_does_not_end_the_search() -> None:
-    loop: list[object] = []
-    loop.append(loop)
-    assert "result is list: nested too deeply, or contains itself" in sentence_of(loop)
+def test_a_list_that_contains_itself_is_reported_as_such() -> None:
+    self_containing: list[object] = []
+    self_containing.append(self_containing)
+    assert "result is list: nested too deeply, or contains itself" in error_sentence(self_containing)
 
 
-def test_the_log_has_the_place_without_the_names() -> None:
+def test_the_log_reason_has_the_position_without_names_from_the_result() -> None:
     error = unencodable.error("it cannot be sent", "result", {"secret": [{"word": b"a"}]}, dumps)
     assert "result.secret[0].word is bytes" in error.sentence
     assert error.log_reason is not None
     assert "result.…[0].… is bytes: decode" in error.log_reason
 
 
-def test_a_long_name_is_cut() -> None:
-    assert len(sentence_of({"n" * 100_000: b"a"})) < 300
+def test_a_long_name_is_shortened_in_the_error() -> None:
+    assert len(error_sentence({"n" * 100_000: b"a"})) < 300

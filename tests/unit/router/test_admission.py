@@ -24,7 +24,8 @@ MODEL_SHARE, QUEUE_LIMIT = 4, 6
 TIMEOUT_S = 20.0
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, looking often enough that a test of many steps is quick."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "it did not come true"
@@ -69,7 +70,7 @@ def gate() -> FairGate:
 def start_served(gate: FairGate, model: str, count: int) -> list[Caller]:
     """Start callers and wait until all are served."""
     callers = [Caller(gate, model) for _ in range(count)]
-    until(lambda: all(caller.served for caller in callers))
+    wait_until(lambda: all(caller.served for caller in callers))
     return callers
 
 
@@ -79,7 +80,7 @@ def start_waiting(gate: FairGate, model: str, count: int, deadline: Deadline | N
     for _ in range(count):
         waiting_before = gate.counts()[2]
         callers.append(Caller(gate, model, deadline))
-        until(partial(lambda count: gate.counts()[2] == count, waiting_before + 1))
+        wait_until(partial(lambda count: gate.counts()[2] == count, waiting_before + 1))
     return callers
 
 
@@ -123,7 +124,7 @@ def test_a_free_place_goes_to_the_model_that_is_served_least(gate: FairGate) -> 
     served_a, served_b = start_served(gate, "a", MODEL_SHARE), start_served(gate, "b", 2)
     waiting_a, waiting_b = start_waiting(gate, "a", 2), start_waiting(gate, "b", 2)
     served_a[0].end()
-    until(lambda: waiting_b[0].served)
+    wait_until(lambda: waiting_b[0].served)
     assert [caller.served for caller in (*waiting_a, *waiting_b)] == [False, False, True, False]
     with ending(served_a[1:], served_b, waiting_b, waiting_a):
         pass
@@ -136,7 +137,7 @@ def test_in_a_full_box_the_newest_request_of_the_longest_queue_is_refused(gate: 
     # There may be 8 + 6 requests. 12 are there, and 2 of other models fill the rest.
     others = [*start_served(gate, "other", 1), *start_served(gate, "more", 1)]
     quiet.append(Caller(gate, "quiet"))
-    until(lambda: waiting[-1].outcome is Overloaded)
+    wait_until(lambda: waiting[-1].outcome is Overloaded)
     assert [caller.outcome for caller in waiting[:-1]] == ["waiting"] * (QUEUE_LIMIT - 1)
     with pytest.raises(Overloaded, match="'flooded' are waiting") as caught:
         gate.enter("flooded")
@@ -173,10 +174,10 @@ def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnec
     served = start_served(gate, "a", MODEL_SHARE)
     leaving = start_waiting(gate, "a", 2, deadline)
     staying = start_waiting(gate, "a", 1)
-    until(lambda: [caller.outcome for caller in leaving] == [error, error])
+    wait_until(lambda: [caller.outcome for caller in leaving] == [error, error])
     assert gate.counts() == (1, MODEL_SHARE, 1)
     served[0].end()
-    until(lambda: staying[0].served)
+    wait_until(lambda: staying[0].served)
     with ending(served[1:], staying):
         pass
     assert gate.counts() == (0, 0, 0)
@@ -255,11 +256,11 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
     with ThreadPoolExecutor(MODEL_SHARE) as executor, ThreadPoolExecutor(1) as caller:
         runner = OrderedRunner(executor, MODEL_SHARE)
         list_result = caller.submit(run_list)
-        until(lambda: gate.counts()[1] == MODEL_SHARE)
+        wait_until(lambda: gate.counts()[1] == MODEL_SHARE)
         # A second request of the model gets a place as soon as a record is done, not after the list.
         [waiting] = start_waiting(gate, "a", 1)
         first_may_end.set()
-        until(lambda: waiting.served)
+        wait_until(lambda: waiting.served)
         assert not list_result.done()
         rest_may_end.set()
         waiting.end()

@@ -6,7 +6,7 @@ from grpc import StatusCode as Code
 from sm import errors
 from sm.triton.call_failures import translate_status
 
-STATUSES = [
+GRPC_STATUSES = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
     (Code.UNAVAILABLE, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
     (
@@ -31,7 +31,7 @@ STATUSES = [
 ]
 
 
-@pytest.mark.parametrize(("code", "message", "error_class", "finished"), STATUSES)
+@pytest.mark.parametrize(("code", "message", "error_class", "finished"), GRPC_STATUSES)
 def test_each_status_of_triton_becomes_its_error(
     code: Code, message: str, error_class: type[Exception], finished: bool
 ) -> None:

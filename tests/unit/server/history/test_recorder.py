@@ -1,4 +1,4 @@
-"""What a reader of the dashboard's numbers sees between two points."""
+"""The dashboard's history shows the current state of the box between two points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     return box
 
 
-def read(history: Recorder) -> dict[str, Any]:
+def read_history(history: Recorder) -> dict[str, Any]:
     return dict(json.loads(history.read(0.0)))
 
 
@@ -34,28 +34,28 @@ def publish(box: Box, **changes: object) -> None:
     box.state_file.write_text(json.dumps({**READY, **changes}))
 
 
-def test_a_reader_sees_the_state_of_now_and_not_that_of_the_last_point(box: Box) -> None:
+def test_the_state_is_the_current_one_and_not_that_of_the_last_point(box: Box) -> None:
     history = Recorder(box)
     publish(box, ready=False, reason="the router is loading its clients")
     history.record_point()
-    assert read(history)["box"]["ready"] is False
-    data = {"data": {"pid": None, "state": "ready", "restarts": 0}}
-    publish(box, processes=data)
-    shown = read(history)
-    assert (shown["box"]["ready"], shown["box"]["reason"]) == (True, "")
-    assert [row["state"] for row in shown["box"]["processes"] if row["name"] == "data"] == ["ready"]
-    assert [event["text"] for event in shown["events"]] == ["the box is ready"]
-    assert shown["points"] == []
+    assert read_history(history)["box"]["ready"] is False
+    processes = {"data": {"pid": None, "state": "ready", "restarts": 0}}
+    publish(box, processes=processes)
+    dashboard = read_history(history)
+    assert (dashboard["box"]["ready"], dashboard["box"]["reason"]) == (True, "")
+    assert [row["state"] for row in dashboard["box"]["processes"] if row["name"] == "data"] == ["ready"]
+    assert [event["text"] for event in dashboard["events"]] == ["the box is ready"]
+    assert dashboard["points"] == []
 
 
-def test_the_processes_are_measured_for_a_reader_only_after_a_change(
+def test_reading_measures_the_processes_again_only_after_a_change(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = Recorder(box)
     publish(box)
     history.record_point()
     monkeypatch.setattr(box_processes, "find", lambda *_: pytest.fail("measured again"))
-    assert read(history)["box"]["ready"] is True
+    assert read_history(history)["box"]["ready"] is True
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_processes_are_measured_for_a_reader_only_after_a_change(
         ({"a": "READY", "b": "UNAVAILABLE"}, ["a", "b"], False),
     ],
 )
-def test_a_client_is_ready_if_each_model_that_it_needs_is(
+def test_a_client_is_ready_if_all_models_that_it_needs_are(
     states: dict[str, str], models: list[str], ready: bool
 ) -> None:
     entries = [{"name": name, "state": state} for name, state in states.items()]
