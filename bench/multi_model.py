@@ -66,9 +66,9 @@ def load(box: RunningBox, name: str, url: str) -> None:
 
 def cycle(box: RunningBox, platform: ArchiveFolder, name: str, processes: bool) -> None:
     if processes:
-        url = platform.flat(name, multiplying_model(2), client=CLIENT)
+        url = platform.write_flat(name, multiplying_model(2), client=CLIENT)
     else:
-        url = platform.nested(name, {"model": chain_config("base")}, client=CLIENT)
+        url = platform.write_nested(name, {"model": chain_config("base")}, client=CLIENT)
     load(box, name, url)
     for body in ({"payload": {"x": [1, 2]}}, X):
         answer = requests.post(f"{box.url}/models/{name}/invoke", json=body, timeout=60)
@@ -105,7 +105,7 @@ def main() -> None:
             TRIREME_MODEL_ARCHIVES=str(platform.home),
             SAGEMAKER_MODEL_SERVER_WORKERS="1",
         ) as box:
-            load(box, "base", platform.nested("base", {"base": multiplying_model(2)}))
+            load(box, "base", platform.write_nested("base", {"base": multiplying_model(2)}))
             over_cycles(box, platform, options.cycles, options.processes)
             beside_many(box, platform, options.models)
 
@@ -123,7 +123,7 @@ def beside_many(box: RunningBox, platform: ArchiveFolder, models: int) -> None:
     bodies = {"v2": X, "a client": {"payload": {"x": [1, 2]}}}
     for index in range(models - 1):
         name = f"many{index}"
-        load(box, name, platform.nested(name, {"model": chain_config("base")}, client=CLIENT))
+        load(box, name, platform.write_nested(name, {"model": chain_config("base")}, client=CLIENT))
         if index in (0, models - 2):
             for kind, body in bodies.items():
                 milliseconds(box, "many0", body, 50)

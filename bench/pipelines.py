@@ -37,11 +37,11 @@ def ask(model, tensor):
 between = ask("first", pb.get_input_tensor_by_name(request, "x"))
 return {"y": ask("second", pb.Tensor.from_dlpack("x", between.to_dlpack())).as_numpy()}
 """
-STEP = Model('return {"y": tensor(request, "x")}', {"x": TENSOR}, {"y": TENSOR}, batch=8)
+STEP = Model('return {"y": tensor(request, "x")}', {"x": TENSOR}, {"y": TENSOR}, max_batch_size=8)
 MODELS = {
     "first": STEP,
     "second": STEP,
-    "bls": Model(ASK, STEP.inputs, STEP.outputs, batch=8),
+    "bls": Model(ASK, STEP.inputs, STEP.outputs, max_batch_size=8),
 }
 MAPS = 'input_map {{ key: "x" value: "{}" }} output_map {{ key: "y" value: "{}" }}'
 ENSEMBLE = f"""

@@ -25,7 +25,7 @@ ROWS = Model(
     'tensor(request, "images")\nreturn {"output0": self.rows}',
     {"images": ("FP32", [3, 640, 640])},
     {"output0": ("FP32", [25200, 85])},
-    batch=8,
+    max_batch_size=8,
     head=f"{HEAD}        self.rows = np.ones((1, 25200, 85), np.float32)\n",
 )
 IMAGES = {"images": np.ones((1, 3, 640, 640), np.float32)}

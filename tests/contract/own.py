@@ -60,8 +60,8 @@ def start_batch(folder: Path) -> Iterator[Container]:
 def start_multi_model(folder: Path) -> Iterator[Container]:
     """Multi-model mode with an archive of each layout. Every model takes the same body."""
     platform = ArchiveFolder(folder / "archives")
-    platform.flat("flat")
-    platform.nested(
+    platform.write_flat("flat")
+    platform.write_nested(
         "nested",
         {
             "first": multiplying_model(2),

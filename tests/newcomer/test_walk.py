@@ -21,7 +21,7 @@ import pytest
 from sm.settings import HERE
 from sm.tools.golden import differences
 from tests.support.boxes import free_port, wait_until
-from tests.support.pages import blocks
+from tests.support.pages import code_blocks
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
@@ -164,11 +164,11 @@ def test_the_commands_of_bring_your_model_give_the_answers_of_the_page(
     ready_clone: Newcomer, tmp_path: Path
 ) -> None:
     page = "start/bring-your-model.md"
-    commands = [block for block in blocks(page) if "docker" not in block]
+    commands = [block for block in code_blocks(page) if "docker" not in block]
     # The page expects the clone's folder. A link to its .venv is enough, and keeps the clone clean.
     (tmp_path / ".venv").symlink_to(ready_clone.checkout / ".venv")
     answers = ready_clone.run_commands("\n".join(commands), tmp_path, free_port())
-    expected = [json.loads(line) for line in blocks(page, "json")[0].splitlines()]
+    expected = [json.loads(line) for line in code_blocks(page, "json")[0].splitlines()]
     assert list(differences(answers, expected)) == []
 
 

@@ -1,6 +1,6 @@
-"""Routes that need a key."""
+"""The routes that need an API key."""
 
-CLOSED = [
+ROUTES_THAT_NEED_A_KEY = [
     ("POST", "/invocations"),
     ("POST", "/endpoints/any/invocations"),
     ("POST", "/endpoints/any/invocations-response-stream"),

@@ -1,4 +1,4 @@
-"""A server that answers everything alike: what moto cannot say, and answers that are cut off."""
+"""A server that gives every request the same response: errors that moto lacks, and truncated bodies."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from typing import Any
 
 
 @dataclass
-class Answering:
-    """``missing`` bytes of the body are announced and never sent."""
+class FixedResponse:
+    """The response, and the requests so far. ``missing_bytes`` of the body are announced and never sent."""
 
     status: int
     body: bytes
-    kind: str = ""
-    missing: int = 0
+    error_type: str = ""
+    missing_bytes: int = 0
     url: str = ""
-    asked: list[bytes] = field(default_factory=list)
+    request_bodies: list[bytes] = field(default_factory=list)
 
 
 @contextmanager
-def answering(status: int, document: Any, kind: str = "", missing: int = 0) -> Iterator[Answering]:
-    """``kind`` is an error's code, as AWS names it in a header."""
-    answer = Answering(status, json.dumps(document).encode(), kind, missing)
+def server_with_fixed_response(
+    status: int, document: Any, error_type: str = "", missing_bytes: int = 0
+) -> Iterator[FixedResponse]:
+    """Run the server. ``error_type`` is the value of AWS's header ``x-amzn-ErrorType``."""
+    response = FixedResponse(status, json.dumps(document).encode(), error_type, missing_bytes)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            answer.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(answer.status)
+            response.request_bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(response.status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer.body) + answer.missing))
-            if answer.kind:
-                self.send_header("x-amzn-ErrorType", answer.kind)
+            self.send_header("Content-Length", str(len(response.body) + response.missing_bytes))
+            if response.error_type:
+                self.send_header("x-amzn-ErrorType", response.error_type)
             self.end_headers()
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: pytest's output is no log."""
+            """Keep pytest's output free of request logs."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        answer.url = f"http://127.0.0.1:{server.server_port}"
+        response.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield answer
+            yield response
         finally:
             server.shutdown()
             thread.join()

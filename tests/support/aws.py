@@ -1,4 +1,4 @@
-"""What stands in for Amazon: moto's fake AWS, a server of one error, and a real registry, all on loopback."""
+"""Start stand-ins for AWS on loopback: moto's fake AWS, a server that always fails, and a real image registry."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import IO
 
-PASSWORD = "123456789012-auth-token"  # what moto's ECR gives
-SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the registry takes
+ECR_PASSWORD = "123456789012-auth-token"  # what moto's ECR gives
+BCRYPT_SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the registry takes
 
 
 @contextmanager
-def started(command: list[str], listening: str, **env: str) -> Iterator[str]:
-    """Run a server; its port is read from the first line of its log that `listening` matches."""
+def running_server(command: list[str], port_pattern: str, **env: str) -> Iterator[str]:
+    """Run a server. Its port is the first group of `port_pattern` in its log."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
     )
     assert process.stdout is not None
     log = threading.Thread(target=process.stdout.read)  # a full pipe would stop the server
     try:
-        address = f"127.0.0.1:{port_in(process.stdout, listening)}"
+        address = f"127.0.0.1:{read_port(process.stdout, port_pattern)}"
         log.start()
         yield address
     finally:
@@ -37,30 +37,30 @@ def started(command: list[str], listening: str, **env: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def port_in(log: IO[str], listening: str) -> str:
-    seen = ""
+def read_port(log: IO[str], port_pattern: str) -> str:
+    text = ""
     for line in log:
-        seen += line
-        if found := re.search(listening, line):
+        text += line
+        if found := re.search(port_pattern, line):
             return found[1]
-    raise AssertionError(seen)
+    raise AssertionError(text)
 
 
 def fake_aws(**env: str) -> AbstractContextManager[str]:
-    """moto's server, as `host:port`."""
-    return started(
+    """Run moto's server; the block gets its `host:port`."""
+    return running_server(
         [sys.executable, "-m", "moto.server", "-p", "0"], r"Running on http://127.0.0.1:(\d+)", **env
     )
 
 
 def running_registry(config: Path) -> AbstractContextManager[str]:
-    """Debian's docker-registry, as `host:port`."""
-    return started(["docker-registry", "serve", str(config)], r"listening on 127\.0\.0\.1:(\d+)")
+    """Run Debian's docker-registry; the block gets its `host:port`."""
+    return running_server(["docker-registry", "serve", str(config)], r"listening on 127\.0\.0\.1:(\d+)")
 
 
 @contextmanager
 def refusing_aws(code: str, message: str) -> Iterator[str]:
-    """An AWS that answers each call with one error, in the form that STS gives it."""
+    """Run an AWS that answers every call with one error, in STS's form."""
     body = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>"
 
     class Refusing(BaseHTTPRequestHandler):
@@ -75,7 +75,7 @@ def refusing_aws(code: str, message: str) -> Iterator[str]:
         do_PUT = do_POST
 
         def log_message(self, *_: object) -> None:
-            """Nothing: pytest's output is no log."""
+            """Keep pytest's output free of request logs."""
 
     with HTTPServer(("127.0.0.1", 0), Refusing) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -85,15 +85,15 @@ def refusing_aws(code: str, message: str) -> Iterator[str]:
         thread.join()
 
 
-def registry_config(folder: Path, password: str = PASSWORD, storage: str = "") -> Path:
-    """A registry that wants the password of the fake ECR, so that a push without a login is refused."""
-    hashed = subprocess.run(
-        ["perl", "-e", "print crypt($ARGV[0], $ARGV[1])", password, SALT],
+def registry_config(folder: Path, password: str = ECR_PASSWORD, storage: str = "") -> Path:
+    """Write the configuration of a registry that accepts only the fake ECR's password, and return its path."""
+    password_hash = subprocess.run(
+        ["perl", "-e", "print crypt($ARGV[0], $ARGV[1])", password, BCRYPT_SALT],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    (folder / "htpasswd").write_text(f"AWS:{hashed}\n")
+    (folder / "htpasswd").write_text(f"AWS:{password_hash}\n")
     config = folder / "registry.yml"
     config.write_text(
         "version: 0.1\n"

@@ -1,4 +1,4 @@
-"""The real ``aws`` command line, version 1 from PyPI; version 2 is no Python package, and no test runs it."""
+"""Run the real ``aws`` command, version 1 from PyPI. Version 2 is not on PyPI, so no test runs it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).with_name("aws")
-#: No account, no configuration and no network but the address that is named.
-ALONE = {
+#: Test credentials, no configuration file and no metadata service.
+ISOLATED_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
     "AWS_CONFIG_FILE": "/dev/null",
@@ -19,12 +19,12 @@ ALONE = {
 TIMEOUT_S = 60
 
 
-def run_aws(folder: Path, url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run it in ``folder`` against the service at ``url``."""
+def run_aws(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``aws`` in ``folder`` against the service at ``url``."""
     return subprocess.run(
-        [PROGRAM, *words, "--endpoint-url", url],
+        [PROGRAM, *arguments, "--endpoint-url", url],
         cwd=folder,
-        env={**os.environ, **ALONE},
+        env={**os.environ, **ISOLATED_ENVIRONMENT},
         capture_output=True,
         text=True,
         check=False,

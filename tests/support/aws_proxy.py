@@ -1,6 +1,6 @@
-"""A proxy in front of moto that records what passes, and puts faults in between.
+"""A proxy in front of moto that records the calls and injects faults.
 
-It also supplies what moto lacks: UpdateEndpoint, and endpoints that take their time or fail.
+It also supplies what moto lacks: ``UpdateEndpoint``, and endpoints that take time to start or fail.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-#: What only looks. All else changes the account.
-LOOKING = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
+#: Operations that begin so change nothing in the account; all others do.
+READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Request:
 
     @property
     def operation(self) -> str:
-        """Its name in boto3's API; S3's have the method and the bucket or key."""
+        """The operation's name in boto3's API; for S3 the method and ``Bucket`` or ``Object``."""
         if target := self.headers.get("x-amz-target"):
             return target.partition(".")[2]
         path = urlsplit(self.path).path
@@ -43,111 +43,130 @@ class Request:
 
     @property
     def is_change(self) -> bool:
-        return not self.operation.startswith(LOOKING)
+        return not self.operation.startswith(READING_PREFIXES)
 
 
 @dataclass
-class Answer:
+class Response:
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-def error(status: int, code: str, message: str) -> Answer:
-    """In the form of the JSON services, which most here are."""
+def json_error(status: int, code: str, message: str) -> Response:
+    """Return an error in the form of AWS's JSON services, such as SageMaker."""
     body = json.dumps({"__type": code, "message": message}).encode()
-    return Answer(status, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}, body)
+    return Response(status, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}, body)
 
 
-def xml_error(status: int, code: str, message: str) -> Answer:
-    """In S3's form."""
+def xml_error(status: int, code: str, message: str) -> Response:
+    """Return an error in S3's form."""
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
-    return Answer(status, {"Content-Type": "application/xml"}, body)
+    return Response(status, {"Content-Type": "application/xml"}, body)
 
 
 @dataclass
 class Proxy:
-    """``refused`` answers in moto's place, by operation; ``cut`` hangs up after moto has done it.
+    """The proxy's state, its records and its faults.
 
-    ``states`` are what an endpoint that was made or updated is described with, one after the other; one that
-    failed stays.
-    ``kill`` is called when a change is done, before the caller hears of it; once for each operation.
-    ``rolls_back``: an update changes nothing in the end.
+    Attributes:
+        moto: moto's ``host:port``.
+        address: The proxy's own ``host:port``.
+        changes: The operations so far that changed the account.
+        bodies: The last JSON body of each operation that changed the account.
+        fixed_responses: Responses in moto's place, by operation.
+        disconnect_after: Operations after which the proxy closes the connection without a response.
+        endpoint_states: What ``DescribeEndpoint`` adds, one state per call, once an endpoint was created or
+            updated. A state ``Failed`` stays.
+        after_change: Called once for each operation that changes the account, before the caller gets a response.
+        rolls_back: ``UpdateEndpoint`` succeeds and changes nothing.
     """
 
     moto: str
     address: str = ""
     changes: list[str] = field(default_factory=list)
     bodies: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, Answer] = field(default_factory=dict)
-    cut: set[str] = field(default_factory=set)
-    states: list[dict[str, str] | Answer] = field(default_factory=list)
-    kill: Callable[[], None] | None = None
-    killed: set[str] = field(default_factory=set)
+    fixed_responses: dict[str, Response] = field(default_factory=dict)
+    disconnect_after: set[str] = field(default_factory=set)
+    endpoint_states: list[dict[str, str] | Response] = field(default_factory=list)
+    after_change: Callable[[], None] | None = None
+    interrupted_operations: set[str] = field(default_factory=set)
     rolls_back: bool = False
 
     def reset(self) -> None:
-        self.changes, self.bodies, self.refused, self.cut, self.states = [], {}, {}, set(), []
-        self.kill, self.killed, self.rolls_back = None, set(), False
+        self.changes, self.bodies, self.fixed_responses, self.disconnect_after, self.endpoint_states = (
+            [],
+            {},
+            {},
+            set(),
+            [],
+        )
+        self.after_change, self.interrupted_operations, self.rolls_back = None, set(), False
 
-    def answer(self, request: Request) -> Answer | None:
-        """None: hang up."""
+    def respond(self, request: Request) -> Response | None:
+        """Return the response; ``None``: close the connection without one."""
         operation = request.operation
-        if operation in self.refused:
-            return self.refused[operation]
+        if operation in self.fixed_responses:
+            return self.fixed_responses[operation]
         if operation == "UpdateEndpoint":
-            answer = Answer(200, {}, b"{}") if self.rolls_back else self._update(request)
+            response = Response(200, {}, b"{}") if self.rolls_back else self._update(request)
         else:
-            answer = self._forward(request)
+            response = self._forward(request)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
-        if operation == "DescribeEndpoint" and answer.status == 200 and begun and self.states:
+        if operation == "DescribeEndpoint" and response.status == 200 and begun and self.endpoint_states:
             state = self._state()
-            if isinstance(state, Answer):
+            if isinstance(state, Response):
                 return state
-            answer.body = json.dumps({**json.loads(answer.body), **state}).encode()
+            response.body = json.dumps({**json.loads(response.body), **state}).encode()
         if operation == "DeleteEndpoint":
-            self.states = []
+            self.endpoint_states = []
         if request.is_change:
             self.changes.append(operation)
             if request.body.startswith(b"{"):
                 self.bodies[operation] = json.loads(request.body)
-            if self.kill and operation not in self.killed:
-                self.killed.add(operation)
-                self.kill()
+            if self.after_change and operation not in self.interrupted_operations:
+                self.interrupted_operations.add(operation)
+                self.after_change()
                 return None
-        return None if operation in self.cut else answer
+        return None if operation in self.disconnect_after else response
 
-    def _state(self) -> dict[str, str] | Answer:
-        state = self.states[0]
+    def _state(self) -> dict[str, str] | Response:
+        state = self.endpoint_states[0]
         has_failed = isinstance(state, dict) and state["EndpointStatus"] == "Failed"
-        return state if has_failed else self.states.pop(0)
+        return state if has_failed else self.endpoint_states.pop(0)
 
-    def _forward(self, request: Request) -> Answer:
+    def _forward(self, request: Request) -> Response:
         upstream = http.client.HTTPConnection(self.moto, timeout=30)
         try:
             upstream.request(request.method, request.path, request.body, request.headers)
-            answer = upstream.getresponse()
-            dropped = {"connection", "transfer-encoding", "content-length", "server", "date"}
-            headers = {name: value for name, value in answer.getheaders() if name.lower() not in dropped}
+            response = upstream.getresponse()
+            hop_by_hop_headers = {"connection", "transfer-encoding", "content-length", "server", "date"}
+            headers = {
+                name: value for name, value in response.getheaders() if name.lower() not in hop_by_hop_headers
+            }
             if request.method == "HEAD":
-                headers["Content-Length"] = answer.getheader("Content-Length") or "0"
-            return Answer(answer.status, headers, answer.read())
+                headers["Content-Length"] = response.getheader("Content-Length") or "0"
+            return Response(response.status, headers, response.read())
         finally:
             upstream.close()
 
-    def _update(self, request: Request) -> Answer:
-        """Removed and made again with the new configuration, in the same account."""
-        asked = json.loads(request.body)
-        name = asked["EndpointName"]
-        there = self._sagemaker(request, "DescribeEndpoint", {"EndpointName": name})
-        tags = self._sagemaker(request, "ListTags", {"ResourceArn": there["EndpointArn"]})["Tags"]
+    def _update(self, request: Request) -> Response:
+        """Delete the endpoint and create it again with the new configuration and its old tags."""
+        parameters = json.loads(request.body)
+        name = parameters["EndpointName"]
+        current = self._sagemaker(request, "DescribeEndpoint", {"EndpointName": name})
+        tags = self._sagemaker(request, "ListTags", {"ResourceArn": current["EndpointArn"]})["Tags"]
         self._sagemaker(request, "DeleteEndpoint", {"EndpointName": name})
-        made = {"EndpointName": name, "EndpointConfigName": asked["EndpointConfigName"], "Tags": tags}
-        body = json.dumps(self._sagemaker(request, "CreateEndpoint", made)).encode()
-        return Answer(200, {"Content-Type": "application/x-amz-json-1.1"}, body)
+        new_endpoint = {
+            "EndpointName": name,
+            "EndpointConfigName": parameters["EndpointConfigName"],
+            "Tags": tags,
+        }
+        body = json.dumps(self._sagemaker(request, "CreateEndpoint", new_endpoint)).encode()
+        return Response(200, {"Content-Type": "application/x-amz-json-1.1"}, body)
 
-    def _sagemaker(self, request: Request, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(asked).encode()
+    def _sagemaker(self, request: Request, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(parameters).encode()
         headers = {
             **request.headers,
             "x-amz-target": f"SageMaker.{operation}",
@@ -158,13 +177,13 @@ class Proxy:
 
 
 @contextmanager
-def proxied(moto: str) -> Iterator[Proxy]:
-    """A proxy in front of ``moto`` (host:port), on a free port."""
+def running_proxy(moto: str) -> Iterator[Proxy]:
+    """Run a proxy in front of ``moto`` (``host:port``) on a free port."""
     proxy = Proxy(moto)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # an answer goes in one piece: the second would wait 40 ms for the first's receipt
+        wbufsize = -1  # send a response in one packet: a second one would wait 40 ms for a delayed ACK
 
         def handle_any(self) -> None:
             if self.headers.get("Expect"):
@@ -175,7 +194,7 @@ def proxied(moto: str) -> Iterator[Proxy]:
             headers = {
                 name.lower(): value for name, value in self.headers.items() if name.lower() != "expect"
             }
-            answer = proxy.answer(Request(self.command, self.path, headers, body))
+            answer = proxy.respond(Request(self.command, self.path, headers, body))
             if answer is None:
                 self.close_connection = True
                 return
@@ -189,7 +208,7 @@ def proxied(moto: str) -> Iterator[Proxy]:
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = handle_any
 
         def handle_expect_100(self) -> bool:
-            return True  # answered above, once
+            return True  # handle_any answers it
 
         def handle(self) -> None:
             try:
@@ -198,7 +217,7 @@ def proxied(moto: str) -> Iterator[Proxy]:
                 """The caller was killed."""
 
         def log_message(self, *_: object) -> None:
-            """Nothing: pytest's output is no log."""
+            """Keep pytest's output free of request logs."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

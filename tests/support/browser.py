@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium, which looks nothing up."""
+"""Start Debian's Chromium, without any network traffic of its own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from contextlib import contextmanager
 import pytest
 from selenium import webdriver
 
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-sync")
-ALONE = ("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-quic")
+HEADLESS_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-sync")
+NO_NETWORK_FLAGS = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--disable-quic",
+)
 
 
 @contextmanager
 def chromium(*arguments: str) -> Iterator[webdriver.Chrome]:
-    """The browser, started with ``arguments`` besides the usual ones."""
+    """Run the browser with ``arguments`` besides the usual ones. The test is skipped without Chromium."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (binary and driver):
         pytest.skip("there is no chromium: on Debian apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for word in (*QUIET, *ALONE, *arguments):
+    for word in (*HEADLESS_FLAGS, *NO_NETWORK_FLAGS, *arguments):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with webdriver.Chrome(options, webdriver.ChromeService(driver)) as started:

@@ -1,4 +1,4 @@
-"""Certificates for tests, of any age, issued by themselves."""
+"""Write TLS certificates, self-signed or issued by another key, with any expiry date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(
     key: Key | None = None,
     issuer: tuple[x509.Name, Key] | None = None,
 ) -> tuple[Path, Path]:
-    """``name.pem`` and ``name.key`` for localhost, valid until ``days`` from now."""
+    """Write ``name.pem`` and ``name.key`` for localhost, valid for ``days`` from now (negative: expired)."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""``sm check-client`` as a team runs it."""
+"""Run ``sm check-client`` as a command, and read its report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sm.settings import HERE
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What it said with ``--json``, and how it ended."""
+class CheckResult:
+    """The exit status and the JSON report of ``sm check-client``."""
 
     status: int
     report: dict[str, Any]
@@ -33,15 +33,15 @@ class Checked:
         return dict(self.report["stages_ms"])
 
 
-def sm(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, in the folder ``home``."""
-    clean = {
+def run_sm(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``sm`` in ``folder`` without this process's settings."""
+    environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER", "TRIREME"))
     }
     return subprocess.run(
-        [sys.executable, "-m", "sm.cli", *words],
-        env={**clean, "PYTHONPATH": str(HERE)},
-        cwd=home,
+        [sys.executable, "-m", "sm.cli", *arguments],
+        env={**environment, "PYTHONPATH": str(HERE)},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=560,
@@ -49,8 +49,8 @@ def sm(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def check(home: Path, name: str, *options: str) -> Checked:
-    """Check one client of ``home/clients``."""
-    done = sm(home, "check-client", name, "--json", *options)
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    return Checked(done.returncode, json.loads(done.stdout))
+def check_client(folder: Path, name: str, *options: str) -> CheckResult:
+    """Run ``sm check-client`` for one client in ``folder/clients``."""
+    completed = run_sm(folder, "check-client", name, "--json", *options)
+    assert completed.stdout.startswith("{"), completed.stdout + completed.stderr
+    return CheckResult(completed.returncode, json.loads(completed.stdout))

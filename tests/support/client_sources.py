@@ -1,4 +1,4 @@
-"""Files of client plugins."""
+"""Write client plugins to disk, and stand in for a Triton without models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from sm.client.base import ModelMetadata
 from sm.errors import UnknownModel
 
-CLIENT = """
+CLIENT_SOURCE = """
 from sm.client.base import Client
 from .words import WORD
 
@@ -21,8 +21,8 @@ class Hello(Client):
 """
 
 
-class NothingServed:
-    """The Triton of a box without a model: the clients here name none, or miss theirs."""
+class EmptyTriton:
+    """A Triton without models."""
 
     def infer(self, *_: Any, **__: Any) -> dict[str, np.ndarray[Any, Any]]:
         raise UnknownModel("no model")
@@ -34,10 +34,10 @@ class NothingServed:
         raise UnknownModel(model)
 
 
-def write(folder: Path, name: str, text: str = CLIENT, **modules: str) -> Path:
-    home = folder / name
-    home.mkdir(parents=True)
-    (home / "client.py").write_text(text)
+def write_client(folder: Path, name: str, text: str = CLIENT_SOURCE, **modules: str) -> Path:
+    client_folder = folder / name
+    client_folder.mkdir(parents=True)
+    (client_folder / "client.py").write_text(text)
     for module, content in modules.items():
-        (home / f"{module}.py").write_text(content)
-    return home
+        (client_folder / f"{module}.py").write_text(content)
+    return client_folder

@@ -1,4 +1,4 @@
-"""A container of the image, started and watched by a test, and removed by its own id."""
+"""Start a container of the image with Podman, inspect it and remove it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support.boxes import free_port, wait_until
 from tests.support.tritons import MODELS, Model
 
 PAGE = (HERE / "docs" / "run" / "image.md").read_text()
-#: Another tag, so that two checkouts on one machine do not build over each other.
+#: TEST_IMAGE sets another tag, so that two checkouts on one machine do not overwrite each other's image.
 IMAGE = os.environ.get("TEST_IMAGE", "localhost/trireme:test")
 PYTHON = "/opt/trireme/.venv/bin/python"
-#: A client of a team's own for the model ``echo``, as it lies in the archive's ``code/``.
-CLIENT = '''
+#: The source of a client for the model ``echo``, for an archive's ``code/``.
+CLIENT_SOURCE = '''
 from sm.client.base import TensorClient, TextPayload
 
 
@@ -45,29 +45,29 @@ class Team(TensorClient):
 
 
 def build_flags() -> str:
-    """How this machine reaches the package index is no part of the image."""
+    """Return build flags with which the build reaches the package index as this machine does."""
     settings = [path for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()]
     return " ".join(["--network host", *(f"-v {path}:{path}:ro" for path in settings)])
 
 
-def podman(*words: str, timeout: float = 60) -> str:
-    """What the command prints; an AssertionError with its complaint if it fails."""
-    # Its monitor leaves a file of the name oom in the folder it was started in.
-    done = subprocess.run(
-        ["podman", *words],
+def podman(*arguments: str, timeout: float = 60) -> str:
+    """Run Podman, and return what it prints. AssertionError with its error if it fails."""
+    # Podman's monitor may leave a file named oom in the current folder, so this uses a temporary one.
+    completed = subprocess.run(
+        ["podman", *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
         cwd=tempfile.gettempdir(),
     )
-    assert done.returncode == 0, f"podman {' '.join(words)}: {done.stderr}"
-    return done.stdout.strip()
+    assert completed.returncode == 0, f"podman {' '.join(arguments)}: {completed.stderr}"
+    return completed.stdout.strip()
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container and the port of this machine that leads to it (0: none)."""
+    """A container, and the port of this machine that is forwarded to it (0: none)."""
 
     id: str
     port: int
@@ -87,7 +87,7 @@ class Container:
         return requests.post(where, data=body, headers={"Content-Type": content_type}, timeout=60)
 
     def transports(self) -> dict[str, float]:
-        """Requests to Triton by how their tensors travelled."""
+        """Return the number of requests to Triton by tensor transport."""
         lines = requests.get(f"{self.url}/metrics", timeout=5).text.splitlines()
         series = (line for line in lines if line.startswith("trireme_tensor_requests_total{"))
         return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in series}
@@ -103,62 +103,62 @@ class Container:
         return podman("inspect", "--format", f"{{{{.State.{name}}}}}", self.id)
 
     def logs(self) -> str:
-        done = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
+        completed = subprocess.run(["podman", "logs", self.id], capture_output=True, text=True, check=False)
+        return completed.stdout + completed.stderr
 
     def wait_end(self) -> tuple[int, float]:
-        """Once it has ended by itself: its exit code, and the seconds it ran."""
+        """Wait until the container ends by itself, and return its exit code and the seconds it ran."""
         code = int(podman("wait", self.id))
         state = json.loads(podman("inspect", "--format", "{{json .State}}", self.id))
-        # Nanoseconds are more than Python 3.10 reads.
+        # Python 3.10 does not read nanoseconds.
         began, ended = (re.sub(r"(\.\d{6})\d*", r"\1", state[name]) for name in ("StartedAt", "FinishedAt"))
         return code, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
 
     def stop(self) -> int:
-        """SIGTERM, SIGKILL 30 s later as on the platform; the exit code."""
+        """Stop with SIGTERM, and SIGKILL after 30 s as SageMaker does. Return the exit code."""
         podman("stop", "--time", "30", self.id)
         return int(self.state("ExitCode"))
 
     def python(self, code: str) -> str:
-        """What a piece of Python inside prints."""
+        """Run Python code in the container, and return what it prints."""
         return podman("exec", self.id, PYTHON, "-c", code)
 
 
 @contextmanager
-def container(
+def running_container(
     image: str,
     repository: Path | None,
     *flags: str,
-    words: tuple[str, ...] = ("serve",),
-    inner: int = 8080,
-    wait: bool = True,
+    arguments: tuple[str, ...] = ("serve",),
+    container_port: int = 8080,
+    wait_until_ready: bool = True,
 ) -> Iterator[Container]:
-    """``podman run`` with the repository at /opt/ml/model, read-only as on the platform."""
+    """Run a container with the repository mounted read-only at /opt/ml/model, as SageMaker mounts it."""
     port = 0 if "--network" in flags else free_port()
-    published = ["-p", f"127.0.0.1:{port}:{inner}"] if port else []
+    published = ["-p", f"127.0.0.1:{port}:{container_port}"] if port else []
     mounted = ["-v", f"{repository}:/opt/ml/model:ro"] if repository else []
-    started = Container(podman("run", "-d", *published, *mounted, *flags, image, *words), port)
+    started = Container(podman("run", "-d", *published, *mounted, *flags, image, *arguments), port)
     try:
-        if wait and port:
+        if wait_until_ready and port:
             started.wait_ready()
         yield started
     finally:
         podman("rm", "--force", "--time", "0", started.id)
 
 
-def team_repository(folder: Path, client: str = CLIENT, model: Model = MODELS["echo"]) -> Path:
-    """A model archive as a team makes one: a model, and the client for it in ``code/``."""
+def write_team_repository(folder: Path, client: str = CLIENT_SOURCE, model: Model = MODELS["echo"]) -> Path:
+    """Write a model repository with the model ``echo`` and its client in ``code/``, and return its folder."""
     model.write(folder / "echo")
     (folder / "code").mkdir()
     (folder / "code" / "team.py").write_text(client)
-    # Made by a test, whose files nobody else may read: the container's user is another one.
+    # The container's user is another one, and must be able to read the test's temporary folders.
     for path in (folder.parent, folder):
         path.chmod(0o755)
     return folder
 
 
-def sentence(log: str) -> dict[str, Any]:
-    """The one error of the supervisor's in a log."""
+def only_error(log: str) -> dict[str, Any]:
+    """Return the supervisor's error line in a log, which must have exactly one."""
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     errors = [line for line in lines if line["process"] == "serve" and line["level"] == "error"]
     assert len(errors) == 1, log

@@ -8,8 +8,8 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from tests.support.playground import Playground
 
-#: Counts the pixels that have a colour: axes and grid, which are on the canvas too, are grey.
-PAINTED = """
+#: JavaScript that counts a chart's coloured pixels. The axes and the grid are grey.
+COUNT_COLOURED_PIXELS = """
 const canvas = arguments[0].querySelector("canvas");
 if (!canvas) return 0;
 const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -18,8 +18,8 @@ let found = 0;
 for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 99 && !grey(at)) found++;
 return found;
 """
-#: Pixels of a single point.
-MIN_PIXELS = 10
+#: A chart with a single point has more coloured pixels.
+MIN_COLOURED_PIXELS = 10
 
 
 class Dashboard(Playground):
@@ -35,13 +35,13 @@ class Dashboard(Playground):
     )
 
     def open_dashboard(self) -> None:
-        """Open it anew, and wait for the first numbers."""
+        """Open the dashboard in a fresh page, and wait for the first numbers."""
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/dashboard")
         self.wait(lambda: self.all("#processes-table tbody tr"))
 
     def row(self, table: str, name: str) -> list[str]:
-        """The cells of the row that ``name`` begins, read at one moment; empty cells where there is none."""
+        """Return the cells of the row whose first cell is ``name``, or empty cells if there is none."""
         rows: list[list[str]] = self.browser.execute_script(
             "return [...document.querySelectorAll(arguments[0])].map(row => [...row.cells].map(cell => cell.innerText))",
             f"#{table}-table tbody tr",
@@ -55,11 +55,13 @@ class Dashboard(Playground):
         return self.figure(title).find_element("css selector", ".plot")
 
     def has_values(self, title: str) -> bool:
-        """Whether there is a line or at least a point in the chart."""
-        return bool(self.browser.execute_script(PAINTED, self.figure(title)) > MIN_PIXELS)
+        """Return true if the chart has a line or at least a point."""
+        return bool(
+            self.browser.execute_script(COUNT_COLOURED_PIXELS, self.figure(title)) > MIN_COLOURED_PIXELS
+        )
 
     def legend(self, title: str) -> dict[str, str]:
-        """The values of a chart's lines, by their names."""
+        """Return the values in a chart's legend, by the name of the line."""
         return dict(
             self.browser.execute_script(
                 "return [...arguments[0].querySelectorAll('.legend li')].map("

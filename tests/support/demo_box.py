@@ -1,4 +1,4 @@
-"""The box that most tests share, and the demo models it serves."""
+"""Fixtures: the box that most tests share, the demo models that it serves, and a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.boxes import RunningBox, running_box
 
 @pytest.fixture(scope="session")
 def demo() -> Path:
-    """The CPU repository of the three demo models, built if it is not there yet."""
+    """The CPU repository of the three demo models; built if it does not exist."""
     settings = Settings.read({})
     prepare(settings)
     return settings.cache / "repository" / "cpu"
@@ -22,7 +22,7 @@ def demo() -> Path:
 
 @pytest.fixture(scope="session")
 def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with the demo models and the clients of these tests; no test may break it."""
+    """A box with the demo models and the test clients; no test may break it."""
     with running_box(tmp_path_factory.mktemp("box"), demo) as started:
         yield started
 

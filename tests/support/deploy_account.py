@@ -1,4 +1,4 @@
-"""``sm`` with the real boto3, and moto's fake AWS behind a proxy that can put faults in between."""
+"""Run ``sm`` deploy commands with boto3 against moto's fake AWS, behind a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from sm.tools.deploy import aws
 from sm.tools.deploy.account import Account
 from sm.tools.progress import Progress
 from tests.support.aws import fake_aws
-from tests.support.aws_proxy import Proxy, proxied
+from tests.support.aws_proxy import Proxy, running_proxy
 
 REGION, ACCOUNT = "eu-west-1", "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/trireme"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
-GOLDEN = {"label": "cat", "score": 0.75}
-#: The one that tests share, made when the first has set its environment.
-SESSIONS: list[Any] = []
+GOLDEN_RESULT = {"label": "cat", "score": 0.75}
+#: boto3's session, shared by all tests. The first test creates it, once its environment is set.
+SHARED_SESSIONS: list[Any] = []
 
 
 @dataclass
 class Done:
-    """What a command ended with."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -42,21 +42,21 @@ class Done:
 
 
 @dataclass
-class Cloud:
-    """An account with the image and the role, and a repository to deploy."""
+class FakeAccount:
+    """A fake AWS account with the image and the role, and a repository to deploy."""
 
     proxy: Proxy
     repository: Path
     env: dict[str, str]
-    #: boto3's, kept as it reads its descriptions of the services only once; None: each command makes its own.
+    #: boto3's session, shared because loading the services' descriptions takes seconds. None: one per command.
     session: Any = None
     clients: dict[str, Any] = field(default_factory=dict)
 
-    def sm(self, *words: str, stdin: str = "") -> Done:
-        """Run a command in this process: loading boto3 once saves seconds."""
+    def sm(self, *arguments: str, stdin: str = "") -> Done:
+        """Run ``sm`` in this process, which has loaded boto3 already."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            patch.setattr(sys, "argv", ["sm", *words])
+            patch.setattr(sys, "argv", ["sm", *arguments])
             patch.setattr(sys, "stdin", Terminal(stdin))
             if self.session:
                 patch.setattr(aws, "session", lambda region, profile: self.session)
@@ -66,44 +66,44 @@ class Cloud:
                 code = int(ended.code or 0)
         return Done(code, out.getvalue(), err.getvalue())
 
-    def deploy(self, *words: str, name: str = "ships", data: str = "") -> Done:
-        """With a kind of instance that moto knows."""
-        kind = () if "--serverless" in words else ("--instance-type", "ml.g4dn.xlarge")
+    def deploy(self, *arguments: str, name: str = "ships", data: str = "") -> Done:
+        """Run ``sm deploy``, with an instance type that moto knows."""
+        instance_type = () if "--serverless" in arguments else ("--instance-type", "ml.g4dn.xlarge")
         data = data or str(self.repository)
-        return self.sm("deploy", name, "--image", IMAGE, "--model-data", data, *kind, *words)
+        return self.sm("deploy", name, "--image", IMAGE, "--model-data", data, *instance_type, *arguments)
 
     def client(self, service: str) -> Any:
-        """Speaks to moto itself, past the faults."""
+        """Return a client that calls moto directly, without the proxy's faults."""
         if service not in self.clients:
             self.clients[service] = boto3.client(service, endpoint_url=f"http://{self.proxy.moto}")
         return self.clients[service]
 
-    def answers(self, *results: Any) -> None:
-        """What the endpoints answer from now on, one after the other."""
-        bodies = [json.dumps({"modelname": "ship", "result": each}) for each in results]
+    def set_results(self, *results: Any) -> None:
+        """Set the results of the endpoint's next invocations, in order."""
+        bodies = [json.dumps({"modelname": "ship", "result": result}) for result in results]
         for kind, member in (("endpoint-results", "Body"), ("async-endpoint-results", "data")):
             rows = [{member: body} for body in bodies]
-            asked = {"account_id": ACCOUNT, "region": REGION, "results": rows}
+            request = {"account_id": ACCOUNT, "region": REGION, "results": rows}
             url = f"http://{self.proxy.moto}/moto-api/static/sagemaker/{kind}"
-            assert requests.post(url, json=asked, timeout=10).status_code == 201
+            assert requests.post(url, json=request, timeout=10).status_code == 201
 
     def account(self) -> Account:
-        """As a command has it."""
+        """Return the account as a deploy command sees it."""
         return Account(self.session, Progress(io.StringIO()), Progress(io.StringIO()))
 
-    def logs(self, *lines: str, instance: str = "i-0") -> None:
-        """Put into the endpoint's log, as its container would."""
+    def put_log_lines(self, *lines: str, instance: str = "i-0") -> None:
+        """Write lines to the endpoint's log group, as its container would."""
         client, group = self.client("logs"), "/aws/sagemaker/Endpoints/ships"
         if not client.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
             client.create_log_group(logGroupName=group)
         stream = {"logGroupName": group, "logStreamName": f"AllTraffic/{instance}"}
         client.create_log_stream(**stream)
-        now = int(time.time() + 600) * 1000  # after the wait has begun
+        now = int(time.time() + 600) * 1000  # later than the command's start, so that it shows them
         events = [{"timestamp": now + number, "message": line} for number, line in enumerate(lines)]
         client.put_log_events(**stream, logEvents=events)
 
-    def things(self) -> dict[str, list[str]]:
-        """What there is, by kind."""
+    def list_resources(self) -> dict[str, list[str]]:
+        """Return the names of the account's resources, by kind."""
         sagemaker = self.client("sagemaker")
         buckets = [each["Name"] for each in self.client("s3").list_buckets()["Buckets"]]
         alarms = self.client("cloudwatch").describe_alarms()["MetricAlarms"]
@@ -125,13 +125,13 @@ class Cloud:
             ],
         }
 
-    def serving(self, name: str = "ships") -> str:
-        """The configuration behind the endpoint."""
+    def deployed_configuration(self, name: str = "ships") -> str:
+        """Return the name of the endpoint's configuration."""
         return str(self.client("sagemaker").describe_endpoint(EndpointName=name)["EndpointConfigName"])
 
 
 class Terminal(io.StringIO):
-    """Somebody who can be asked, if there is something to read."""
+    """Standard input that claims to be a terminal if it has text."""
 
     def isatty(self) -> bool:
         return bool(self.getvalue())
@@ -139,12 +139,12 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="session")
 def proxy() -> Iterator[Proxy]:
-    with fake_aws() as moto, proxied(moto) as made:
+    with fake_aws() as moto, running_proxy(moto) as made:
         yield made
 
 
 @pytest.fixture
-def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAccount]:
     requests.post(f"http://{proxy.moto}/moto-api/reset", timeout=10)
     proxy.reset()
     env = {
@@ -165,27 +165,27 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "clients").mkdir()
-    if not SESSIONS:
-        SESSIONS.append(aws.session())
-    made = Cloud(proxy, repository(tmp_path / "repository"), env, SESSIONS[0])
+    if not SHARED_SESSIONS:
+        SHARED_SESSIONS.append(aws.session())
+    made = FakeAccount(proxy, write_repository(tmp_path / "repository"), env, SHARED_SESSIONS[0])
     made.client("ecr").create_repository(repositoryName="trireme")
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": []})
     made.client("ecr").put_image(repositoryName="trireme", imageTag="1", imageManifest=manifest)
     made.client("iam").create_role(RoleName="trireme", AssumeRolePolicyDocument="{}")
-    made.answers(*[GOLDEN] * 5)
+    made.set_results(*[GOLDEN_RESULT] * 5)
     yield made
 
 
-def repository(folder: Path, weight: str = "1", model: str = "ship") -> Path:
-    """One model, its client with a sample, and a file that makes the archive another."""
+def write_repository(folder: Path, weight: str = "1", model: str = "ship") -> Path:
+    """Write a repository with a model and its client. ``weight`` is a file's content that changes the archive."""
     files = {
         f"{model}/config.pbtxt": f'name: "{model}" backend: "python"',
         f"{model}/1/model.py": "class TritonPythonModel: ...\n",
         f"{model}/1/weight": weight,
         f"code/{model}/client.py": "",
         f"code/{model}/sample/payload.json": "{}",
-        f"code/{model}/sample/golden.json": json.dumps(GOLDEN),
+        f"code/{model}/sample/golden.json": json.dumps(GOLDEN_RESULT),
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

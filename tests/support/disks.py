@@ -1,4 +1,4 @@
-"""A box with small disks of its own, and how to fill them."""
+"""Give a box small disks of its own, and fill them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tests.support.boxes import RunningBox
 
-#: A namespace of its own, in which a small disk is mounted: {size} MiB at {folder}.
-SMALL = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
+#: A command prefix that mounts a disk of {size} MiB at {folder}, visible to the command alone.
+MOUNT_SMALL_DISK = "unshare -rm sh -c 'mount -t tmpfs -o size={size}m tmpfs {folder} && exec \"$@\"' sh"
 PAGE_BYTES = 4096
 
 
 @contextmanager
-def full(box: RunningBox, folder: Path) -> Iterator[None]:
-    """Until the end, there is not a byte of room in ``folder`` as the box sees it."""
+def filled_disk(box: RunningBox, folder: Path) -> Iterator[None]:
+    """Fill the disk at ``folder`` in the box's mount namespace until the block ends."""
     file = Path(f"/proc/{box.process.pid}/root{folder}/fill")
     try:
         with file.open("wb", buffering=0) as stream:

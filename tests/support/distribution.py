@@ -1,4 +1,4 @@
-"""The wheel and the sdist, and ``sm`` as they install it: on a machine without the repository."""
+"""Build the wheel and the sdist, install them into environments of their own and run ``sm`` from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sm.settings import HERE
 
 @dataclass(frozen=True)
 class Distribution:
-    """What ``python -m build`` made: the sdist, and the wheel from it."""
+    """The files of ``python -m build``: the sdist, and the wheel built from it."""
 
     wheel: Path
     sdist: Path
@@ -25,24 +25,24 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, in a folder of its own."""
+    """A virtual environment with the wheel installed."""
 
     python: Path
     home: Path
 
-    def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Neither the repository nor this process's settings are in it, and the cache is in its own home."""
-        others = ("TRIREME", "PYTHON", "XDG_CACHE_HOME")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return variables without this process's settings, and with a home folder of the environment's own."""
+        excluded = ("TRIREME", "PYTHON", "XDG_CACHE_HOME")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
         path = f"{self.python.parent}:{os.environ['PATH']}"
-        return {**kept, "PATH": path, "HOME": str(self.home), **(more or {})}
+        return {**inherited, "PATH": path, "HOME": str(self.home), **(extra or {})}
 
-    def sm(self, *words: object, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def sm(self, *words: object, extra: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         command = [str(self.python.with_name("sm")), *map(str, words)]
         return subprocess.run(
             command,
             cwd=self.home,
-            env=self.environment(more),
+            env=self.environment(extra),
             capture_output=True,
             text=True,
             check=False,
@@ -51,15 +51,15 @@ class Installed:
 
 
 def build(out: Path) -> Distribution:
-    """Build as a release does, with the build backend of this environment."""
+    """Build as a release does, but with the build backend of this environment."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(HERE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return Distribution(next(out.glob("*.whl")), next(out.glob("*.tar.gz")))
 
 
-def install_beside_the_tools(wheel: Path, home: Path) -> Installed:
-    """Install the wheel alone; its dependencies are those of this process. Takes a second, not a minute."""
+def install_without_dependencies(wheel: Path, home: Path) -> Installed:
+    """Install the wheel only, and let it import this process's packages. Takes a second instead of a minute."""
     installed = _environment(Path(sys.executable), home)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     subprocess.run([*uv, "--python", str(installed.python), str(wheel)], check=True, timeout=60)
@@ -67,20 +67,21 @@ def install_beside_the_tools(wheel: Path, home: Path) -> Installed:
     folder = subprocess.run(
         [installed.python, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    # Behind the environment's own folder, and without the .pth files of that place, which name the repository.
+    # A path in a .pth file comes after the environment's own packages, and its own .pth files are not read:
+    # those of this process name the repository.
     Path(folder.stdout.strip(), "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return installed
 
 
-def install_alone(package: str, interpreter: Path, home: Path) -> Installed:
-    """Install a package with everything it needs, as a newcomer does."""
+def install_with_dependencies(package: str, interpreter: Path, home: Path) -> Installed:
+    """Install a package and its dependencies with pip, as a new user does."""
     installed = _environment(interpreter, home, "--clear")
     command = [str(installed.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraint = ["--constraint", str(HERE / "requirements.lock")]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, *constraint, package], capture_output=True, text=True, check=False, timeout=600
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return installed
 
 
@@ -92,20 +93,20 @@ def _environment(interpreter: Path, home: Path, *flags: str) -> Installed:
 
 
 def interpreters() -> Iterator[tuple[str, Path]]:
-    """The Pythons of this machine that the package supports: on the PATH, or pyenv's."""
+    """Yield version and path of each supported Python of this machine, from pyenv or from PATH."""
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    for version in supported():
-        usual = [Path(found)] if (found := shutil.which(f"python{version}")) else []
-        for candidate in (*sorted(pyenv.glob(f"{version}.*/bin/python")), *usual):
-            done = subprocess.run(
+    for version in supported_versions():
+        on_path = [Path(found)] if (found := shutil.which(f"python{version}")) else []
+        for candidate in (*sorted(pyenv.glob(f"{version}.*/bin/python")), *on_path):
+            completed = subprocess.run(
                 [candidate, "-c", "import ensurepip"], capture_output=True, check=False, timeout=60
             )
-            if done.returncode == 0:
+            if completed.returncode == 0:
                 yield version, candidate
                 break
 
 
-def supported() -> list[str]:
-    """The versions that pyproject.toml names."""
+def supported_versions() -> list[str]:
+    """Return the Python versions that pyproject.toml names."""
     text = (HERE / "pyproject.toml").read_text()
     return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)

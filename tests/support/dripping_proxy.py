@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a fake S3 that lets answers through byte by byte, or takes their length away."""
+"""A TCP proxy in front of a fake S3 that sends responses byte by byte, or without their Content-Length."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-#: Seconds between two bytes.
-INTERVAL_S = 0.05
+INTERVAL_S = 0.05  # between two bytes
 
 
 @dataclass
 class DrippingProxy:
-    """``slow_from``: from which byte of an answer on it drips; None: not at all.
+    """The proxy's state and its faults.
 
-    ``keeps_length``: whether answers keep their Content-Length. ``open``: connections of callers.
+    Attributes:
+        slow_from_byte: The first byte of a response that is sent slowly; ``None``: the proxy is fast.
+        keeps_length: False: remove the header Content-Length.
+        connections: The open connections of callers.
     """
 
     url: str
-    slow_from: int | None = None
+    slow_from_byte: int | None = None
     keeps_length: bool = True
-    open: set[socket.socket] = field(default_factory=set)
+    connections: set[socket.socket] = field(default_factory=set)
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def serve(self, caller: socket.socket, moto: str) -> None:
         host, port = moto.removeprefix("http://").split(":")
-        self.open.add(caller)
+        self.connections.add(caller)
         with suppress(OSError), caller, socket.create_connection((host, int(port))) as upstream:
             threading.Thread(target=forward, args=(caller, upstream), daemon=True).start()
             self._answer(upstream, caller)
-        self.open.discard(caller)
+        self.connections.discard(caller)
 
     def _answer(self, upstream: socket.socket, caller: socket.socket) -> None:
         sent = 0
         while piece := upstream.recv(1 << 16):
             if not self.keeps_length:
                 piece = re.sub(rb"(?i)content-length: \d+\r\n", b"Connection: close\r\n", piece)
-            fast = len(piece) if self.slow_from is None else max(0, self.slow_from - sent)
+            fast = len(piece) if self.slow_from_byte is None else max(0, self.slow_from_byte - sent)
             caller.sendall(piece[:fast])
             sent += len(piece)
             for byte in piece[fast:]:
-                if self.slow_from is not None and self.stopped.wait(INTERVAL_S):
+                if self.slow_from_byte is not None and self.stopped.wait(INTERVAL_S):
                     return
                 caller.sendall(bytes([byte]))
             if not self.keeps_length and b"\r\n\r\n" in piece:
@@ -58,8 +60,8 @@ def forward(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def dripping(moto: str) -> Iterator[DrippingProxy]:
-    """In front of ``moto``, a URL."""
+def running_dripping_proxy(moto: str) -> Iterator[DrippingProxy]:
+    """Run a proxy in front of ``moto``, a URL."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as server:
         proxy = DrippingProxy(f"http://127.0.0.1:{server.getsockname()[1]}")
 

@@ -1,4 +1,4 @@
-"""CloudWatch's embedded metric format, as AWS specifies it: reads a line, and refuses one that breaks a rule.
+"""Validate lines in CloudWatch's embedded metric format against AWS's specification.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-#: A document is an event of CloudWatch Logs: 1 MB, formerly 256 KB.
+#: The limit of an event in CloudWatch Logs was 256 KB before it became 1 MB.
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 100
 
@@ -19,7 +19,7 @@ DimensionName = Annotated[str, StringConstraints(min_length=1, max_length=250)]
 
 
 class Strict(BaseModel):
-    """No other members are allowed."""
+    """A model without further members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,4 +1,4 @@
-"""Repositories with ensembles, good and bad, of two small real models."""
+"""Write repositories with valid and invalid ensembles of small real models."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from pathlib import Path
 from tests.support.tritons import Model
 
 FRONT = Model(
-    'return {"mid": tensor(request, "x") * 2}', {"x": ("FP32", [4])}, {"mid": ("FP32", [4])}, batch=8
+    'return {"mid": tensor(request, "x") * 2}', {"x": ("FP32", [4])}, {"mid": ("FP32", [4])}, max_batch_size=8
 )
 BACK = Model(
-    'return {"y": tensor(request, "mid") + 1}', {"mid": ("FP32", [4])}, {"y": ("FP32", [4])}, batch=8
+    'return {"y": tensor(request, "mid") + 1}', {"mid": ("FP32", [4])}, {"y": ("FP32", [4])}, max_batch_size=8
 )
 WORDS = Model(
     'return {"y": np.char.decode(tensor(request, "text").astype(bytes)).astype(object)}',
     {"text": ("STRING", [4])},
     {"y": ("STRING", [4])},
-    batch=8,
+    max_batch_size=8,
 )
-SMALL = Model(BACK.answer, BACK.inputs, BACK.outputs, batch=2)
+SMALL = Model(BACK.answer, BACK.inputs, BACK.outputs, max_batch_size=2)
 
 X, Y = "name: 'x', data_type: TYPE_FP32, dims: 4", "name: 'y', data_type: TYPE_FP32, dims: 4"
 
 
 def step(model: str, reads: dict[str, str], writes: dict[str, str]) -> str:
-    """A step: a model's inputs and outputs, and what the ensemble calls them."""
+    """Return a step's configuration. ``reads`` and ``writes`` map a model's tensors to the ensemble's."""
     maps = [
         f"{side}_map {{ key: '{port}' value: '{tensor}' }}"
-        for side, named in (("input", reads), ("output", writes))
-        for port, tensor in named.items()
+        for side, tensor_names in (("input", reads), ("output", writes))
+        for port, tensor in tensor_names.items()
     ]
     return f"step {{ model_name: '{model}' model_version: -1 {' '.join(maps)} }}"
 
@@ -42,12 +42,12 @@ def ensemble(*steps: str, x: str = X, y: str = Y, batch: int = 8) -> str:
 
 FIRST = step("front", {"x": "x"}, {"mid": "m"})
 LAST = step("back", {"mid": "m"}, {"y": "y"})
-GOOD = ensemble(FIRST, LAST)
+VALID_ENSEMBLE = ensemble(FIRST, LAST)
 
 ANY_SIZE = ensemble(FIRST, LAST, x=X.replace("4", "-1"))
 
-#: What is wrong, and a part of the sentence that says so.
-BAD = {
+#: Invalid configurations, each with a part of the sentence that reports its fault.
+INVALID_ENSEMBLES = {
     "missing": (ensemble(FIRST, step("gone", {"mid": "m"}, {"y": "y"})), "step of the model 'gone', which is not there"),
     "no_input": (ensemble(FIRST, step("back", {"middle": "m"}, {"y": "y"})), "maps the input 'middle' of 'back', which has mid"),
     "no_output": (ensemble(step("front", {"x": "x"}, {"end": "m"}), LAST), "maps the output 'end' of 'front', which has mid"),
@@ -65,8 +65,8 @@ BAD = {
 }  # fmt: skip
 
 
-def write(repository: Path, **ensembles: str) -> Path:
-    """The two models, those that are bad to have as a step, and ``ensembles`` by name."""
+def write_repository(repository: Path, **ensembles: str) -> Path:
+    """Write all the models and the given ensembles, and return the repository."""
     for name, model in (("front", FRONT), ("back", BACK), ("words", WORDS), ("small", SMALL)):
         model.write(repository / name)
     for name, text in ensembles.items():

@@ -1,4 +1,4 @@
-"""A package that no box has, and what packs it into an environment."""
+"""Write a small package as a wheel, and run ``sm pack-env`` to pack it into an environment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sm.settings import HERE
 WHEEL = "trireme_greeting-1.0-py3-none-any.whl"
 
 
-def wheel(folder: Path, word: str = "ahoy") -> Path:
-    """A package ``trireme_greeting`` with a ``WORD`` and a command, as a wheel."""
+def write_greeting_wheel(folder: Path, word: str = "ahoy") -> Path:
+    """Write the wheel of a package ``trireme_greeting`` with a constant ``WORD`` and a command."""
     info = "trireme_greeting-1.0.dist-info"
     files = {
         "trireme_greeting.py": f"WORD = {word!r}\n\ndef main():\n    print(WORD)\n",
@@ -29,17 +29,17 @@ def wheel(folder: Path, word: str = "ahoy") -> Path:
     return folder / WHEEL
 
 
-def requirements(folder: Path, *lines: str, word: str = "ahoy") -> Path:
-    """The file, with the wheel beside it."""
-    wheel(folder, word)
+def write_requirements(folder: Path, *lines: str, word: str = "ahoy") -> Path:
+    """Write the wheel and a ``requirements.txt`` that names it, and return the latter."""
+    write_greeting_wheel(folder, word)
     (folder / "requirements.txt").write_text("\n".join((f"./{WHEEL}", *lines)) + "\n")
     return folder / "requirements.txt"
 
 
-def pack(
-    *words: object, cache: Path, through: str = "", **variables: str
+def run_pack_env(
+    *arguments: object, cache: Path, command_prefix: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """As one types it. ``through``: a command line that becomes it in the end."""
-    line = [*through.split(), sys.executable, "-m", "sm.cli", "pack-env", *map(str, words)]
+    """Run ``sm pack-env``. ``command_prefix`` is a command that ends by running it in its place."""
+    command = [*command_prefix.split(), sys.executable, "-m", "sm.cli", "pack-env", *map(str, arguments)]
     environment = {**os.environ, "TRIREME_CACHE": str(cache), **variables}
-    return subprocess.run(line, cwd=HERE, capture_output=True, text=True, env=environment)
+    return subprocess.run(command, cwd=HERE, capture_output=True, text=True, env=environment)

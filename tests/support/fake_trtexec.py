@@ -1,11 +1,11 @@
-"""A stand-in for trtexec, which needs a GPU: it records its command line, and fails as the real one does."""
+"""A fake trtexec, as the real one needs a GPU: it records its command line and fails as the real one does."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-#: What the real one says, as users' reports have it; the last word is how it ends.
+#: Output (from users' bug reports) and exit code of the real one; -9: killed by SIGKILL.
 OUTCOMES = {
     "works": ("[I] Engine built in 1.0 sec.\n&&&& PASSED TensorRT.trtexec [TensorRT v101303]", 0),
     "no GPU": (
@@ -45,8 +45,8 @@ sys.exit({code})
 """
 
 
-def standin(folder: Path, outcome: str = "works", seconds: float = 0.0) -> Path:
-    """An executable ``trtexec`` in ``folder``; where it records its command line."""
+def write_fake_trtexec(folder: Path, outcome: str = "works", seconds: float = 0.0) -> Path:
+    """Write an executable ``trtexec`` into ``folder``, and return the file in which it records its command line."""
     text, code = OUTCOMES[outcome]
     record = folder / "recorded.json"
     folder.mkdir(exist_ok=True)

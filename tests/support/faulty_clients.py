@@ -1,4 +1,4 @@
-"""One client for each fault, all on the model ``echo``: a list of numbers in, the same out."""
+"""Write a client for each kind of fault. All use the model ``echo``, which returns its list of numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.tritons import MODELS
 
-#: ``{head}`` at import, ``{fields}`` of the payload, ``{declared}`` of the class, and its three methods.
+#: The client's source: ``{head}`` runs at import, ``{fields}`` are the payload's, ``{declared}`` the class's.
 CLIENT = '''
 import threading
 import time
@@ -40,41 +40,41 @@ class Echo(TensorClient):
 {postprocess}
 '''
 
-SOUND = {
+SOUND_PARTS = {
     "head": "",
     "fields": "",
     "declared": "",
     "preprocess": 'return {"x": np.clip(np.array(payload.numbers), -1e9, 1e9).astype(np.float32)}',
     "postprocess": 'return outputs["y"].tolist()',
 }
-SHOUTED = SOUND["preprocess"].replace(
+PREPROCESS_WITH_LABEL = SOUND_PARTS["preprocess"].replace(
     "payload.numbers", "payload.numbers * len(payload.label.strip() or 'x')"
 )
-#: What each fault changes.
+#: The parts of the source that each fault changes.
 FAULTS: dict[str, dict[str, str]] = {
     "wrong_dtype": {"preprocess": 'return {"x": np.array(payload.numbers)}'},
     "wrong_dtype_named": {"declared": '    inputs = {"x": ("FP64", (-1,))}'},
     "wrong_shape": {"preprocess": 'return {"x": np.ones((1, len(payload.numbers)), np.float32)}'},
     "shared_state": {
-        "preprocess": f"self.last = list(payload.numbers)\n{SOUND['preprocess']}",
+        "preprocess": f"self.last = list(payload.numbers)\n{SOUND_PARTS['preprocess']}",
         "postprocess": "return self.last",
     },
     "leak": {"postprocess": "self.seen.append(np.ones(10_000))\nreturn outputs['y'].tolist()"},
     "slow_import": {"head": "time.sleep(4)"},
-    "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": SHOUTED},
+    "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": PREPROCESS_WITH_LABEL},
     "golden_drift": {"postprocess": "return (outputs['y'] + 2).tolist()"},
     "non_json_result": {"postprocess": "return set(outputs['y'].tolist())"},
     "bytes_result": {"postprocess": "return [{'label': b'cat'}]"},
     "network_at_import": {
         "head": 'import urllib.request\n\nurllib.request.urlopen("http://weights.example/labels.txt")'
     },
-    "mutation_of_its_input": {"preprocess": f"payload.numbers.sort()\n{SOUND['preprocess']}"},
+    "mutation_of_its_input": {"preprocess": f"payload.numbers.sort()\n{SOUND_PARTS['preprocess']}"},
     "sound": {},
 }
 
 
-def write(folder: Path) -> None:
-    """``clients/<fault>`` for each, and ``model/echo`` beside them."""
+def write_clients(folder: Path) -> None:
+    """Write ``clients/<fault>`` for each fault, and ``model/echo`` beside them."""
     MODELS["echo"].write(folder / "model" / "echo")
     for name, changes in FAULTS.items():
         sample = folder / "clients" / name / "sample"
@@ -85,8 +85,8 @@ def write(folder: Path) -> None:
 
 
 def source(changes: dict[str, str]) -> str:
-    """The client's file."""
-    parts = {**SOUND, **changes}
+    """Return a client's source."""
+    parts = {**SOUND_PARTS, **changes}
     bodies = {
         name: "\n".join(f"        {line}" for line in parts[name].splitlines())
         for name in ("preprocess", "postprocess")

@@ -1,4 +1,4 @@
-"""No test uses fixtures that a failed test may have broken: neither the next one nor its own next run."""
+"""A pytest plugin that recreates shared fixtures after a failed test, which may have broken them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ FAILED = pytest.StashKey[bool]()
 
 
 class FreshFixtures:
-    """A pytest plugin: after a failed test, its module's and its session's fixtures are made again when next used.
+    """After a failed test, its module's and session's fixtures are created again when next used.
 
-    CI runs a failed test again. Without this, the next run would have the same box as the first,
-    with whatever the first has left there: a stopped process, callers that still call, a loaded model.
+    CI repeats a failed test. Without this plugin the second run would use the first run's box with whatever is
+    left there: a stopped process, callers that still call, a loaded model.
     """
 
     @pytest.hookimpl(wrapper=True)
@@ -21,7 +21,7 @@ class FreshFixtures:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        # A fixture that could not be made is not made again for each test of its module: that may take long.
+        # Only a failed call counts: creating a fixture that fails again for each test may take long.
         if report.when != "teardown":
             item.stash[FAILED] = report.failed and report.when == "call"
         return report
@@ -39,7 +39,7 @@ class FreshFixtures:
 
 
 def finish_fixtures(item: pytest.Function) -> None:
-    """End the fixtures of ``item``, the last one first. pytest does the same when a fixture's parameter changes."""
+    """Tear down the fixtures of ``item``, the last one first, as pytest does when a fixture's parameter changes."""
     for name in reversed(item.fixturenames):
         for fixture in reversed(item._fixtureinfo.name2fixturedefs.get(name, ())):
             fixture.finish(item._request)

@@ -1,4 +1,4 @@
-"""Requests to the gateway that several tests send."""
+"""Pictures that the gateway's tests send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway's processes, its Tritons and its bucket, started and ended by a test."""
+"""Start a gateway, its Tritons and its bucket in a fake S3."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.support.tritons import SETTINGS, Model, TritonProcess
 
 KEY = "the-key-of-a-test-which-is-no-secret"
 #: `printf %s "$KEY" | sha256sum`
-HASH = "634c0feb42f6a1158e95a9e672d17f66ddf22c411bee8277b2f034eeaf8ce95c"
+KEY_SHA256 = "634c0feb42f6a1158e95a9e672d17f66ddf22c411bee8277b2f034eeaf8ce95c"
 BUCKET = "trireme-test"
 LABELS = ["tabby", "beagle", "teapot", "volcano", "espresso", "comic book"]
 PREPROCESS = {"resize": 8, "crop": 8, "channels": "RGB", "scale": 1 / 255}
 
-#: The mean of each channel decides: a red picture is a tabby.
-CLASSIFIES = """
+#: A model that classifies a picture by the mean of each channel: a red one is a tabby.
+CLASSIFYING_MODEL = """
 means = tensor(request, "input").mean(axis=(2, 3))
 return {"logits": np.concatenate([means, 0.5 * means], axis=1).astype(np.float32)}
 """
-#: Who answers: the model's process.
-WHO = 'return {"y": np.array([os.getpid()])}'
-#: After as many seconds as the first word says.
+#: A model that returns the id of its process.
+PROCESS_ID_MODEL = 'return {"y": np.array([os.getpid()])}'
+#: A model that returns its words in capitals, after as many seconds as the first word says.
 WORDS = """
 words = [word.decode() for word in tensor(request, "x").ravel()]
 time.sleep(float(words[0]) if words[0].isdigit() else 0)
@@ -47,21 +47,21 @@ LOGITS: dict[str, tuple[str, list[int]]] = {"logits": ("FP32", [6])}
 ONE: dict[str, tuple[str, list[int]]] = {"x": ("FP32", [1])}
 
 MODELS = {
-    # The box's own client serves it.
-    "resnet": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
+    # Served by the built-in client.
+    "resnet": Model(CLASSIFYING_MODEL, PICTURE, LOGITS, max_batch_size=4),
     # No client serves these.
-    "colours": Model(CLASSIFIES, PICTURE, LOGITS, batch=4),
-    # Its batch is a dimension like any other.
-    "explicit": Model(CLASSIFIES, {"input": ("FP32", [1, 3, 8, 8])}, {"logits": ("FP32", [1, 6])}),
-    "who": Model(WHO, ONE, {"y": ("INT64", [1])}),
+    "colours": Model(CLASSIFYING_MODEL, PICTURE, LOGITS, max_batch_size=4),
+    # Without ``max_batch_size``: the batch is the first dimension.
+    "explicit": Model(CLASSIFYING_MODEL, {"input": ("FP32", [1, 3, 8, 8])}, {"logits": ("FP32", [1, 6])}),
+    "who": Model(PROCESS_ID_MODEL, ONE, {"y": ("INT64", [1])}),
     "words": Model(WORDS, {"x": ("STRING", [-1])}, {"y": ("STRING", [-1])}),
 }
-PICTURED = ("resnet", "colours", "explicit")
+MODELS_WITH_LABELS = ("resnet", "colours", "explicit")
 
 
 @dataclass
-class Cloud:
-    """A bucket of moto's with models in it."""
+class FakeBucket:
+    """A bucket with models in moto's fake S3."""
 
     address: str
     s3: Any = field(init=False)
@@ -74,7 +74,7 @@ class Cloud:
         model.write(folder / name)
         for path in sorted(path for path in (folder / name).rglob("*") if path.is_file()):
             self.s3.upload_file(str(path), BUCKET, f"models/{path.relative_to(folder)}")
-        if name in PICTURED:
+        if name in MODELS_WITH_LABELS:
             self.put(f"models/{name}/labels.txt", "\n".join(LABELS).encode())
             self.put(f"models/{name}/preprocess.json", json.dumps(PREPROCESS).encode())
 
@@ -100,30 +100,32 @@ def environment(cloud: str, tritons: str, **more: str) -> dict[str, str]:
         "NO_PROXY": "127.0.0.1",
         "TRIREME_GATEWAY_BUCKET": BUCKET,
         "TRIREME_GATEWAY_TRITON": tritons,
-        "TRIREME_GATEWAY_KEYS": f"somebody:{'0' * 64},tests:{HASH}",
+        "TRIREME_GATEWAY_KEYS": f"somebody:{'0' * 64},tests:{KEY_SHA256}",
         **more,
     }
 
 
 @dataclass
 class Gateway:
-    """A gateway that answers, and its log."""
+    """A running gateway and its log."""
 
     url: str
     log: Path
     pid: int
 
-    def ask(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
+    def request(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
         headers = {**({"x-api-key": key} if key is not None else {}), **options.pop("headers", {})}
         timeout = options.pop("timeout", 60)
         return requests.request(method, f"{self.url}{path}", headers=headers, timeout=timeout, **options)
 
     def infer(self, model: str, body: object, **options: Any) -> requests.Response:
-        return self.ask("POST", f"/infer/{model}", json=body, **options)
+        return self.request("POST", f"/infer/{model}", json=body, **options)
 
 
 @contextmanager
-def running(command: list[str], folder: Path, log: Path, port: int, env: dict[str, str]) -> Iterator[Gateway]:
+def running_gateway(
+    command: list[str], folder: Path, log: Path, port: int, env: dict[str, str]
+) -> Iterator[Gateway]:
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
         try:
@@ -148,8 +150,8 @@ def running(command: list[str], folder: Path, log: Path, port: int, env: dict[st
             raise
 
 
-def chalice_local(log: Path, env: dict[str, str]) -> Any:
-    """What a developer starts."""
+def running_chalice_local(log: Path, env: dict[str, str]) -> Any:
+    """Run the gateway with ``chalice local``, as a developer does."""
     port = free_port()
     command = [
         str(Path(sys.executable).with_name("chalice")),
@@ -158,18 +160,18 @@ def chalice_local(log: Path, env: dict[str, str]) -> Any:
         str(port),
         "--no-autoreload",
     ]
-    return running(command, HERE / "gateway", log, port, env)
+    return running_gateway(command, HERE / "gateway", log, port, env)
 
 
-def served(log: Path, env: dict[str, str]) -> Any:
-    """What a team without Lambda starts."""
+def running_gateway_server(log: Path, env: dict[str, str]) -> Any:
+    """Run the gateway with ``python -m gateway.serve``, as a team without Lambda does."""
     port = free_port()
     command = [sys.executable, "-m", "gateway.serve", "--port", str(port)]
-    return running(command, HERE, log, port, env)
+    return running_gateway(command, HERE, log, port, env)
 
 
-def new_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> TritonProcess:
-    """A Triton without models, which loads what it is told to."""
+def prepare_empty_triton(folder: Path, repository: Path, settings: Settings = SETTINGS) -> TritonProcess:
+    """Prepare a Triton without models that loads models on request; the caller starts it."""
     folder.mkdir()
     repository.mkdir(exist_ok=True)
     box = Box(

@@ -1,4 +1,4 @@
-"""A model whose answer needs a package of its own environment."""
+"""A python model that needs a package from a packed environment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ return {"y": np.array([json.dumps(said), tensor(request, "x")[0].decode()], dtyp
 
 
 @dataclass(frozen=True)
-class Housed(Model):
-    """A model that runs in an environment."""
+class ModelWithEnvironment(Model):
+    """A model that runs in a packed environment."""
 
     environment: str = ""
 
@@ -25,7 +25,7 @@ class Housed(Model):
         return super().config() + f'parameters {{key: "EXECUTION_ENV_PATH", value: {value}}}\n'
 
 
-GREETS = Housed(ANSWER, {"x": ("STRING", [1])}, {"y": ("STRING", [2])}, head=HEAD)
+GREETING_MODEL = ModelWithEnvironment(ANSWER, {"x": ("STRING", [1])}, {"y": ("STRING", [2])}, head=HEAD)
 
 
 BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "BYTES", "data": ["back"]}]}

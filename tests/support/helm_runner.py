@@ -1,6 +1,6 @@
-"""Lint and render a chart with Helm's own library, in an interpreter that has the package for it.
+"""``python -m tests.support.helm_runner CHART VALUES``: lint and render a chart with Helm's own library.
 
-``python -m tests.support.helm_runner CHART VALUES`` prints JSON: what lint says, and the rendered files.
+Prints JSON with the linter's output and the rendered files. Runs in an interpreter that has the package for it.
 """
 
 from __future__ import annotations

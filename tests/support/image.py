@@ -1,4 +1,4 @@
-"""The image, built once, and the container of it that most tests share."""
+"""Fixtures: the image, built once, and a container of it that most tests share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sm.settings import HERE, Settings
-from sm.tools.build.prepare import prepare
-from tests.support.containers import IMAGE, Container, build_flags, container
+from sm.settings import HERE
+from tests.support.containers import IMAGE, Container, build_flags, running_container
 
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    """The CPU image as the documented command builds it."""
+    """Build the CPU image with the documented command, and return its name."""
     if shutil.which("podman") is None:
         pytest.skip("there is no podman: the image is neither built nor run")
     command = ["make", "image", "ENGINE=podman", f"IMAGE={IMAGE}", f"BUILD_FLAGS={build_flags()}"]
@@ -26,24 +25,10 @@ def image() -> str:
 
 
 @pytest.fixture(scope="session")
-def demo() -> Path:
-    """The CPU repository of the three demo models, built if it is not there yet."""
-    settings = Settings.read({})
-    prepare(settings)
-    return settings.cache / "repository" / "cpu"
-
-
-@pytest.fixture(scope="session")
-def shared(image: str, demo: Path) -> Iterator[Container]:
-    """A container with the demo models and Docker's own 64 MB of shared memory; no test may break it."""
-    with container(image, demo, "--shm-size", "64m") as started:
+def shared_container(image: str, demo: Path) -> Iterator[Container]:
+    """A container with the demo models and Docker's default 64 MB of shared memory; no test may break it."""
+    with running_container(image, demo, "--shm-size", "64m") as started:
         yield started
-
-
-@pytest.fixture(scope="session")
-def cat() -> bytes:
-    """scikit-image's Chelsea, a PNG."""
-    return (HERE / "clients" / "resnet" / "sample" / "cat.png").read_bytes()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""``sm`` in processes that can be killed. They are forked from one that has boto3 loaded: it saves seconds."""
+"""Run ``sm`` in processes that a test can kill. They are forked from a parent that has loaded boto3, to save time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sm.tools.deploy import aws
 from sm.tools.deploy import deploy_commands as command
 from tests.support.aws_proxy import Proxy
 
-LOADED = command  # by the parent, once
+LOADED = command  # imported here so that the parent loads it once
 SERVICES = ("s3", "sagemaker", "application-autoscaling", "cloudwatch", "ecr", "iam", "logs", "sts")
 KEYS = ("aws_access_key_id", "aws_secret_access_key")
 
 
 def main() -> None:
-    """The parent: for each line of words and environment its child's process id, then its exit code."""
+    """Read commands from standard input. For each, print the child's process id, then its exit code."""
     session = boto3.Session()
-    for service in SERVICES:  # all that their clients read is read here
+    for service in SERVICES:  # loads the services' descriptions into the session
         session.client(service, "eu-west-1", endpoint_url="http://127.0.0.1:1", **dict.fromkeys(KEYS, "x"))
     for line in sys.stdin:
         words, env = json.loads(line)
@@ -51,13 +51,17 @@ def run(session: boto3.Session, words: list[str], env: dict[str, str]) -> None:
 
 
 class Runner:
-    """Speaks with the parent."""
+    """Sends commands to the parent process."""
 
     def __init__(self, parent: subprocess.Popen[str], proxy: Proxy, env: dict[str, str]) -> None:
         self._parent, self._proxy, self._env = parent, proxy, env
 
     def killed_after_each_change(self, *words: str) -> list[str]:
-        """Run it until it is not killed any more: once after each kind of change. The changes, in order."""
+        """Run a command again and again, killing it after each kind of change, until it ends by itself.
+
+        Returns:
+            The changes after which it was killed, in order.
+        """
         seen: list[str] = []
         while code := self._run(words):
             assert code == -signal.SIGKILL, code
@@ -71,14 +75,14 @@ class Runner:
             assert known.wait(10)
             os.kill(child, signal.SIGKILL)
 
-        self._proxy.kill = kill
+        self._proxy.after_change = kill
         assert self._parent.stdin is not None and self._parent.stdout is not None
         self._parent.stdin.write(json.dumps([words, self._env]) + "\n")
         self._parent.stdin.flush()
         child = int(self._parent.stdout.readline())
         known.set()
         code = int(self._parent.stdout.readline())
-        self._proxy.kill = None
+        self._proxy.after_change = None
         return code
 
 

@@ -1,10 +1,10 @@
-"""The skips that CI accepts. Any other skipped test fails the run there."""
+"""The list of skips that CI accepts. Any other skipped test fails CI."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: How a skip's reason begins, and why CI may skip it.
+#: The beginning of a skip's reason, and why CI may skip the test.
 KNOWN_SKIPS = {
     "torch, scikit-learn and XGBoost are not installed": "1 GB of libraries; make test-all runs these tests",
     "torch and transformers are not installed": "1 GB of libraries; make test-all runs the recipe",
@@ -28,5 +28,5 @@ KNOWN_SKIPS = {
 
 
 def unknown_skips(reasons: Mapping[str, str]) -> dict[str, str]:
-    """The skipped tests, by node id, whose reason is not in the list."""
+    """Return the skipped tests, by node id, whose reason is not in the list."""
     return {test: reason for test, reason in reasons.items() if not reason.startswith(tuple(KNOWN_SKIPS))}

@@ -1,12 +1,12 @@
-"""The ports that processes listen on."""
+"""Find the ports that a process listens on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 
-def listening(pid: int) -> dict[int, str]:
-    """The TCP ports that a process listens on and the addresses, as the kernel has them in hexadecimal."""
+def listening_ports(pid: int) -> dict[int, str]:
+    """Return the TCP ports that a process listens on, with their addresses in the kernel's hexadecimal form."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""Callers side by side, each answer accounted for. Bounded in count and time, loopback only."""
+"""Send requests from many threads at once, and count every outcome."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Load:
-    """``callers`` threads that post ``body`` again and again, each on a new connection."""
+    """Threads that post ``body`` again and again, each time on a new connection."""
 
     port: int
     body: bytes
     content_type: str = "application/json"
     path: str = "/invocations"
-    #: Seconds to wait after a 429 or 503, as ``Retry-After`` asks; 0 is a caller without manners.
+    #: Seconds to wait after a 429 or 503, which ask for it with ``Retry-After``.
     retry_delay_s: float = 0.0
-    #: Status to count; "refused": no connection; "lost": a connection, a whole request, no answer.
+    #: Counts by status, or by "refused" (no connection) or "lost" (request sent, no response).
     outcomes: Counter[str] = field(default_factory=Counter)
     bodies: set[bytes] = field(default_factory=set)
     headers: list[str] = field(default_factory=list)
-    slowest: float = 0.0
+    slowest_s: float = 0.0
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -34,7 +34,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the callers, also when a test fails: they would go on calling beside the next one."""
+        """Stop the callers, also when a test fails: they would disturb the next test."""
         self.stop()
 
     def start(self, callers: int, requests_each: int = 100_000) -> Load:
@@ -63,10 +63,10 @@ class Load:
             if self._stop.is_set():
                 return
             started = time.monotonic()
-            outcome, content, head = self._once()
+            outcome, content, head = self._send_request()
             with self._lock:
                 self.outcomes[outcome] += 1
-                self.slowest = max(self.slowest, time.monotonic() - started)
+                self.slowest_s = max(self.slowest_s, time.monotonic() - started)
                 if outcome == "200":
                     self.bodies.add(content)
                 elif outcome in ("429", "503"):
@@ -76,7 +76,7 @@ class Load:
             elif outcome == "refused":
                 time.sleep(0.05)
 
-    def _once(self) -> tuple[str, bytes, str]:
+    def _send_request(self) -> tuple[str, bytes, str]:
         head = (
             f"POST {self.path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
             f"Content-Type: {self.content_type}\r\nContent-Length: {len(self.body)}\r\n\r\n"
@@ -87,7 +87,7 @@ class Load:
             return "refused", b"", ""
         with connection:
             received = b""
-            # The server may answer and close before it has read all (429): read what there is.
+            # The server may respond and close before it has read the whole request (429).
             with contextlib.suppress(OSError):
                 connection.sendall(head.encode() + self.body)
             with contextlib.suppress(OSError):

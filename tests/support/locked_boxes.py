@@ -1,4 +1,4 @@
-"""A box with every lock on: TLS, API keys, rate limits, and web pages of another origin."""
+"""Fixture: a box with TLS, API keys, rate limits and CORS, as the documentation sets it up."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ from tests.support.boxes import CLIENTS, RunningBox, free_port, running_box
 from tests.support.tritons import MODELS
 
 ORIGIN = "https://app.example.com"
-PLATFORM = CLIENTS.parent / "platform"
-#: The page's commands: what makes the files, what starts the box, what calls it.
+PROBE_CLIENTS = CLIENTS.parent / "platform"
+#: The documentation's commands: they make the files, start the box and call it.
 PAGE = "run/expose-the-port.md"
-(MAKE, CALL), (START, INVOKE) = pages.blocks(PAGE), pages.blocks(PAGE, "bash")
+(MAKE_COMMANDS, CALL_COMMANDS), (START_COMMAND, INVOKE_COMMAND) = (
+    pages.code_blocks(PAGE),
+    pages.code_blocks(PAGE, "bash"),
+)
 
 
 @dataclass
 class LockedBox:
-    """The box, and what its owner has."""
+    """The box with its ports, certificate and API keys."""
 
     box: RunningBox
     folder: Path
     tls_port: int
-    #: Where a test may serve web pages, at localhost, whose origin is listed; at 127.0.0.1 it is foreign.
+    #: A port for a test's web pages. The box allows the origin ``localhost``, but not ``127.0.0.1``.
     page_port: int
     certificate: Path
     certificate_key: Path
     keys_file: Path
-    #: Of ``alice``, who may ask a thousand times a second.
+    #: The key of ``alice``, who may send a thousand requests a second.
     key: str
-    #: Of ``bob``, who may ask three times at once and once in two seconds.
+    #: The key of ``bob``, who may send three requests at once, then one every two seconds.
     limited_key: str
 
     def connect(self) -> ssl.SSLSocket:
-        """An encrypted connection, whoever issued the certificate."""
+        """Open a TLS connection without verifying the certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         plain = socket.create_connection(("127.0.0.1", self.tls_port), timeout=20)
         return context.wrap_socket(plain)
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers in lower case, and body."""
+        """Send a request over TLS, and return status, headers with lower-case names, and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.tls_port, timeout=30)
         connection.sock = self.connect()
         try:
@@ -65,11 +68,11 @@ class LockedBox:
 
     def invoke(self, **headers: str) -> tuple[int, dict[str, str], bytes]:
         body = json.dumps({"modelname": "probe", "payload": {}}).encode()
-        return self.ask("POST", "/invocations", body, Content_Type="application/json", **headers)
+        return self.request("POST", "/invocations", body, Content_Type="application/json", **headers)
 
 
-def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
-    """The error's body, which has the box's one shape."""
+def read_error(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
+    """Return the body of an error, after checking that it has the box's error shape."""
     body: dict[str, Any] = json.loads(answer[2])
     assert set(body) == {"error", "code", "request_id"}
     assert answer[1]["content-type"] == "application/json"
@@ -80,8 +83,8 @@ def error_of(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
     folder = tmp_path_factory.mktemp("locked")
     MODELS["echo"].write(folder / "model" / "echo")
-    pages.run(MAKE, folder, port=0)
-    variables: dict[str, Any] = dict(word.split("=", 1) for word in shlex.split(START) if "=" in word)
+    pages.run_commands(MAKE_COMMANDS, folder, port=0)
+    variables: dict[str, Any] = dict(word.split("=", 1) for word in shlex.split(START_COMMAND) if "=" in word)
     for name in ("TRIREME_TLS_CERTIFICATE", "TRIREME_TLS_KEY", "TRIREME_API_KEYS_FILE"):
         variables[name] = str(folder / variables[name])
     keys_file, limited_key = folder / "keys", keys.generate()
@@ -92,7 +95,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
     with running_box(
         folder,
         folder / "model",
-        clients=(PLATFORM,),
+        clients=(PROBE_CLIENTS,),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_TLS_PORT=str(tls_port),

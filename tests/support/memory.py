@@ -1,4 +1,4 @@
-"""The memory of a box's workers, by the kernel's own account."""
+"""Measure the memory of a box's workers from ``/proc``."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from tests.support.boxes import RunningBox, descendants, memory_field
 
 
-class Peak:
-    """The most memory that any worker has had since this was made, beyond what it had then."""
+class PeakMemory:
+    """Measures how much any worker's memory has grown at its peak since this object was created."""
 
     def __init__(self, box: RunningBox) -> None:
-        self._before = {pid: _status(pid, "VmRSS:") for pid in box.pids("sm.server.worker data")}
+        self._before = {pid: _status_field(pid, "VmRSS:") for pid in box.pids("sm.server.worker data")}
         for pid in self._before:
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets VmHWM to VmRSS
 
     @property
     def bytes(self) -> int:
-        return max(_status(pid, "VmHWM:") - before for pid, before in self._before.items())
+        return max(_status_field(pid, "VmHWM:") - before for pid, before in self._before.items())
 
 
-def _status(pid: int, name: str) -> int:
+def _status_field(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 

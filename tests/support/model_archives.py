@@ -1,4 +1,4 @@
-"""Archives as the platform unpacks them, of small real models."""
+"""Write model archives, unpacked as SageMaker unpacks them, with small real models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.support.tritons import HEAD, Model
 
 
 def multiplying_model(factor: float = 1, seconds: float = 0, failing: str = "") -> Model:
-    """``y`` is ``x`` times ``factor``. Loading takes so long, or ends in the exception ``failing``."""
+    """Return a model with ``y = x * factor``. It takes ``seconds`` to load, and then raises ``failing``, if given."""
     head = f"{HEAD}        time.sleep({seconds})\n" + (f"        raise {failing}\n" if failing else "")
     answer = f'return {{"y": tensor(request, "x") * np.float32({factor})}}'
-    return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8, head=head)
+    return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8, head=head)
 
 
 def chain_config(*steps: str) -> str:
-    """The configuration of a chain of models, each from ``x`` to ``y``."""
+    """Return the configuration of an ensemble that passes ``x`` through one model after the other to ``y``."""
     names = ["x", *(f"t{index}" for index in range(1, len(steps))), "y"]
-    listed = ", ".join(
+    step_list = ", ".join(
         f'{{model_name: "{step}", model_version: -1, input_map {{key: "x", value: "{names[index]}"}}, '
         f'output_map {{key: "y", value: "{names[index + 1]}"}}}}'
         for index, step in enumerate(steps)
@@ -27,33 +27,36 @@ def chain_config(*steps: str) -> str:
     tensors = '{name: "%s", data_type: TYPE_FP32, dims: [-1]}'
     return (
         f'platform: "ensemble"\nmax_batch_size: 8\ninput [{tensors % "x"}]\noutput [{tensors % "y"}]\n'
-        f"ensemble_scheduling {{ step [{listed}] }}\n"
+        f"ensemble_scheduling {{ step [{step_list}] }}\n"
     )
 
 
 class ArchiveFolder:
-    """The folder below which the platform unpacks, and what it does with a ``model.tar.gz``."""
+    """The folder into which SageMaker unpacks each ``model.tar.gz``."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         home.mkdir(exist_ok=True)
 
-    def flat(self, name: str, made: Model | None = None, **code: str) -> str:
-        """``model/config.pbtxt`` and ``model/1/``: the url to load it from."""
+    def write_flat(self, name: str, model: Model | None = None, **code: str) -> str:
+        """Write an archive of one model (``model/config.pbtxt``, ``model/1/``), and return its folder."""
         folder = self._folder(name)
-        (made or multiplying_model()).write(folder)
+        (model or multiplying_model()).write(folder)
         _write(folder / "code", code)
         return str(folder)
 
-    def nested(self, name: str, models: Mapping[str, object], **code: str) -> str:
-        """``model/<dir>/config.pbtxt``, several; a text is an ensemble's configuration."""
+    def write_nested(self, name: str, models: Mapping[str, object], **code: str) -> str:
+        """Write an archive of several models (``model/<name>/config.pbtxt``), and return its folder.
+
+        ``models`` maps a name to a model, or to the text of an ensemble's configuration.
+        """
         folder = self._folder(name)
-        for inside, made in models.items():
-            if isinstance(made, Model):
-                made.write(folder / inside)
+        for name_in_archive, content in models.items():
+            if isinstance(content, Model):
+                content.write(folder / name_in_archive)
             else:
-                (folder / inside).mkdir(parents=True)
-                (folder / inside / "config.pbtxt").write_text(str(made))
+                (folder / name_in_archive).mkdir(parents=True)
+                (folder / name_in_archive / "config.pbtxt").write_text(str(content))
         _write(folder / "code", code)
         return str(folder)
 

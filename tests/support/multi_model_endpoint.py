@@ -1,4 +1,4 @@
-"""A box in multi-model mode, and the calls of the platform to it."""
+"""Call a box in multi-model mode as SageMaker does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import requests
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import ArchiveFolder
 
-X: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+REQUEST_BODY: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
+}
 
 
-class Endpoint:
-    """A box in multi-model mode, with what the platform does."""
+class MultiModelEndpoint:
+    """A box in multi-model mode, and SageMaker's calls to it."""
 
     def __init__(self, box: RunningBox, platform: ArchiveFolder) -> None:
         self.box, self.platform, self.url = box, platform, box.url
@@ -24,8 +26,8 @@ class Endpoint:
         body = {"model_name": name, "url": url}
         return requests.post(f"{self.url}/models", json=body, headers=headers, timeout=120)
 
-    def begun(self, name: str, load: Future[requests.Response]) -> None:
-        """Wait until a load is under way."""
+    def wait_until_load_begins(self, name: str, load: Future[requests.Response]) -> None:
+        """Wait until the box stages the model of an unfinished load."""
         staged = self.box.run_folder() / "models" / name
         wait_until(lambda: staged.exists() or load.done(), description="the load begun")
         assert not load.done(), load.result().text
@@ -36,28 +38,28 @@ class Endpoint:
     def get(self, name: str) -> requests.Response:
         return requests.get(f"{self.url}/models/{name}", timeout=10)
 
-    def page(self, **query: Any) -> dict[str, Any]:
+    def list_page(self, **query: Any) -> dict[str, Any]:
         listed: dict[str, Any] = requests.get(f"{self.url}/models", params=query, timeout=10).json()
         return listed
 
     def names(self) -> list[str]:
-        return [row["modelName"] for row in self.page(limit=1000)["models"]]
+        return [row["modelName"] for row in self.list_page(limit=1000)["models"]]
 
-    def invoke(self, name: str, body: object = X) -> requests.Response:
+    def invoke(self, name: str, body: object = REQUEST_BODY) -> requests.Response:
         return requests.post(f"{self.url}/models/{name}/invoke", json=body, timeout=60)
 
-    def y(self, name: str) -> list[float]:
-        """What the model makes of 1 and 2."""
+    def infer_y(self, name: str) -> list[float]:
+        """Invoke the model with ``x = [1, 2]``, and return ``y``."""
         answer = self.invoke(name)
         assert answer.status_code == 200, answer.text
         data: list[float] = answer.json()["outputs"][0]["data"]
         return data
 
-    def loaded(self, name: str, url: str, target: str = "") -> str:
+    def load_successfully(self, name: str, url: str, target: str = "") -> str:
         answer = self.load(name, url, target)
         assert answer.status_code == 200, answer.text
         return name
 
-    def process(self, name: str) -> int:
-        """The pid of one of the supervisor's children."""
+    def child_pid(self, name: str) -> int:
+        """Return the process id of a child of the supervisor."""
         return int(self.box.child(name)["pid"])

@@ -1,4 +1,4 @@
-"""A real nginx in front of a small server that records what arrives."""
+"""Run a real nginx in front of a small server that records what arrives."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ NGINX = front.choose(Settings())
 
 @dataclass
 class Upstream:
-    """What the servers behind nginx saw, and what they answer."""
+    """The requests that the servers behind nginx have received, and the response that they give."""
 
-    seen: list[tuple[str, str, dict[str, str], int]] = field(default_factory=list)
+    received_requests: list[tuple[str, str, dict[str, str], int]] = field(default_factory=list)
     status: int = 200
     body: bytes = b'{"result":1}'
     hold: threading.Event = field(default_factory=threading.Event)
@@ -46,14 +46,14 @@ class UnixServer(ThreadingUnixStreamServer):
     request_queue_size = 1000
 
 
-def handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
+def make_handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
             received = len(self.rfile.read(size))
-            upstream.seen.append((plane, self.path, dict(self.headers.items()), received))
+            upstream.received_requests.append((plane, self.path, dict(self.headers.items()), received))
             if upstream.holding and plane == upstream.held_plane and self.path != "/ping":
                 upstream.hold.wait(30)
             self.send_response(upstream.status)
@@ -82,7 +82,7 @@ class Front:
     log: Path
     box: Box
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -104,8 +104,8 @@ class Front:
 
 
 @contextmanager
-def serving(upstream: Upstream, *sockets: tuple[str, Path]) -> Iterator[None]:
-    servers = [UnixServer(str(path), handler(upstream, plane)) for plane, path in sockets]
+def running_upstream(upstream: Upstream, *sockets: tuple[str, Path]) -> Iterator[None]:
+    servers = [UnixServer(str(path), make_handler(upstream, plane)) for plane, path in sockets]
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield
@@ -120,7 +120,9 @@ def make_box(run: Path) -> Box:
 
 
 @contextmanager
-def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes: Any) -> Iterator[Front]:
+def running_nginx(
+    run: Path, planes: tuple[str, ...] = ("data", "control"), **changes: Any
+) -> Iterator[Front]:
     listener = ports.listen(0)
     settings = replace(Settings(workers=1, threads=2, queue=2), port=listener.getsockname()[1], **changes)
     box, upstream = make_box(run), Upstream()
@@ -128,7 +130,7 @@ def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes:
     command = front.prepare(NGINX, settings, box)
     sockets = {"data": box.data_socket, "control": box.control_socket}
     log = run / "log"
-    with serving(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:
+    with running_upstream(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:
         process = subprocess.Popen(
             command,
             env={**os.environ, "NGINX": f"{listener.fileno()};"},
@@ -150,13 +152,13 @@ def running(run: Path, planes: tuple[str, ...] = ("data", "control"), **changes:
 
 @pytest.fixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    # The paths of Unix sockets are short.
+    # A Unix socket's path is limited to 107 bytes, so this does not use tmp_path.
     folder = Path(tempfile.mkdtemp(prefix="t-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def error(answer: tuple[int, dict[str, str], bytes], status: int, code: str) -> dict[str, Any]:
+def read_error(answer: tuple[int, dict[str, str], bytes], status: int, code: str) -> dict[str, Any]:
     assert answer[0] == status
     assert answer[1]["content-type"] == "application/json"
     body = json.loads(answer[2])

@@ -1,4 +1,4 @@
-"""Model control that records what it is told."""
+"""A stand-in for Triton's model control that records its calls."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sm.triton.model_control import ModelControl
 
 
 @dataclass
-class Noted(ModelControl):
-    """Stands in for Triton, whose part is not under test here: notes what it is asked, or fails."""
+class RecordingControl(ModelControl):
+    """Records loads and unloads, or raises ``failing``. A load of the model ``slow`` waits."""
 
     calls: list[str] = field(default_factory=list)
     failing: Exception | None = None
-    lost: tuple[str, ...] = ()
-    known: dict[str, str] = field(default_factory=dict)
-    held: threading.Event = field(default_factory=threading.Event)
+    unready_models: tuple[str, ...] = ()
+    model_states: dict[str, str] = field(default_factory=dict)
+    release_slow_load: threading.Event = field(default_factory=threading.Event)
 
     def states(self) -> dict[str, str]:
-        return self.known
+        return self.model_states
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
         self.calls.append(f"load {model}")
         if model == "slow":
-            self.held.wait(10)
+            self.release_slow_load.wait(10)
         if self.failing:
             raise self.failing
 
     def ready(self, model: str) -> bool:
-        return model not in self.lost
+        return model not in self.unready_models
 
     def unload(self, model: str) -> None:
         self.calls.append(f"unload {model}")

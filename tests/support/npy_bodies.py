@@ -1,4 +1,4 @@
-"""Bodies of NumPy arrays, whole and mutated."""
+"""Make request bodies in NumPy's .npy format, valid and mutated."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ARRAYS: dict[str, NDArray[Any]] = {
 }
 
 
-def npy(array: NDArray[Any], version: tuple[int, int] | None = None) -> bytes:
+def encode_npy(array: NDArray[Any], version: tuple[int, int] | None = None) -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array(stream, array, version, allow_pickle=True)  # type: ignore[no-untyped-call]
     return stream.getvalue()
 
 
-def mutated(seed: int, count: int) -> Iterator[bytes]:
-    """Bodies that numpy wrote, with bytes, numbers and words changed, above all in the header."""
-    chosen = random.Random(seed)
-    bodies = [npy(array, version) for array in ARRAYS.values() for version in ((1, 0), (2, 0), (3, 0))]
+def mutated_bodies(seed: int, count: int) -> Iterator[bytes]:
+    """Yield ``count`` bodies written by NumPy with random changes, most of them in the header."""
+    random_source = random.Random(seed)
+    bodies = [encode_npy(array, version) for array in ARRAYS.values() for version in ((1, 0), (2, 0), (3, 0))]
     words = [
         b"(",
         b")",
@@ -53,24 +53,24 @@ def mutated(seed: int, count: int) -> Iterator[bytes]:
         b"PK\3\4",
     ]
     for _ in range(count):
-        body = bytearray(chosen.choice(bodies))
-        if chosen.random() < 0.3:
-            # Numbers alone, as a rule.
-            body[-chosen.randint(1, 8)] = chosen.randrange(256)
+        body = bytearray(random_source.choice(bodies))
+        if random_source.random() < 0.3:
+            # Usually this changes a number of the array, not the header.
+            body[-random_source.randint(1, 8)] = random_source.randrange(256)
             yield bytes(body)
             continue
-        for _ in range(chosen.choice([1, 1, 2, 5])):
-            at = chosen.randrange(min(len(body), chosen.choice([12, 80, 80, 10_000, 10_000])))
-            match chosen.randrange(4):
+        for _ in range(random_source.choice([1, 1, 2, 5])):
+            at = random_source.randrange(min(len(body), random_source.choice([12, 80, 80, 10_000, 10_000])))
+            match random_source.randrange(4):
                 case 0:
-                    body[at] = chosen.randrange(256)
+                    body[at] = random_source.randrange(256)
                 case 1:
-                    word = chosen.choice(words)
+                    word = random_source.choice(words)
                     body[at : at + len(word)] = word
                 case 2:
-                    body[at:at] = chosen.choice(words)
+                    body[at:at] = random_source.choice(words)
                 case 3:
-                    del body[at : at + chosen.randint(1, 9)]
+                    del body[at : at + random_source.randint(1, 9)]
             if not body:
                 body = bytearray(b"\x93")
         yield bytes(body)

@@ -1,4 +1,4 @@
-"""Small ONNX graphs for these tests."""
+"""Make small ONNX graphs. Each function writes a graph to ``path`` and returns it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sm.tools.build.onnx_graph import Graph
 OPSET = [helper.make_opsetid("", 17)]
 
 
-def saved(
+def save_graph(
     path: Path,
     nodes: list[onnx.NodeProto],
     given: dict[str, Any],
@@ -21,7 +21,7 @@ def saved(
     weights: tuple[Any, ...] = (),
     opset: int = 17,
 ) -> Graph:
-    """``given`` and ``taken``: element type and sizes by name."""
+    """Write a graph. ``given`` (inputs) and ``taken`` (outputs) map names to element type and shape."""
     inputs = [helper.make_tensor_value_info(name, *value) for name, value in given.items()]
     outputs = [helper.make_tensor_value_info(name, *value) for name, value in taken.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, list(weights))
@@ -34,27 +34,29 @@ def plus_one(path: Path, batch: str | int = "b") -> Graph:
     """x [b, 4] to y [b, 4]."""
     one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0])
     sizes = (TensorProto.FLOAT, [batch, 4])
-    return saved(path, [helper.make_node("Add", ["x", "one"], ["y"])], {"x": sizes}, {"y": sizes}, (one,))
+    return save_graph(
+        path, [helper.make_node("Add", ["x", "one"], ["y"])], {"x": sizes}, {"y": sizes}, (one,)
+    )
 
 
-def product(path: Path) -> Graph:
+def matrix_product(path: Path) -> Graph:
     """x [b, 4] times a matrix of 4 by 3."""
     values = [place / 7 - 0.8 for place in range(12)]
     weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 3], values)
     given, taken = {"x": (TensorProto.FLOAT, ["b", 4])}, {"y": (TensorProto.FLOAT, ["b", 3])}
-    return saved(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], given, taken, (weight,))
+    return save_graph(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], given, taken, (weight,))
 
 
-def words(path: Path) -> Graph:
-    """ids [b, s] to rows [b, s, 3] of a table of 10 rows, as a BERT's first layer does."""
+def embedding(path: Path) -> Graph:
+    """ids [b, s] to rows [b, s, 3] of a table of 10 rows, like the first layer of BERT."""
     table = helper.make_tensor("table", TensorProto.FLOAT, [10, 3], [float(value) for value in range(30)])
     node = helper.make_node("Gather", ["table", "ids"], ["rows"])
     given = {"ids": (TensorProto.INT64, ["b", "s"])}
-    return saved(path, [node], given, {"rows": (TensorProto.FLOAT, ["b", "s", 3])}, (table,))
+    return save_graph(path, [node], given, {"rows": (TensorProto.FLOAT, ["b", "s", 3])}, (table,))
 
 
-def code(path: Path) -> Graph:
-    """ids [b, 4] to their one-hot code of 6 places, as exporters spell it out: a comparison with 0 to 5."""
+def one_hot(path: Path) -> Graph:
+    """ids [b, 4] to one-hot vectors [b, 4, 6], by comparison with 0 to 5 as exporters do it."""
     shape = helper.make_tensor("shape", TensorProto.INT64, [3], [-1, 4, 1])
     numbers = helper.make_tensor("numbers", TensorProto.INT32, [1, 1, 6], list(range(6)))
     nodes = [
@@ -63,25 +65,27 @@ def code(path: Path) -> Graph:
         helper.make_node("Cast", ["same"], ["y"], to=TensorProto.FLOAT),
     ]
     given, taken = {"ids": (TensorProto.INT32, ["b", 4])}, {"y": (TensorProto.FLOAT, ["b", 4, 6])}
-    return saved(path, nodes, given, taken, (shape, numbers))
+    return save_graph(path, nodes, given, taken, (shape, numbers))
 
 
-def one_size(path: Path) -> Graph:
-    """Says that any batch will do, but sums over the batch: an export that went wrong."""
+def batch_sum(path: Path) -> Graph:
+    """Declares a free batch dimension but sums over the batch, like a faulty export."""
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [0])
     nodes = [
         helper.make_node("ReduceSum", ["x", "axes"], ["sum"], keepdims=1),
         helper.make_node("Add", ["x", "sum"], ["y"]),
     ]
     sizes = (TensorProto.FLOAT, ["b", 4])
-    return saved(path, nodes, {"x": sizes}, {"y": sizes}, (axes,))
+    return save_graph(path, nodes, {"x": sizes}, {"y": sizes}, (axes,))
 
 
 def convolution(path: Path) -> Graph:
     """x [b, 1, 4, 4] to y [b, 1, 4, 4], a convolution of one pixel."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1, 1], [2.0])
     sizes = (TensorProto.FLOAT, ["b", 1, 4, 4])
-    return saved(path, [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": sizes}, {"y": sizes}, (weight,))
+    return save_graph(
+        path, [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": sizes}, {"y": sizes}, (weight,)
+    )
 
 
 def scaled(path: Path) -> Graph:
@@ -92,7 +96,7 @@ def scaled(path: Path) -> Graph:
     ]
     sizes = (TensorProto.FLOAT, ["b", 4])
     given = {"x": sizes, "factor": (TensorProto.FLOAT, [])}
-    return saved(path, nodes, given, {"y": sizes, "sum": (TensorProto.FLOAT, [])})
+    return save_graph(path, nodes, given, {"y": sizes, "sum": (TensorProto.FLOAT, [])})
 
 
 def branches(path: Path) -> Graph:
@@ -114,11 +118,11 @@ def branches(path: Path) -> Graph:
         helper.make_tensor("wide", TensorProto.INT64, [], [16000]),
     )
     given = {"x": (TensorProto.FLOAT, ["b", "n"]), "rate": (TensorProto.INT64, [])}
-    return saved(path, nodes, given, {"y": (TensorProto.FLOAT, None)}, weights)
+    return save_graph(path, nodes, given, {"y": (TensorProto.FLOAT, None)}, weights)
 
 
 def strided(path: Path, stride: int) -> Graph:
-    """x [b, 1, h, w] plus itself made smaller and larger again by ``stride``, as detectors join their scales."""
+    """x [b, 1, h, w] plus itself scaled down and up again by ``stride``, as detectors join their scales."""
     factors = helper.make_tensor("factors", TensorProto.FLOAT, [4], [1.0, 1.0, float(stride), float(stride)])
     nodes = [
         helper.make_node("AveragePool", ["x"], ["small"], kernel_shape=[stride] * 2, strides=[stride] * 2),
@@ -126,7 +130,7 @@ def strided(path: Path, stride: int) -> Graph:
         helper.make_node("Add", ["x", "large"], ["y"]),
     ]
     given = {"x": (TensorProto.FLOAT, ["b", 1, "h", "w"])}
-    return saved(path, nodes, given, {"y": (TensorProto.FLOAT, ["b", 1, "h", "w"])}, (factors,))
+    return save_graph(path, nodes, given, {"y": (TensorProto.FLOAT, ["b", 1, "h", "w"])}, (factors,))
 
 
 def plus_row(path: Path, size: int) -> Graph:
@@ -134,7 +138,7 @@ def plus_row(path: Path, size: int) -> Graph:
     row = helper.make_tensor("row", TensorProto.FLOAT, [size], [1.0] * size)
     sizes = (TensorProto.FLOAT, ["b", "n"])
     node = helper.make_node("Add", ["x", "row"], ["y"])
-    return saved(path, [node], {"x": sizes}, {"y": (TensorProto.FLOAT, ["b", size])}, (row,))
+    return save_graph(path, [node], {"x": sizes}, {"y": (TensorProto.FLOAT, ["b", size])}, (row,))
 
 
 def same_text(path: Path) -> Graph:
@@ -144,4 +148,4 @@ def same_text(path: Path) -> Graph:
         helper.make_node("Identity", ["text"], ["echo"]),
         helper.make_node("Equal", ["text", "other"], ["equal"]),
     ]
-    return saved(path, nodes, {"text": text, "other": text}, {"echo": text, "equal": equal}, opset=19)
+    return save_graph(path, nodes, {"text": text, "other": text}, {"echo": text, "equal": equal}, opset=19)

@@ -1,4 +1,4 @@
-"""A receiver of traces as a collector is one: OTLP over HTTP, protobuf from the router and JSON from Triton."""
+"""A trace collector for OTLP over HTTP, which takes protobuf from the router and JSON from Triton."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReceivedSpan:
     status: int
     attributes: Mapping[str, Any]
     events: tuple[tuple[str, Mapping[str, Any]], ...]
-    state: str = ""
+    trace_state: str = ""
 
     def contains(self, other: ReceivedSpan) -> bool:
         return self.start <= other.start and other.end <= self.end
@@ -59,21 +59,21 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}"
 
     def trace(self, trace_id: str, spans: int = 1) -> list[ReceivedSpan]:
-        """The spans of a trace, by start, once there are so many and the router's are among them."""
+        """Wait until a trace has so many spans, the router's among them. Return them in order of their start."""
 
-        def found() -> list[ReceivedSpan]:
+        def received() -> list[ReceivedSpan]:
             return [span for span in tuple(self.spans) if span.trace_id == trace_id]
 
-        def whole() -> bool:
-            services = {span.service.endswith("-triton") for span in found()}
-            return len(found()) >= spans and False in services
+        def is_complete() -> bool:
+            services = {span.service.endswith("-triton") for span in received()}
+            return len(received()) >= spans and False in services
 
-        wait_until(whole, description=f"{spans} spans of {trace_id}")
-        return sorted(found(), key=lambda span: span.start)
+        wait_until(is_complete, description=f"{spans} spans of {trace_id}")
+        return sorted(received(), key=lambda span: span.start)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes ``POST /v1/traces``; anything else, and a body that is no OTLP, is refused."""
+    """Accepts ``POST /v1/traces`` with an OTLP body, and rejects all else."""
 
     receiver: Receiver
 
@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def read_protobuf(body: bytes) -> list[ReceivedSpan]:
-    """The spans of an ExportTraceServiceRequest."""
+    """Return the spans of an ExportTraceServiceRequest."""
     return [
         ReceivedSpan(
             _values(resource.resource.attributes)["service.name"],
@@ -125,7 +125,7 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 
 def read_json(body: bytes) -> list[ReceivedSpan]:
-    """The spans of the same message in JSON, as Triton sends it."""
+    """Return the spans of the same message in JSON, as Triton sends it."""
     return [
         ReceivedSpan(
             _json_values(resource["resource"]["attributes"])["service.name"],
@@ -151,7 +151,7 @@ def _json_values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
+def running_receiver() -> Iterator[Receiver]:
     """Run a receiver on a free port of loopback."""
     handler = type("BoundHandler", (Handler,), {})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -168,8 +168,8 @@ def receiving() -> Iterator[Receiver]:
 
 
 @contextmanager
-def stalled() -> Iterator[int]:
-    """The port of a collector whose kernel takes connections and which never reads one."""
+def stalled_collector() -> Iterator[int]:
+    """Open a port that accepts connections and never reads from them, and yield its number."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)

@@ -1,4 +1,4 @@
-"""A registry on loopback, as pip and npm speak to it, with packages made here; it can be slow and it can lie."""
+"""A fake package registry for pip and npm on loopback. It can fail, and pause in the middle of a download."""
 
 from __future__ import annotations
 
@@ -49,34 +49,36 @@ def tarball(name: str, content: bytes) -> bytes:
     return gzip.compress(stream.getvalue(), mtime=0)
 
 
-class StandIn:
-    """``packages`` by kind and name. :attr:`downloads` counts the files that were asked for."""
+class FakeRegistry:
+    """The packages by kind and name, the downloads so far, and the faults to inject."""
 
     def __init__(self) -> None:
         self.packages: dict[tuple[str, str], bytes] = {}
         self.downloads: list[str] = []
-        #: Answers this many downloads with 503 before it serves one.
-        self.broken = 0
-        #: While it is clear, a download stops half-way.
-        self.flowing = threading.Event()
-        self.flowing.set()
+        #: The number of downloads to answer with 503 before one succeeds.
+        self.failing_downloads = 0
+        #: Clear it to pause downloads half-way.
+        self.resume_downloads = threading.Event()
+        self.resume_downloads.set()
         self.halfway = threading.Event()
         self.url = ""
 
-    def offer(self, kind: Literal["npm", "pypi"], name: str, content: bytes, licence: str = "MIT") -> Source:
-        """Publish a package and say how to fetch it."""
+    def publish(
+        self, kind: Literal["npm", "pypi"], name: str, content: bytes, licence: str = "MIT"
+    ) -> Source:
+        """Publish a package, and return the source from which to fetch it."""
         package = tarball(name, content) if kind == "npm" else wheel(name, content)
         self.packages[kind, name] = package
         digest = hashlib.sha256(package).hexdigest()
         return Source(kind, name, VERSION, digest, len(package), licence, "a package of the tests")
 
     def environment(self) -> dict[str, str]:
-        """What makes pip and npm come here and nowhere else."""
-        kept = {
+        """Return variables with which pip and npm use this registry only."""
+        inherited = {
             name: value for name, value in os.environ.items() if not name.lower().startswith(("pip_", "npm_"))
         }
         return {
-            **kept,
+            **inherited,
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_INDEX_URL": f"{self.url}/simple",
             "npm_config_userconfig": os.devnull,
@@ -85,7 +87,7 @@ class StandIn:
         }
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
-        """Content type and body of a path."""
+        """Return content type and body for a path; ``None``: not found."""
         parts = path.strip("/").split("/")
         if parts[0] == "simple":
             file = f"{parts[1]}-{VERSION}-py3-none-any.whl"
@@ -104,9 +106,9 @@ class StandIn:
 
 
 @contextmanager
-def serving() -> Iterator[StandIn]:
-    """A registry that lasts as long as the block."""
-    registry = StandIn()
+def running_package_registry() -> Iterator[FakeRegistry]:
+    """Run a registry until the block ends."""
+    registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -114,8 +116,8 @@ def serving() -> Iterator[StandIn]:
             is_file = self.path.startswith("/file/")
             if is_file:
                 registry.downloads.append(self.path)
-            if answer is None or (is_file and registry.broken > 0):
-                registry.broken -= is_file
+            if answer is None or (is_file and registry.failing_downloads > 0):
+                registry.failing_downloads -= is_file
                 self.send_error(404 if answer is None else 503)
                 return
             kind, body = answer
@@ -132,13 +134,13 @@ def serving() -> Iterator[StandIn]:
                 self.wfile.flush()
                 if is_file:
                     registry.halfway.set()
-                    registry.flowing.wait()
+                    registry.resume_downloads.wait()
                 self.wfile.write(body[half:])
             except (BrokenPipeError, ConnectionResetError):
-                return  # the caller was killed, as some tests do
+                return  # some tests kill the caller
 
         def log_message(self, format: str, *args: object) -> None:
-            """Be quiet."""
+            """Keep pytest's output free of request logs."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -148,7 +150,7 @@ def serving() -> Iterator[StandIn]:
     try:
         yield registry
     finally:
-        registry.flowing.set()
+        registry.resume_downloads.set()
         server.shutdown()
         server.server_close()
         thread.join()

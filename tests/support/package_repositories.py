@@ -1,4 +1,4 @@
-"""Small repositories to pack, and a look into what they became."""
+"""Write small model repositories, run ``sm package`` on them and read the archives."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from sm.settings import HERE
 from tests.support.model_archives import chain_config, multiplying_model
 
 
-def repository(folder: Path, *names: str) -> Path:
-    """Models that double."""
+def write_repository(folder: Path, *names: str) -> Path:
+    """Write a repository of models that double their input, and return its folder."""
     for name in names:
         multiplying_model(2).write(folder / name)
     return folder
 
 
-def chain(folder: Path, whole: str, *steps: str) -> Path:
-    """An ensemble of models that double."""
-    repository(folder, *steps)
-    (folder / whole / "1").mkdir(parents=True)
-    (folder / whole / "config.pbtxt").write_text(chain_config(*steps))
+def write_chain(folder: Path, ensemble_name: str, *steps: str) -> Path:
+    """Write an ensemble of models that double their input, and return the repository's folder."""
+    write_repository(folder, *steps)
+    (folder / ensemble_name / "1").mkdir(parents=True)
+    (folder / ensemble_name / "config.pbtxt").write_text(chain_config(*steps))
     return folder
 
 
-def package(*words: object, cwd: Path, through: str = "") -> subprocess.CompletedProcess[str]:
-    """As one types it. ``through``: a command line that becomes it in the end."""
-    line = [*through.split(), sys.executable, "-m", "sm.cli", "package", *map(str, words)]
+def run_package(*arguments: object, cwd: Path, command_prefix: str = "") -> subprocess.CompletedProcess[str]:
+    """Run ``sm package``. ``command_prefix`` is a command that ends by running it in its place."""
+    command = [*command_prefix.split(), sys.executable, "-m", "sm.cli", "package", *map(str, arguments)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HERE)}
-    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, env=environment)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
 
 
-def packed(*words: object, cwd: Path) -> str:
-    done = package(*words, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def package_successfully(*arguments: object, cwd: Path) -> str:
+    completed = run_package(*arguments, cwd=cwd)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
-def names(archive: Path) -> list[str]:
+def archive_names(archive: Path) -> list[str]:
     with tarfile.open(archive) as opened:
         return opened.getnames()
 
 
-def unpacked(archive: Path, folder: Path) -> Path:
-    """With the tar that everybody has."""
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpack an archive with the ``tar`` command, and return the folder."""
     folder.mkdir(parents=True)
     subprocess.run(["tar", "xzf", archive, "-C", folder], check=True, capture_output=True)
     return folder
 
 
-def config(path: Path) -> model_config_pb2.ModelConfig:
+def read_config(path: Path) -> model_config_pb2.ModelConfig:
     return text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())

@@ -1,4 +1,4 @@
-"""One environment for all of these tests: making it takes seconds."""
+"""Fixture: a packed environment that several tests share, because packing takes seconds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environments import pack, requirements
+from tests.support.environments import run_pack_env, write_requirements
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was asked for, where it is, and the cache it is in."""
+class PackedEnvironment:
+    """The requirements, the packed folder and the cache of an environment."""
 
     requirements: Path
     folder: Path
@@ -20,10 +20,12 @@ class Made:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def packed_environment(tmp_path_factory: pytest.TempPathFactory) -> PackedEnvironment:
     home = tmp_path_factory.mktemp("environments")
-    asked = Made(requirements(home), home / "env", home / "cache")
-    done = pack("env", "--requirements", asked.requirements, "-o", asked.folder, cache=asked.cache)
-    assert done.returncode == 0, done.stderr
-    assert 'string_value: "$$TRITON_MODEL_DIRECTORY/env"' in done.stdout
-    return asked
+    environment = PackedEnvironment(write_requirements(home), home / "env", home / "cache")
+    completed = run_pack_env(
+        "env", "--requirements", environment.requirements, "-o", environment.folder, cache=environment.cache
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert 'string_value: "$$TRITON_MODEL_DIRECTORY/env"' in completed.stdout
+    return environment

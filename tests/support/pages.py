@@ -1,4 +1,4 @@
-"""The commands of a page of the documentation, run as written."""
+"""Read the code blocks of a documentation page, and run its commands as written."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from typing import Any
 from sm.settings import HERE
 
 
-def blocks(page: str, kind: str = "sh") -> list[str]:
-    """The code of one kind in a page of ``docs``, in its order."""
-    return re.findall(rf"```{kind}\n(.*?)```", (HERE / "docs" / page).read_text(), re.S)
+def code_blocks(page: str, language: str = "sh") -> list[str]:
+    """Return the code blocks of one language in a page of ``docs``, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", (HERE / "docs" / page).read_text(), re.S)
 
 
-def run(commands: str, folder: Path, port: int) -> list[dict[str, Any]]:
-    """The answers in JSON that they print, among whatever else they print; AssertionError if one fails."""
-    # This tree's program, whichever tree the virtual environment belongs to.
+def run_commands(commands: str, folder: Path, port: int) -> list[dict[str, Any]]:
+    """Run shell commands in ``folder`` against the box at ``port``.
+
+    Returns:
+        The JSON responses among what the commands print.
+
+    Raises:
+        AssertionError: A command failed.
+    """
+    # Runs this checkout's ``sm``, even if the virtual environment belongs to another one.
     variables = {**os.environ, "SAGEMAKER_BIND_TO_PORT": str(port), "PYTHONPATH": str(HERE)}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euc", commands.replace("localhost:8080", f"127.0.0.1:{port}")],
         cwd=folder,
         env={**variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -31,7 +38,7 @@ def run(commands: str, folder: Path, port: int) -> list[dict[str, Any]]:
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, f"{commands}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    # The box's log is between them, and curl ends no line.
-    found = re.finditer(r'\{"(id|model_?name)":', done.stdout)
-    return [json.JSONDecoder().raw_decode(done.stdout, at.start())[0] for at in found]
+    assert completed.returncode == 0, f"{commands}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+    # The box's log lines are in between, and curl prints no newline after a body.
+    found = re.finditer(r'\{"(id|model_?name)":', completed.stdout)
+    return [json.JSONDecoder().raw_decode(completed.stdout, at.start())[0] for at in found]

@@ -1,4 +1,4 @@
-"""The manifest of a TensorRT plan."""
+"""Make manifests of TensorRT plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from sm.repository.manifest import Manifest
 
-PLAN: dict[str, Any] = {
+PLAN_MANIFEST: dict[str, Any] = {
     "model": "resnet",
     "target": "tensorrt",
     "source": {"name": "model.onnx", "sha256": "0" * 64},
@@ -26,5 +26,5 @@ PLAN: dict[str, Any] = {
 }
 
 
-def plan(**changes: Any) -> Manifest:
-    return Manifest.model_validate({**PLAN, **changes})
+def plan_manifest(**changes: Any) -> Manifest:
+    return Manifest.model_validate({**PLAN_MANIFEST, **changes})

@@ -1,4 +1,4 @@
-"""The playground in a real browser: what a person does, and what they see."""
+"""Operate the playground in a real browser, and read what it shows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
 
-#: Seconds: a model's first answer on a busy machine.
-ANSWER_TIMEOUT_S = 60
-#: Checks a page against WCAG; only the tests use it.
+ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
+#: axe-core, which checks a page against WCAG. Only the tests use it.
 AXE = Source(
     kind="npm",
     name="axe-core",
@@ -47,7 +46,7 @@ Scheme = Literal["light", "dark"]
 
 @dataclass(frozen=True)
 class Screen:
-    """What is emulated: CSS pixels, and the colours that the person prefers."""
+    """The emulated screen: its size in CSS pixels, and the preferred colour scheme."""
 
     width: int
     height: int
@@ -60,8 +59,8 @@ class Screen:
 
 DESKTOP, PHONE = Screen(1280, 900, "light"), Screen(360, 780, "dark")
 SCREENS = (DESKTOP, Screen(1280, 900, "dark"), PHONE, Screen(360, 780, "light"))
-#: Puts a picture of the box into the clipboard, as a person does who copies one.
-COPY = """
+#: JavaScript that copies a picture of the box to the clipboard.
+COPY_PICTURE = """
 const done = arguments[arguments.length - 1];
 fetch(arguments[0]).then(answer => answer.blob())
   .then(blob => navigator.clipboard.write([new ClipboardItem({ [blob.type]: blob })]))
@@ -70,8 +69,8 @@ fetch(arguments[0]).then(answer => answer.blob())
 
 
 @lru_cache(maxsize=1)
-def axe() -> str:
-    """The script of axe-core, fetched once into the cache."""
+def fetch_axe() -> str:
+    """Return the script of axe-core, which is fetched once into the cache."""
     settings = Settings.read({})
     cache = Cache(settings.cache)
     progress = Progress(sys.stderr)
@@ -85,13 +84,13 @@ def axe() -> str:
 
 
 class Playground:
-    """One browser at one box."""
+    """A browser that shows the playground of one box."""
 
     def __init__(self, browser: Chrome, url: str) -> None:
         self.browser, self.url = browser, url
 
     def show_on(self, screen: Screen) -> None:
-        """Emulate a screen from now on."""
+        """Emulate this screen from now on."""
         self.browser.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {
@@ -107,7 +106,7 @@ class Playground:
         )
 
     def open(self, model: str) -> None:
-        """Open the page anew, and choose a model."""
+        """Open the playground in a fresh page, and choose a model."""
         self.browser.get("about:blank")
         self.browser.get(f"{self.url}/")
         self.wait(lambda: self.find(f"[data-model='{model}']"))
@@ -125,29 +124,29 @@ class Playground:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
 
     def text(self, selector: str) -> str:
-        """What can be seen of an element; empty where there is none."""
+        """Return the visible text of an element; empty if there is none."""
         found = self.find(selector)
         return found.text if found else ""
 
     def wait(self, condition: Callable[[], Any]) -> Any:
         return WebDriverWait(self.browser, ANSWER_TIMEOUT_S, 0.05).until(lambda _: condition())
 
-    def sample(self, number: int = 0) -> None:
-        """Click a sample, and wait for its answer."""
+    def run_sample(self, number: int = 0) -> None:
+        """Click a sample, and wait for its response."""
         self.wait(lambda: len(self.all("#samples .tile")) > number)
         self.all("#samples .tile")[number].click()
-        self.answered()
+        self.wait_for_answer()
 
     def run(self) -> None:
         self.click("#send")
-        self.answered()
+        self.wait_for_answer()
 
-    def answered(self) -> str:
-        """The line with status and time, once it is there."""
+    def wait_for_answer(self) -> str:
+        """Wait for the response, and return the line with its status and time."""
         return str(self.wait(lambda: self.text("#time")))
 
     def field(self, label: str) -> WebElement:
-        """The control that a label names."""
+        """Return the form control with this label."""
         for each in self.all("#form label"):
             if each.text.removesuffix(" *") == label and (control := each.get_attribute("for")):
                 return self.browser.find_element(By.ID, control)
@@ -159,7 +158,7 @@ class Playground:
         control.send_keys(value)
 
     def drop(self, file: Path, zone: WebElement) -> None:
-        """Drag a file over a place of the page, and let it go there."""
+        """Drag a file to an element of the page, and drop it there."""
         rectangle = zone.rect
         place = {
             "x": rectangle["x"] + rectangle["width"] / 2,
@@ -170,43 +169,43 @@ class Playground:
             self.browser.execute_cdp_cmd("Input.dispatchDragEvent", {"type": kind, **place})
 
     def copy_picture(self, address: str) -> None:
-        """Put a picture of the box into the clipboard."""
+        """Copy a picture of the box to the clipboard."""
         permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
         self.browser.execute_cdp_cmd(
             "Browser.grantPermissions", {"origin": self.url, "permissions": permissions}
         )
-        failure = self.browser.execute_async_script(COPY, address)
+        failure = self.browser.execute_async_script(COPY_PICTURE, address)
         assert not failure, failure
 
     def shown_json(self) -> Any:
         return json.loads(self.browser.execute_script("return document.getElementById('answer').textContent"))
 
-    def view(self, name: str) -> None:
+    def open_tab(self, name: str) -> None:
         self.click(f"#tab-{name}")
 
-    def serious_findings(self) -> list[str]:
-        """What axe finds that keeps people out."""
-        # Half a megabyte: once for each page is enough.
+    def serious_violations(self) -> list[str]:
+        """Return the serious and critical violations of WCAG that axe finds."""
+        # The script has half a megabyte, so it is loaded once per page.
         if not self.browser.execute_script("return 'axe' in window"):
-            self.browser.execute_script(axe())
+            self.browser.execute_script(fetch_axe())
         found = self.browser.execute_async_script(RUN_AXE)
         return [f"{rule}: {html}" for impact, rule, html in found if impact in SERIOUS]
 
-    def complaints(self) -> list[str]:
-        """What the browser's console has of errors: refused requests, policy, exceptions."""
+    def console_errors(self) -> list[str]:
+        """Return the errors in the browser's console: failed requests, policy violations, exceptions."""
         log = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
         return [line["message"] for line in log if line["level"] == "SEVERE"]
 
-    def overflow(self) -> int:
-        """Pixels that the page is wider than the screen."""
+    def overflow_pixels(self) -> int:
+        """Return by how many pixels the page is wider than the screen."""
         return int(
             self.browser.execute_script(
                 "return Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth)"
             )
         )
 
-    def picture(self, path: Path) -> None:
-        """Save what is on the whole page."""
+    def save_screenshot(self, path: Path) -> None:
+        """Save a picture of the whole page."""
         height = self.browser.execute_script("return document.body.scrollHeight")
         width = self.browser.execute_script("return innerWidth")
         scheme = self.browser.execute_script("return matchMedia('(prefers-color-scheme: dark)').matches")

@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback that scrapes a box, and promtool; both of Debian's package ``prometheus``."""
+"""Run a real Prometheus that scrapes a box, and run promtool. Both are in Debian's package ``prometheus``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DASHBOARD = MONITORING / "grafana" / "dashboards" / "trireme.json"
 
 
 def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run promtool among the example's files. The test skips where it is not installed."""
+    """Run promtool in the example's folder. The test is skipped if it is not installed."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed")
     return subprocess.run(
@@ -50,13 +50,13 @@ def panels() -> list[dict[str, Any]]:
 
 @dataclass
 class Prometheus:
-    """A running server."""
+    """A running Prometheus."""
 
     port: int
     log: Path
 
     def get(self, path: str, **parameters: str) -> Any:
-        """Return the data of one call of its API; an error fails the test with Prometheus's own words."""
+        """Call Prometheus's API and return the data. AssertionError with Prometheus's message if it fails."""
         answer = requests.get(f"http://127.0.0.1:{self.port}/api/v1/{path}", params=parameters, timeout=10)
         body = answer.json()
         assert body["status"] == "success", f"{parameters}: {body.get('error')}"
@@ -74,8 +74,8 @@ class Prometheus:
 
 
 @contextmanager
-def scraping(folder: Path, port: int) -> Iterator[Prometheus]:
-    """Run Prometheus with the example's configuration and rules on the box at ``port``, each second."""
+def running_prometheus(folder: Path, port: int) -> Iterator[Prometheus]:
+    """Run Prometheus with the example's configuration and rules; it scrapes the box at ``port`` every second."""
     config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     [job] = config["scrape_configs"]
@@ -83,18 +83,18 @@ def scraping(folder: Path, port: int) -> Iterator[Prometheus]:
     job["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
     config["rule_files"] = [str(MONITORING / name) for name in config["rule_files"]]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    own = Prometheus(free_port(), folder / "prometheus.log")
+    server = Prometheus(free_port(), folder / "prometheus.log")
     command = [
         "prometheus",
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{own.port}",
+        f"--web.listen-address=127.0.0.1:{server.port}",
     ]
-    with own.log.open("wb") as log:
+    with server.log.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        wait_until(lambda: b"Server is ready" in own.log.read_bytes(), description="Prometheus")
-        yield own
+        wait_until(lambda: b"Server is ready" in server.log.read_bytes(), description="Prometheus")
+        yield server
     finally:
         process.terminate()
         process.wait(30)

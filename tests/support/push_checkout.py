@@ -1,4 +1,4 @@
-"""A small checkout to push from, Podman, a real registry and a fake AWS: as a team would have them, but on loopback."""
+"""Fixtures for build_and_push.sh: a small checkout, Podman, a real registry and a fake AWS on loopback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def podman(*words: str, env: dict[str, str] | None = None) -> str:
 
 @dataclass
 class Checkout:
-    """A clone with the script, the version and a Dockerfile of a few lines."""
+    """A git repository with build_and_push.sh, a version and a small Dockerfile."""
 
     folder: Path
     env: dict[str, str]
@@ -46,7 +46,7 @@ class Checkout:
         self.git("commit", "--quiet", "--message", "test")
 
     def dockerfile(self, text: str) -> None:
-        # The label comes first: what a failed build leaves has it as well, and is removed.
+        # The label comes first, so that what a failed build leaves has it too and is removed after the test.
         base, _, rest = text.partition("\n")
         (self.folder / "Dockerfile").write_text(f"{base}\nLABEL {self.label}\n{rest}\n")
 
@@ -61,7 +61,7 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    """A clean clone whose environment has credentials, but neither AWS nor a registry."""
+    """A clean checkout. Its environment has credentials, but neither AWS nor a registry."""
     folder = tmp_path / "clone"
     (folder / "sm").mkdir(parents=True)
     shutil.copy(HERE / "build_and_push.sh", folder)
@@ -91,14 +91,14 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
-    """A fake AWS, as `host:port`."""
+    """The `host:port` of a fake AWS."""
     with fake_aws() as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's docker-registry, as `host:port`."""
+    """The `host:port` of a registry that runs Debian's docker-registry."""
     if shutil.which("docker-registry") is None:
         pytest.skip("no docker-registry here: apt-get install docker-registry")
     with running_registry(registry_config(tmp_path_factory.mktemp("registry"))) as address:
@@ -107,12 +107,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def pushing(checkout: Checkout, moto: str, registry: str, tmp_path: Path) -> Iterator[Checkout]:
-    """The clone, with Podman, a fake AWS and the registry behind it."""
+    """The checkout with Podman, a fake AWS and a registry."""
     if shutil.which("podman") is None:
         pytest.skip("no Podman here")
     if subprocess.run(["podman", "image", "exists", BASE]).returncode:
         pytest.skip(f"no base image here: podman pull {BASE}")
-    # Every registry of a test is one on loopback, without TLS.
+    # The tests' registries are on loopback and have no TLS.
     (tmp_path / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     checkout.env |= {
         "DOCKER": "podman",

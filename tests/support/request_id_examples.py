@@ -1,4 +1,4 @@
-"""Request ids that are accepted and refused, and where the patterns are."""
+"""Examples of request ids that are accepted and refused, by header."""
 
 INFERENCE, TRACE = "X-Amzn-SageMaker-Inference-Id", "X-Amzn-Trace-Id"
 NAMED = "X-Request-Id"

@@ -1,4 +1,4 @@
-"""A fake S3 with one bucket of inputs and one of results."""
+"""Fixture: a fake S3 with buckets for inputs and results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from botocore.config import Config
 from tests.support.aws import fake_aws
 
 SECRET = "a-secret-that-nobody-logs"
-#: What a process needs to reach it.
+#: Environment variables with which a process can use it.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -23,7 +23,7 @@ CREDENTIALS = {
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[str]:
-    """Its URL."""
+    """The URL of a fake S3 with the buckets ``inputs``, ``results`` and ``others``."""
     with fake_aws() as address:
         s3 = client(f"http://{address}")
         for bucket in ("inputs", "results", "others"):
@@ -31,13 +31,13 @@ def aws() -> Iterator[str]:
         yield f"http://{address}"
 
 
-def client(url: str, patience: float = 10) -> Any:
-    """boto3's, with the caller's own key; ``patience``: seconds of silence."""
+def client(url: str, read_timeout_s: float = 10) -> Any:
+    """Return a boto3 client for the fake S3 at ``url``."""
     return boto3.client(
         "s3",
         endpoint_url=url,
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key=SECRET,
-        config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
+        config=Config(read_timeout=read_timeout_s, retries={"total_max_attempts": 1}),
     )

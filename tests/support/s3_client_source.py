@@ -1,4 +1,4 @@
-"""A client that takes objects of S3."""
+"""The source of a client that takes pictures, for tests that send them by way of S3."""
 
 CLIENT = '''
 from sm.client.base import Client, ImagePayload

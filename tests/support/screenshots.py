@@ -1,4 +1,4 @@
-"""``python -m tests.support.screenshots``: the pictures of the playground and the dashboard that the pages show."""
+"""``python -m tests.support.screenshots``: take the documentation's pictures of the playground and the dashboard."""
 
 from __future__ import annotations
 
@@ -23,36 +23,35 @@ FOLDER = HERE / "docs" / "pictures"
 
 
 @dataclass(frozen=True)
-class Shot:
-    """A picture of a client's first sample. ``view``: the tab that is open."""
+class Screenshot:
+    """A picture of the playground after a client's first sample. ``view`` is the open tab."""
 
     file: str
     model: str
     screen: Screen
-    view: str = "result"
+    open_tab: str = "result"
 
 
-SHOTS = (
-    Shot("playground.jpg", "yolov5", DESKTOP),
-    Shot("playground-time.jpg", "resnet", DESKTOP, "time"),
-    Shot("playground-phone.jpg", "bert_base", PHONE),
+SCREENSHOTS = (
+    Screenshot("playground.jpg", "yolov5", DESKTOP),
+    Screenshot("playground-time.jpg", "resnet", DESKTOP, "time"),
+    Screenshot("playground-phone.jpg", "bert_base", PHONE),
 )
 
-DASHBOARD_SHOTS = {"dashboard.jpg": Screen(1280, 1180, "light"), "dashboard-phone.jpg": PHONE}
-#: Seconds of requests before the dashboard is taken: enough for lines in its charts.
-TRAFFIC_S = 75.0
+DASHBOARD_SCREENSHOTS = {"dashboard.jpg": Screen(1280, 1180, "light"), "dashboard-phone.jpg": PHONE}
+TRAFFIC_S = 75.0  # seconds of requests before the dashboard's picture, for lines in its charts
 
 
-def take(page: Playground, shot: Shot) -> None:
-    """Do what a person does, and save what they see."""
-    page.show_on(shot.screen)
-    page.open(shot.model)
-    # The second answer is that of a model that is warm.
-    page.sample()
-    page.sample()
+def take_screenshot(page: Playground, screenshot: Screenshot) -> None:
+    """Run a sample in the playground, and save the picture."""
+    page.show_on(screenshot.screen)
+    page.open(screenshot.model)
+    # Run it twice: the second response comes from a warm model.
+    page.run_sample()
+    page.run_sample()
     page.wait(lambda: page.all("#view-result canvas, #view-result .bar"))
-    page.view(shot.view)
-    save(page, shot.file)
+    page.open_tab(screenshot.open_tab)
+    save(page, screenshot.file)
 
 
 def save(page: Playground, file: str) -> None:
@@ -60,8 +59,8 @@ def save(page: Playground, file: str) -> None:
     (FOLDER / file).write_bytes(base64.b64decode(taken["data"]))
 
 
-def ask(box: RunningBox, seconds: float) -> None:
-    """Send the clients' samples for a while, and now and then what a client refuses."""
+def send_traffic(box: RunningBox, seconds: float) -> None:
+    """Send the clients' samples for a while, and sometimes an invalid payload."""
     payloads = {
         name: json.loads((HERE / "clients" / name / "sample" / "payload.json").read_bytes())
         for name in ("bert_base", "resnet", "yolov5")
@@ -75,9 +74,9 @@ def ask(box: RunningBox, seconds: float) -> None:
 
 
 def take_dashboard(box: RunningBox, browser: Chrome) -> None:
-    ask(box, TRAFFIC_S)
+    send_traffic(box, TRAFFIC_S)
     page = Dashboard(browser, box.url)
-    for file, screen in DASHBOARD_SHOTS.items():
+    for file, screen in DASHBOARD_SCREENSHOTS.items():
         page.show_on(screen)
         page.open_dashboard()
         page.wait(lambda: page.has_values("Memory"))
@@ -93,8 +92,8 @@ def main() -> None:
         running_box(Path(folder), settings.cache / "repository" / "cpu", clients=()) as box,
         chromium() as browser,
     ):
-        for shot in SHOTS:
-            take(Playground(browser, box.url), shot)
+        for shot in SCREENSHOTS:
+            take_screenshot(Playground(browser, box.url), shot)
         take_dashboard(box, browser)
 
 

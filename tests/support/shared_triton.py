@@ -1,4 +1,4 @@
-"""The Triton that most of these tests share."""
+"""Fixtures: a Triton that most tests share, a transport to it, and a Triton that a test may kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """A Triton with all of the small models; no test may end it."""
+    """A running Triton with all the small models; no test may stop it."""
     serving = prepare_triton(tmp_path_factory.mktemp("triton"), list(MODELS))
     serving.start()
     yield serving
@@ -22,7 +22,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
 
 @pytest.fixture
 def transport(triton: TritonProcess) -> Iterator[Transport]:
-    """A worker's transport; it leaves nothing behind."""
+    """A worker's transport. Fails if it leaves files in shared memory."""
     made = Transport(triton.settings, triton.box)
     yield made
     made.close()
@@ -31,7 +31,7 @@ def transport(triton: TritonProcess) -> Iterator[Transport]:
 
 @pytest.fixture
 def killable_triton(tmp_path: Path) -> Iterator[TritonProcess]:
-    """A Triton that a test may kill, not started yet."""
+    """A Triton that a test may kill. The test starts it."""
     serving = prepare_triton(tmp_path, ["echo", "fixed", "counts"])
     yield serving
     serving.stop()

@@ -1,4 +1,4 @@
-"""``sm`` as a person runs it, and the environment that boto3 reads."""
+"""Fixture: run ``sm`` in this process, with AWS credentials that are valid nowhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sm import cli
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command printed, and its exit status."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -26,7 +26,7 @@ RunSm = Callable[..., CommandResult]
 
 @pytest.fixture
 def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> RunSm:
-    """Runs a command in a folder of its own, with credentials that are good nowhere."""
+    """A function that runs a command in a folder of its own, with credentials that are valid nowhere."""
     monkeypatch.chdir(tmp_path)
     for name, value in {
         "AWS_CONFIG_FILE": "/dev/null",
@@ -40,8 +40,8 @@ def sm(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_p
     }.items():
         monkeypatch.setenv(name, value)
 
-    def run(*words: object) -> CommandResult:
-        monkeypatch.setattr(sys, "argv", ["sm", *map(str, words)])
+    def run(*arguments: object) -> CommandResult:
+        monkeypatch.setattr(sys, "argv", ["sm", *map(str, arguments)])
         status = cli.main()
         sys.stdout.flush()
         return CommandResult(status, *capfd.readouterr())

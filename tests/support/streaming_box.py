@@ -1,4 +1,4 @@
-"""A box whose models and clients stream."""
+"""Fixtures: a box with a streaming model and streaming clients."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.boxes import RunningBox
 from tests.support.tritons import MODELS
 
 CLIENTS = boxes.CLIENT_FOLDERS / "streaming"
-Start = Callable[..., AbstractContextManager[RunningBox]]
+StartBox = Callable[..., AbstractContextManager[RunningBox]]
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One decoupled model; its notes are beside the repository."""
+    """A repository with one decoupled model, which writes its notes beside the repository."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "notes").mkdir()
     MODELS["counts"].write(folder / "repository" / "counts")
@@ -30,21 +30,21 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Starts a box; takes settings."""
+def start(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> StartBox:
+    """A function that starts a box with these models and clients, and takes settings."""
     clients = (CLIENTS, boxes.CLIENTS)
     return partial(boxes.running_box, tmp_path_factory.mktemp("box"), repository, clients=clients)
 
 
 @pytest.fixture(scope="session")
-def box(start: Start) -> Iterator[RunningBox]:
-    """A box with room for four callers at once; no test may break it."""
+def box(start: StartBox) -> Iterator[RunningBox]:
+    """A box that handles four callers at once; no test may break it."""
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_THREADS="4") as started:
         yield started
 
 
 def runtime(box: RunningBox) -> Any:
-    """boto3's client of SageMaker's runtime, with the box as its endpoint."""
+    """Return boto3's client of SageMaker's runtime with the box as its endpoint."""
     return boto3.client(
         "sagemaker-runtime",
         endpoint_url=box.url,

@@ -1,4 +1,4 @@
-"""A registry of the tests' own, a cache of their own, and a small model that is built from a package."""
+"""Fixtures: a fake package registry, an empty cache, and a small model that is built from a package."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
-from tests.support.package_registry import StandIn, serving
+from tests.support.package_registry import FakeRegistry, running_package_registry
 
-#: Adds 1 to its input; the recipe takes the 1 out of the package.
+#: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
 RECIPE = """
 import zipfile
 import onnx
@@ -47,8 +47,8 @@ dynamic_batching { }
 
 
 @pytest.fixture
-def registry() -> Iterator[StandIn]:
-    with serving() as started:
+def registry() -> Iterator[FakeRegistry]:
+    with running_package_registry() as started:
         yield started
 
 
@@ -61,26 +61,26 @@ def cache(tmp_path: Path) -> Cache:
 
 @pytest.fixture
 def said() -> io.StringIO:
-    """What was shown."""
+    """The progress output."""
     return io.StringIO()
 
 
 @pytest.fixture
 def waits() -> list[float]:
-    """The seconds that a fetcher would have waited."""
+    """The seconds that the fetcher would have waited between its attempts."""
     return []
 
 
 @pytest.fixture
-def fetcher(cache: Cache, registry: StandIn, said: io.StringIO, waits: list[float]) -> Fetcher:
+def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list[float]) -> Fetcher:
     progress = Progress(said)
     return Fetcher(cache, Registries(cache, progress, registry.environment()), progress, waits.append)
 
 
 @pytest.fixture
-def tiny(registry: StandIn) -> Source:
-    """A wheel with a megabyte that begins with ``1``."""
-    return registry.offer("pypi", "tiny", b"1" + bytes(1_000_000))
+def tiny(registry: FakeRegistry) -> Source:
+    """A published wheel whose data file has a megabyte and begins with ``1``."""
+    return registry.publish("pypi", "tiny", b"1" + bytes(1_000_000))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""torch, scikit-learn, XGBoost and transformers: the team's and never the box's, in folders of their own.
+"""Install torch, scikit-learn, XGBoost and transformers into folders outside the virtual environment.
 
-They take a gigabyte and a minute, so tests use them where they lie already, and install them only where
-``TRIREME_TEST_LIBRARIES`` asks for it, as ``make test-all`` does.
+They take a gigabyte and a minute. So tests use them if they are installed, and install them only if
+``TRIREME_TEST_LIBRARIES=true``, as ``make test-all`` sets it.
 """
 
 from __future__ import annotations
@@ -17,45 +17,51 @@ import pytest
 from sm.plugins.toolkit import requirements
 
 CACHE = Path.home() / ".cache" / "trireme" / "test-libraries"
-#: Before the packages of ``folder`` come the box's own, as in the box.
-START = "import site, sys; site.addsitedir({folder!r}); sys.argv = sys.argv[1:]"
+#: Adds the packages of ``folder`` after the box's own packages, as the box does.
+ADD_LIBRARIES = "import site, sys; site.addsitedir({folder!r}); sys.argv = sys.argv[1:]"
 
 
 @dataclass(frozen=True)
 class Libraries:
-    """What a test needs. ``names``: as a skip says them; ``wanted``: the requirements; ``home``: the cache."""
+    """Libraries that a test needs.
+
+    Attributes:
+        names: Their names, for the reason of a skip.
+        requirements_text: The content of their requirements.txt.
+        home: The folder in which they are installed.
+    """
 
     names: str
-    wanted: str
+    requirements_text: str
     home: Path
 
     def folder(self) -> Path:
-        """Where they are installed, in the box's own way; skips the test where they are not."""
+        """Return the folder of the installed packages. Skips the test if they are not installed."""
         self.home.mkdir(parents=True, exist_ok=True)
         file = self.home / requirements.REQUIREMENTS_FILE
-        if not file.is_file() or file.read_text() != self.wanted:
-            file.write_text(self.wanted)
+        if not file.is_file() or file.read_text() != self.requirements_text:
+            file.write_text(self.requirements_text)
         found = self.home / "requirements" / requirements.requirements_digest(file)
         if not found.is_dir() and os.environ.get("TRIREME_TEST_LIBRARIES") != "true":
             pytest.skip(f"{self.names} are not installed: TRIREME_TEST_LIBRARIES=true does it")
         return requirements.ensure_installed(file, self.home, self.home)
 
     def run(self, script: Path, *arguments: object) -> str:
-        """What a Python script prints that may import them. They never come into the tests' own process."""
-        start = START.format(folder=str(self.folder()))
+        """Run a Python script that imports them in a process of its own, and return what it prints."""
+        start = ADD_LIBRARIES.format(folder=str(self.folder()))
         code = f"import runpy; {start}; runpy.run_path(sys.argv[0], run_name='__main__')"
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code, str(script), *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
 
     def write_sm(self, file: Path) -> None:
-        """Write an ``sm`` that may import them."""
+        """Write an ``sm`` command that can import them."""
         file.write_text(
             f"#!{sys.executable}\nimport site, sys\nsite.addsitedir({str(self.folder())!r})\n"
             "from sm.cli import main\nsys.exit(main())\n"
@@ -68,7 +74,7 @@ TOOLKIT = Libraries(
     "torch==2.13.0\nscikit-learn==1.9.1\nxgboost-cpu==3.2.0\n",
     CACHE,
 )
-#: What exports a checkpoint of Hugging Face's.
+#: The libraries that export a Hugging Face checkpoint.
 EXPORT = Libraries(
     "torch and transformers",
     "torch==2.13.0\ntransformers==5.23.0\nonnxscript==0.7.2\n",

@@ -65,7 +65,7 @@ class Model:
     answer: str
     inputs: dict[str, tuple[str, list[int]]]
     outputs: dict[str, tuple[str, list[int]]]
-    batch: int = 0
+    max_batch_size: int = 0
     head: str = HEAD
 
     def write(self, folder: Path) -> None:
@@ -86,9 +86,9 @@ class Model:
             )
 
         return (
-            f'backend: "python"\nmax_batch_size: {self.batch}\n'
+            f'backend: "python"\nmax_batch_size: {self.max_batch_size}\n'
             f"input [{listed(self.inputs)}]\noutput [{listed(self.outputs)}]\n"
-            + ("dynamic_batching {}\n" if self.batch else "")
+            + ("dynamic_batching {}\n" if self.max_batch_size else "")
         )
 
 
@@ -133,7 +133,7 @@ for number in range(int(tensor(request, "count")[0])):
 
 MODELS: dict[str, Model] = {
     "echo": Model(
-        'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8
+        'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8
     ),
     # Holds as many megabytes as it is asked for.
     "greedy": Model(
@@ -141,15 +141,17 @@ MODELS: dict[str, Model] = {
         'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
         {"x": ("FP32", [-1])},
         {"y": ("FP32", [-1])},
-        batch=8,
+        max_batch_size=8,
     ),
     "fixed": Model(
         'return {"y": tensor(request, "x") * 2}',
         {"x": ("FP32", [100_000])},
         {"y": ("FP32", [100_000])},
-        batch=4,
+        max_batch_size=4,
     ),
-    "slow": Model(SLOW, {"seconds": ("FP32", [1]), "size": ("INT64", [1])}, {"y": ("FP32", [-1])}, batch=1),
+    "slow": Model(
+        SLOW, {"seconds": ("FP32", [1]), "size": ("INT64", [1])}, {"y": ("FP32", [-1])}, max_batch_size=1
+    ),
     # The output's size is in the input's content, not in its shape.
     "ones": Model(
         'return {"y": np.ones(int(tensor(request, "size")[0]), np.float32)}',

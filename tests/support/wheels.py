@@ -1,4 +1,4 @@
-"""Wheels made for a test."""
+"""Write small wheels that pip can install."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 
-def wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD = 'installed'\n") -> Path:
-    """A real wheel of one module, as the standard wants it."""
+def write_wheel(folder: Path, name: str, version: str = "1.0", text: str = "WORD = 'installed'\n") -> Path:
+    """Write a valid wheel with one module, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{name}-{version}.dist-info"
     files = {

@@ -65,5 +65,5 @@ def browser() -> Iterator[webdriver.Chrome]:
 def page(browser: webdriver.Chrome, page_box: RunningBox) -> Playground:
     shown = Playground(browser, page_box.url)
     shown.show_on(DESKTOP)
-    shown.complaints()
+    shown.console_errors()
     return shown

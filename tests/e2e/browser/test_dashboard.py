@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import Select
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.dashboard import Dashboard
 from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import Endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.playground import DESKTOP, SCREENS
 
 
@@ -35,7 +35,7 @@ def busy_box(page_box: RunningBox) -> RunningBox:
 @pytest.fixture
 def dashboard(busy_box: RunningBox, browser: webdriver.Chrome) -> Dashboard:
     page = Dashboard(browser, busy_box.url)
-    page.complaints()
+    page.console_errors()
     return page
 
 
@@ -73,11 +73,11 @@ def test_the_dashboard_is_readable_on_every_screen(dashboard: Dashboard) -> None
     dashboard.wait(lambda: dashboard.has_values("Memory"))
     for screen in SCREENS:
         dashboard.show_on(screen)
-        assert dashboard.serious_findings() == []
-        assert dashboard.overflow() == 0
+        assert dashboard.serious_violations() == []
+        assert dashboard.overflow_pixels() == 0
         # The charts are painted anew, in the colours of the scheme.
         dashboard.wait(lambda: dashboard.has_values("Memory"))
-    assert dashboard.complaints() == []
+    assert dashboard.console_errors() == []
 
 
 def test_the_dashboard_works_with_the_keyboard_alone(dashboard: Dashboard) -> None:
@@ -96,7 +96,7 @@ def test_the_dashboard_works_with_the_keyboard_alone(dashboard: Dashboard) -> No
 
 
 @pytest.fixture
-def faulty_box(tmp_path: Path) -> Iterator[Endpoint]:
+def faulty_box(tmp_path: Path) -> Iterator[MultiModelEndpoint]:
     platform = ArchiveFolder(tmp_path / "models")
     with running_box(
         tmp_path,
@@ -106,15 +106,17 @@ def faulty_box(tmp_path: Path) -> Iterator[Endpoint]:
         TRIREME_MODEL_ARCHIVES=str(platform.home),
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
     ) as box:
-        yield Endpoint(box, platform)
+        yield MultiModelEndpoint(box, platform)
 
 
 @pytest.mark.exhaustive
-def test_faults_are_shown_and_do_not_break_the_page(browser: webdriver.Chrome, faulty_box: Endpoint) -> None:
+def test_faults_are_shown_and_do_not_break_the_page(
+    browser: webdriver.Chrome, faulty_box: MultiModelEndpoint
+) -> None:
     box = faulty_box.box
     for name in ("staying", "leaving"):
-        faulty_box.loaded(name, faulty_box.platform.flat(name, multiplying_model()))
-        faulty_box.y(name)
+        faulty_box.load_successfully(name, faulty_box.platform.write_flat(name, multiplying_model()))
+        faulty_box.infer_y(name)
     page = Dashboard(browser, box.url)
     page.show_on(DESKTOP)
     page.open_dashboard()
@@ -131,7 +133,7 @@ def test_faults_are_shown_and_do_not_break_the_page(browser: webdriver.Chrome, f
     page.wait(lambda: "triton was started again" in page.text("#events"))
     page.wait(lambda: page.row("models", "staying")[2:3] == ["ready"] and page.text("#state") == "ready")
     assert page.row("processes", "triton")[4] == "1"
-    assert page.serious_findings() == []
+    assert page.serious_violations() == []
     # When the box is gone, the charts stay.
     box.stop()
     page.wait(lambda: "Seen last at" in page.text("#state"))

@@ -27,8 +27,8 @@ def test_a_sample_leads_to_a_result(
     page = Playground(browser, examples_box.url)
     page.show_on(screen)
     page.open(model)
-    page.sample()
+    page.run_sample()
     assert page.text("#time").startswith("200 in")
     page.wait(lambda: page.find(f"#view-result {RESULTS[model]}"))
-    assert page.serious_findings() == []
-    assert page.overflow() == 0
+    assert page.serious_violations() == []
+    assert page.overflow_pixels() == 0

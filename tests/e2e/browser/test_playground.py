@@ -32,20 +32,20 @@ CHELSEA = HERE / "clients/yolov5/sample/chelsea.jpg"
 @pytest.mark.parametrize("model", RESULTS)
 def test_a_sample_leads_to_a_result_that_everybody_can_use(page: Playground, model: str) -> None:
     page.open(model)
-    page.sample()
+    page.run_sample()
     assert page.text("#time").startswith("200 in")
     page.wait(lambda: page.find(f"#view-result {RESULTS[model]}"))
     findings = []
     for screen in SCREENS if model == CHECKED_ON_ALL_SCREENS else SCREENS[::2]:
         page.show_on(screen)
-        findings += page.serious_findings()
-        assert page.overflow() == 0
+        findings += page.serious_violations()
+        assert page.overflow_pixels() == 0
     for tab in ("json", "time", "code"):
-        page.view(tab)
-        findings += page.serious_findings() if model == CHECKED_ON_ALL_SCREENS else []
-        assert page.overflow() == 0
+        page.open_tab(tab)
+        findings += page.serious_violations() if model == CHECKED_ON_ALL_SCREENS else []
+        assert page.overflow_pixels() == 0
     assert findings == []
-    assert page.complaints() == []
+    assert page.console_errors() == []
 
 
 def test_boxes_are_drawn_two_clicks_after_opening_the_page(page: Playground) -> None:
@@ -53,7 +53,7 @@ def test_boxes_are_drawn_two_clicks_after_opening_the_page(page: Playground) -> 
     page.open("yolov5")
     # The second click chooses a file, which is sent at once.
     page.field("image").send_keys(str(CHELSEA))
-    page.answered()
+    page.wait_for_answer()
     page.wait(lambda: page.find("canvas.picture"))
     assert page.text(".object-list") == "cat\n0.56"
     size = page.browser.execute_script(
@@ -68,7 +68,7 @@ def test_boxes_are_drawn_two_clicks_after_opening_the_page(page: Playground) -> 
 def test_a_dropped_picture_is_sent(page: Playground) -> None:
     page.open("yolov5")
     page.drop(CHELSEA, page.wait(lambda: page.find("#payload .drop")))
-    page.answered()
+    page.wait_for_answer()
     page.wait(lambda: page.find("canvas.picture"))
     assert page.text(".object-list") == "cat\n0.56"
 
@@ -77,14 +77,14 @@ def test_a_pasted_picture_is_sent(page: Playground) -> None:
     page.open("resnet")
     page.copy_picture("samples/resnet/cat.png")
     page.browser.find_element("tag name", "body").send_keys(Keys.CONTROL, "v")
-    page.answered()
+    page.wait_for_answer()
     assert page.text("#time").startswith("200 in")
     assert "cat" in page.wait(lambda: page.text("#view-result .bars .name"))
 
 
 def test_the_score_slider_filters_without_a_new_request(page: Playground, page_box: RunningBox) -> None:
     page.open("yolov5")
-    page.sample()
+    page.run_sample()
     page.wait(lambda: page.find(".object-list li"))
     objects_before = len(page.all(".object-list li"))
     requests_before = page_box.metric("trireme_invocations_total", model="yolov5")
@@ -98,7 +98,7 @@ def test_the_score_slider_filters_without_a_new_request(page: Playground, page_b
 
 def test_hovering_a_box_shows_its_score(page: Playground) -> None:
     page.open("yolov5")
-    page.sample(1)
+    page.run_sample(1)
     canvas = page.wait(lambda: page.find("canvas.picture"))
     ActionChains(page.browser).move_to_element(canvas).perform()
     assert page.wait(lambda: page.text(".tooltip")).startswith("cat 0.55")
@@ -106,11 +106,11 @@ def test_hovering_a_box_shows_its_score(page: Playground) -> None:
 
 def test_the_previous_picture_is_gone_when_a_text_model_answers(page: Playground) -> None:
     page.open("yolov5")
-    page.sample()
+    page.run_sample()
     page.wait(lambda: page.find("canvas.picture"))
     page.click("[data-model=bert_base]")
     page.wait(lambda: page.all("#payload textarea"))
-    page.sample()
+    page.run_sample()
     assert page.all("#view-result canvas") == []
     assert [mark.text for mark in page.all("mark")][:1] != []
 
@@ -118,7 +118,7 @@ def test_the_previous_picture_is_gone_when_a_text_model_answers(page: Playground
 def test_a_result_that_fits_no_view_is_shown_as_json(page: Playground) -> None:
     page.open("yolov5")
     Select(page.field("format")).select_by_visible_text("rows")
-    page.sample()
+    page.run_sample()
     page.wait(lambda: page.text("#view-json"))
     assert isinstance(page.shown_json()["result"][0][0], int)
 
@@ -126,7 +126,7 @@ def test_a_result_that_fits_no_view_is_shown_as_json(page: Playground) -> None:
 def test_a_picture_in_the_answer_is_shown(page: Playground) -> None:
     page.open("yolov5")
     Select(page.field("format")).select_by_visible_text("image")
-    page.sample()
+    page.run_sample()
     assert page.wait(lambda: page.find("#view-result img.picture"))
     assert page.find("#save-picture")
 
@@ -138,7 +138,7 @@ def test_a_recording_is_sent_unchanged(page: Playground, tmp_path: Path) -> None
     (tmp_path / "beep.wav").write_bytes(header + silence)
     page.open("recording")
     page.field("audio").send_keys(str(tmp_path / "beep.wav"))
-    page.answered()
+    page.wait_for_answer()
     assert page.find("#payload audio")
     scores = {row.text.split("\n")[0]: row.text.split("\n")[1] for row in page.all(".bars li")}
     assert int(scores["silent"]) >= 200
@@ -193,18 +193,18 @@ def test_a_file_of_any_type_is_sent_from_the_page(
     for name, content_type in client.content_types.items():
         file = tmp_path / name
         file.write_bytes(CONTENT)
-        page.view("result")
+        page.open_tab("result")
         if name == next(iter(client.content_types)):
             page.drop(file, page.wait(lambda: page.find("#payload .drop")))
         else:
             page.field(client.label).send_keys(str(file))
-        assert page.answered().startswith("200 in")
+        assert page.wait_for_answer().startswith("200 in")
         result = page.shown_json()["result"]
         assert result["bytes"] == len(CONTENT)
         assert result.get("content_type") in (None, content_type)
-        page.view("code")
+        page.open_tab("code")
         assert f"'Content-Type: {content_type}'" in page.text("#code")
-    assert page.complaints() == []
+    assert page.console_errors() == []
 
 
 def test_the_content_type_of_a_file_can_be_changed_and_the_file_removed(
@@ -213,7 +213,7 @@ def test_the_content_type_of_a_file_can_be_changed_and_the_file_removed(
     (tmp_path / "rows.npy").write_bytes(CONTENT)
     page.open("whole")
     page.field("file").send_keys(str(tmp_path / "rows.npy"))
-    page.answered()
+    page.wait_for_answer()
     type_field = page.wait(lambda: page.find("[aria-label='Content type of file']"))
     type_field.clear()
     type_field.send_keys("application/x-npy")
@@ -223,7 +223,7 @@ def test_the_content_type_of_a_file_can_be_changed_and_the_file_removed(
     page.fill("body", '{"a": 1}')
     page.run()
     page.wait(lambda: page.shown_json()["result"] == {"bytes": 7, "content_type": "application/json"})
-    assert page.serious_findings() == []
+    assert page.serious_violations() == []
 
 
 def add_record(page: Playground) -> None:
@@ -249,17 +249,17 @@ def test_a_photo_from_the_camera_is_sent(page: Playground) -> None:
         assert page.text("#payload .camera") == "Camera"
         # The phone's camera puts its photo into this control as a file.
         camera.send_keys(str(CHELSEA))
-        page.answered()
+        page.wait_for_answer()
         page.wait(lambda: page.find("canvas.picture"))
         assert page.text(".object-list") == "cat\n0.56"
-        assert page.serious_findings() == []
+        assert page.serious_violations() == []
     finally:
         page.browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 def test_a_teams_client_has_a_form_with_every_kind_of_field(page: Playground) -> None:
     page.open("orders")
-    page.sample()
+    page.run_sample()
     assert [row.text.split() for row in page.all("tbody tr")][:2] == [["pen", "3", "6"], ["ink", "1", "2"]]
     assert page.field("rounded").get_attribute("role") == "switch"
     assert "Share of the price." in page.text("#parameters")
@@ -304,16 +304,16 @@ def test_a_stream_is_shown_while_it_arrives(page: Playground, tmp_path: Path) ->
     page.wait(lambda: page.text(".streaming").startswith("one"))
     assert "five" not in page.text(".streaming")
     permission.touch()
-    page.answered()
+    page.wait_for_answer()
     assert "first part after" in page.text("#time")
     assert page.text("#view-result .text-result").strip() == f"one two {permission} five"
 
 
 def test_the_time_view_shows_the_stages_and_the_last_requests(page: Playground) -> None:
     page.open("resnet")
-    page.sample()
-    page.sample(1)
-    page.view("time")
+    page.run_sample()
+    page.run_sample(1)
+    page.open_tab("time")
     stages = {row.text for row in page.all(".waterfall .name")}
     assert {"waited for a worker", "preprocess", "infer (Triton)", "postprocess"} <= stages
     page.wait(lambda: len(page.all("#history tbody tr")) == 2)
@@ -321,9 +321,9 @@ def test_the_time_view_shows_the_stages_and_the_last_requests(page: Playground) 
 
 def test_the_shown_code_makes_the_same_request(page: Playground) -> None:
     page.open("bert_base")
-    page.sample()
+    page.run_sample()
     answer = page.shown_json()
-    page.view("code")
+    page.open_tab("code")
     assert "curl" in page.text("#code")
     curl = subprocess.run(
         ["bash", "-c", page.text("#code")], capture_output=True, text=True, timeout=60, check=True
@@ -349,7 +349,7 @@ def test_a_model_without_a_client_has_a_form_for_its_tensors(page: Playground) -
 def test_the_playground_works_with_the_keyboard_alone(page: Playground) -> None:
     page.open("bert_base")
     page.field("text").send_keys(Keys.END, " ", Keys.CONTROL, Keys.ENTER)
-    page.answered()
+    page.wait_for_answer()
     page.browser.execute_script("document.getElementById('tab-result').focus()")
     page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     assert page.browser.switch_to.active_element.get_attribute("id") == "tab-json"
@@ -358,7 +358,7 @@ def test_the_playground_works_with_the_keyboard_alone(page: Playground) -> None:
 def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
     page.browser.get(f"{page.url}/docs")
     page.wait(lambda: page.find("#operations-default-invoke, [id$=-invoke]"))
-    assert page.complaints() == []
+    assert page.console_errors() == []
     addresses = page.browser.execute_script(
         "return performance.getEntriesByType('resource').map(it => it.name)"
     )

@@ -9,11 +9,17 @@ import requests
 
 from sm.settings import HERE
 from tests.support.boxes import running_box, wait_until
-from tests.support.containers import CLIENT, Container, container, podman, team_repository
+from tests.support.containers import (
+    CLIENT_SOURCE,
+    Container,
+    podman,
+    running_container,
+    write_team_repository,
+)
 
 GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
 #: A client that sends 12 MB to the model, gets 12 MB back and returns two of the numbers.
-LARGE = CLIENT.replace("np.full(3,", "np.full(3_000_000,").replace(
+LARGE = CLIENT_SOURCE.replace("np.full(3,", "np.full(3_000_000,").replace(
     '["y"].tolist()', '["y"][[0, -1]].tolist()'
 )
 #: Prints the users of all processes of a container.
@@ -29,13 +35,13 @@ def labels(answer: list[str]) -> list[str]:
     return [row.split(":", 1)[1] for row in answer]
 
 
-def test_a_picture_gets_its_golden_labels(shared: Container, cat: bytes) -> None:
-    answer = shared.send(cat, "image/png", "resnet").json()["result"]
+def test_a_picture_gets_its_golden_labels(shared_container: Container, cat: bytes) -> None:
+    answer = shared_container.send(cat, "image/png", "resnet").json()["result"]
     assert labels(answer) == labels(json.loads(GOLDEN.read_text())["cat.png"])
 
 
 def test_answers_equal_those_of_make_serve_byte_for_byte(
-    shared: Container, demo: Path, tmp_path: Path, cat: bytes, street: bytes
+    shared_container: Container, demo: Path, tmp_path: Path, cat: bytes, street: bytes
 ) -> None:
     requests = [
         (cat, "image/png", "resnet"),
@@ -51,7 +57,7 @@ def test_answers_equal_those_of_make_serve_byte_for_byte(
             from_box = box.send(
                 body, content_type, headers=headers, params={"modelname": model} if model else {}
             )
-            from_container = shared.send(body, content_type, model)
+            from_container = shared_container.send(body, content_type, model)
             assert (from_container.status_code, from_container.headers["Content-Type"]) == (
                 from_box.status_code,
                 from_box.headers["Content-Type"],
@@ -63,26 +69,26 @@ def test_answers_equal_those_of_make_serve_byte_for_byte(
 
 
 def test_large_tensors_are_answered_with_dockers_default_shared_memory(image: str, tmp_path: Path) -> None:
-    with container(image, team_repository(tmp_path / "model", LARGE)) as box:
+    with running_container(image, write_team_repository(tmp_path / "model", LARGE)) as box:
         assert [box.send(b"four", "text/plain").json()["result"] for _ in range(4)] == [[4.0, 4.0]] * 4
         # The tensors need more than the third of it that is for them, so they went as bytes.
         assert box.transports() == {"shared_memory": 0.0, "grpc": 4.0}
 
 
 def test_a_gigabyte_of_shared_memory_carries_all_tensors(image: str, demo: Path, street: bytes) -> None:
-    with container(image, demo, "--shm-size", "1g") as box:
+    with running_container(image, demo, "--shm-size", "1g") as box:
         assert all(box.send(street, "image/jpeg", "yolov5").ok for _ in range(4))
         assert box.transports() == {"shared_memory": 4.0, "grpc": 0.0}
 
 
 def test_the_box_listens_on_the_platforms_port(image: str, demo: Path, cat: bytes) -> None:
-    with container(image, demo, "-e", "SAGEMAKER_BIND_TO_PORT=9090", inner=9090) as box:
+    with running_container(image, demo, "-e", "SAGEMAKER_BIND_TO_PORT=9090", container_port=9090) as box:
         assert box.send(cat, "image/png", "resnet").ok
 
 
 def test_tritons_ports_are_within_the_safe_range(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model")
-    with container(image, repository, "-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009") as box:
+    repository = write_team_repository(tmp_path / "model")
+    with running_container(image, repository, "-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009") as box:
         tables = box.python("for t in 'tcp', 'tcp6': print(open(f'/proc/net/{t}').read())").splitlines()
         fields = [line.split() for line in tables]
         listening = {int(field[1].rpartition(":")[2], 16) for field in fields if field[3:4] == ["0A"]}
@@ -100,22 +106,24 @@ def test_the_box_serves_without_a_network(image: str, demo: Path) -> None:
         f"r = u.Request('http://127.0.0.1:8080/invocations', {MASKED!r}, {{'Content-Type': 'application/json'}})\n"
         "print(u.urlopen(r).read().decode())"
     )
-    with container(image, demo, "--network", "none") as box:
+    with running_container(image, demo, "--network", "none") as box:
         assert len(json.loads(box.python(script))["result"]) == 5
 
 
-def test_the_box_runs_as_root_only_if_told_to(shared: Container, image: str, tmp_path: Path) -> None:
+def test_the_box_runs_as_root_only_if_told_to(
+    shared_container: Container, image: str, tmp_path: Path
+) -> None:
     # By number: Kubernetes cannot tell whether a name is root's.
     assert podman("image", "inspect", "--format", "{{.Config.User}}", image) == "1000:1000"
-    assert shared.python(ALL_USERS) == "{1000}"
-    with container(image, team_repository(tmp_path / "model"), "--user", "0") as box:
+    assert shared_container.python(ALL_USERS) == "{1000}"
+    with running_container(image, write_team_repository(tmp_path / "model"), "--user", "0") as box:
         assert box.python(ALL_USERS) == "{0}"
         assert box.send(b"four", "text/plain").ok
         assert box.stop() == 0
 
 
 def test_a_teams_model_and_client_are_served_from_a_read_only_mount(image: str, tmp_path: Path) -> None:
-    with container(image, team_repository(tmp_path / "model")) as box:
+    with running_container(image, write_team_repository(tmp_path / "model")) as box:
         answer = box.send(b"four", "text/plain")
         assert answer.json() == {"modelname": "team", "result": [4.0, 4.0, 4.0]}
         # Triton takes the clients' folder for a model. The box does not.
@@ -125,7 +133,9 @@ def test_a_teams_model_and_client_are_served_from_a_read_only_mount(image: str, 
 
 def test_the_demo_does_not_start_in_a_gigabyte_of_memory_and_says_why(image: str, demo: Path) -> None:
     # The idle box needs 1.4 GB.
-    with container(image, demo, "--memory", "1g", "--memory-swap", "1g", wait=False) as box:
+    with running_container(
+        image, demo, "--memory", "1g", "--memory-swap", "1g", wait_until_ready=False
+    ) as box:
         assert box.wait_end()[0] != 0
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
     # Triton itself may crash for lack of memory, and is restarted.
@@ -138,7 +148,7 @@ def test_the_demo_answers_in_two_gigabytes_of_memory_or_says_that_it_ran_out(
     image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
     # Either may happen. The container must not end, and a failure must have its reason.
-    with container(image, demo, "--memory", "2g", "--memory-swap", "2g") as box:
+    with running_container(image, demo, "--memory", "2g", "--memory-swap", "2g") as box:
         answers = [
             box.send(cat, "image/png", "resnet"),
             box.send(street, "image/jpeg", "yolov5"),
@@ -150,10 +160,10 @@ def test_the_demo_answers_in_two_gigabytes_of_memory_or_says_that_it_ran_out(
 
 
 def test_two_containers_on_one_host_do_not_affect_each_other(
-    shared: Container, image: str, tmp_path: Path, cat: bytes
+    shared_container: Container, image: str, tmp_path: Path, cat: bytes
 ) -> None:
-    with container(image, team_repository(tmp_path / "model")) as other:
+    with running_container(image, write_team_repository(tmp_path / "model")) as other:
         assert other.send(b"four", "text/plain").ok
-        assert shared.send(cat, "image/png", "resnet").ok
+        assert shared_container.send(cat, "image/png", "resnet").ok
         assert other.stop() == 0
-    assert shared.send(cat, "image/png", "resnet").ok
+    assert shared_container.send(cat, "image/png", "resnet").ok

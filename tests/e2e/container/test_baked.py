@@ -14,7 +14,7 @@ import requests
 
 from sm.settings import HERE
 from tests.support.aws import fake_aws
-from tests.support.containers import Container, build_flags, container, podman, team_repository
+from tests.support.containers import Container, build_flags, podman, running_container, write_team_repository
 from tests.support.platform.account import Account
 from tests.support.platform.host import Host
 from tests.support.platform.machines import PodmanLauncher
@@ -42,7 +42,7 @@ def demo_image(image: str, demo: Path) -> Iterator[str]:
 def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An image with the models of an archive whose files only their owner may read."""
     folder = tmp_path_factory.mktemp("baked")
-    repository = write_client(team_repository(folder / "repository"))
+    repository = write_client(write_team_repository(folder / "repository"))
     for path in repository.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
     archive = folder / "model.tar.gz"
@@ -55,7 +55,7 @@ def team_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_an_image_with_the_demo_answers_without_a_mount(demo_image: str, cat: bytes) -> None:
-    with container(demo_image, None, words=()) as box:
+    with running_container(demo_image, None, arguments=()) as box:
         assert box.send(cat, "image/png", "resnet").json()["result"][0].endswith("Egyptian cat")
         body = {"modelname": "bert_base", "payload": {"text": TEXT}}
         assert len(requests.post(f"{box.url}/invocations", json=body, timeout=60).json()["result"]) == 5
@@ -84,8 +84,8 @@ def test_sm_test_passes_for_the_models_inside(demo_image: str) -> None:
 def test_model_data_replace_the_models_inside(
     demo_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    team_models = team_repository(tmp_path_factory.mktemp("team_models") / "repository")
-    with container(demo_image, team_models) as box:
+    team_models = write_team_repository(tmp_path_factory.mktemp("team_models") / "repository")
+    with running_container(demo_image, team_models) as box:
         names = [row["modelName"] for row in requests.get(f"{box.url}/models", timeout=10).json()["models"]]
         assert names == ["team"]
         assert "loading echo from /opt/ml/model" in box.logs()
@@ -98,19 +98,19 @@ def test_model_data_without_a_model_stop_the_start_despite_the_models_inside(
     (tmp_path / "model" / "readme.txt").write_text("an archive of something else")
     for folder in (tmp_path, tmp_path / "model"):
         folder.chmod(0o755)
-    with container(demo_image, tmp_path / "model", wait=False) as box:
+    with running_container(demo_image, tmp_path / "model", wait_until_ready=False) as box:
         assert box.wait_end()[0] == 1
         assert "There is no model in /opt/ml/model" in box.logs()
 
 
 def test_an_archive_readable_by_its_owner_alone_is_readable_inside(team_image: str) -> None:
-    with container(team_image, None) as box:
+    with running_container(team_image, None) as box:
         assert box.python("import os; print(os.getuid())") == "1000"
         assert box.send(b"abc", "text/plain", "team").status_code == 200
 
 
 def test_a_client_uses_transformers_in_the_image_without_a_network(team_image: str) -> None:
-    with container(team_image, None, "--network", "none", "-e", "HF_HUB_OFFLINE=1") as box:
+    with running_container(team_image, None, "--network", "none", "-e", "HF_HUB_OFFLINE=1") as box:
         assert invoke_inside(box, "tokens", {"text": TEXT}) == {"modelname": "tokens", "result": TOKENS}
 
 

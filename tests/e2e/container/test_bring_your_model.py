@@ -12,12 +12,12 @@ from sm.settings import HERE
 from sm.tools.golden import differences
 from tests.support.boxes import free_port
 from tests.support.containers import podman
-from tests.support.pages import blocks, run
+from tests.support.pages import code_blocks, run_commands
 
 PAGE = "start/bring-your-model.md"
-*HERE_RUN, IN_CONTAINER = blocks(PAGE)
+*HERE_RUN, IN_CONTAINER = code_blocks(PAGE)
 #: The answers to the two requests, as the page shows them.
-ANSWERS = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
+ANSWERS = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
 
 Shop = tuple[Path, list[dict[str, Any]]]
 
@@ -27,7 +27,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """The folder after all commands but the container's, and the answers of these commands."""
     folder = tmp_path_factory.mktemp("page")
     (folder / ".venv").symlink_to(HERE / ".venv")
-    answers = run("\n".join(HERE_RUN), folder, free_port())
+    answers = run_commands("\n".join(HERE_RUN), folder, free_port())
     return folder / "shop", answers
 
 
@@ -44,7 +44,7 @@ def test_the_archive_is_served_by_the_container(shop: Shop, image: str) -> None:
     name = f"shop-{port}"
     command = IN_CONTAINER.replace("trireme:cpu", image).replace("8080:8080", f"{port}:8080")
     try:
-        answers = run(command.replace("docker", "podman").replace(" shop", f" {name}"), folder, port)
+        answers = run_commands(command.replace("docker", "podman").replace(" shop", f" {name}"), folder, port)
     finally:
         podman("rm", "--force", "--ignore", "--time", "0", name)
     assert list(differences(answers, ANSWERS[:1])) == []

@@ -11,7 +11,7 @@ import pytest
 
 from sm.settings import HERE
 from tests.contract.own import BODY
-from tests.support.containers import container
+from tests.support.containers import running_container
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.tritons import MODELS
 
@@ -53,7 +53,7 @@ def make_readable(folder: Path) -> None:
 def test_a_container_keeps_every_promise_of_the_contract(
     image: str, tmp_path: Path, mode: str, flags: tuple[str, ...]
 ) -> None:
-    with container(
+    with running_container(
         image, write_models(tmp_path), *flags, "-e", "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME=echo"
     ) as box:
         promises = promises_by_state(tmp_path, box.url, "--mode", mode)
@@ -64,8 +64,8 @@ def test_a_container_keeps_every_promise_of_the_contract(
 @pytest.mark.exhaustive
 def test_a_multi_model_container_keeps_every_promise_of_the_contract(image: str, tmp_path: Path) -> None:
     platform = ArchiveFolder(tmp_path / "archives")
-    platform.flat("flat")
-    platform.nested(
+    platform.write_flat("flat")
+    platform.write_nested(
         "nested",
         {
             "first": multiplying_model(2),
@@ -75,7 +75,7 @@ def test_a_multi_model_container_keeps_every_promise_of_the_contract(image: str,
     )
     make_readable(tmp_path)
     flags = ("-e", "SAGEMAKER_MULTI_MODEL=true", "-v", f"{platform.home}:{INSIDE}:ro", "--shm-size", "256m")
-    with container(image, None, *flags) as box:
+    with running_container(image, None, *flags) as box:
         promises = promises_by_state(
             tmp_path, box.url, "--mode", "mme", "--model-dir", f"{platform.home}:{INSIDE}"
         )

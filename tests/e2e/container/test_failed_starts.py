@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from sm.repository.manifest import GpuPart, Manifest, Source, Tool
-from tests.support.containers import PAGE, container, sentence, team_repository
+from tests.support.containers import PAGE, only_error, running_container, write_team_repository
 
 #: The page promises 5 s, and 3 s were measured on 2 idle cores. A test machine may be busy.
 MAX_SECONDS = 10.0
@@ -18,11 +18,11 @@ BEGINNINGS = [row.split(" | ")[1].removesuffix(" |") for row in TABLE.splitlines
 
 
 def failed_start(image: str, repository: Path | None, *flags: str) -> str:
-    with container(image, repository, *flags, wait=False) as box:
+    with running_container(image, repository, *flags, wait_until_ready=False) as box:
         code, seconds = box.wait_end()
         assert code == 1, box.logs()
         assert seconds < MAX_SECONDS, box.logs()
-        message = str(sentence(box.logs())["message"])
+        message = str(only_error(box.logs())["message"])
     assert "Traceback" not in message
     assert message.startswith(tuple(BEGINNINGS)), "docs/run/image.md has no row for it"
     return message
@@ -38,7 +38,7 @@ def test_a_missing_model_folder_is_named(image: str) -> None:
 
 
 def test_a_model_that_the_containers_user_may_not_read_is_named(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model")
+    repository = write_team_repository(tmp_path / "model")
     (repository / "echo" / "config.pbtxt").chmod(0o600)
     message = failed_start(image, repository)
     assert message.startswith("/opt/ml/model/echo/config.pbtxt cannot be read by user 1000")
@@ -46,7 +46,7 @@ def test_a_model_that_the_containers_user_may_not_read_is_named(image: str, tmp_
 
 
 def test_a_model_that_cannot_load_is_named_with_the_reason(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model")
+    repository = write_team_repository(tmp_path / "model")
     (repository / "echo" / "1" / "model.py").write_text("import no_such_module\n")
     message = failed_start(image, repository)
     assert "'echo' cannot be loaded" in message
@@ -54,12 +54,12 @@ def test_a_model_that_cannot_load_is_named_with_the_reason(image: str, tmp_path:
 
 
 def test_a_client_that_cannot_load_is_named_with_its_line(image: str, tmp_path: Path) -> None:
-    message = failed_start(image, team_repository(tmp_path / "model", "import no_such_module\n"))
+    message = failed_start(image, write_team_repository(tmp_path / "model", "import no_such_module\n"))
     assert message.startswith("/opt/ml/model/code/team.py: line 1: ModuleNotFoundError")
 
 
 def test_a_plan_for_another_gpu_is_named_with_the_command_that_builds_one(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model")
+    repository = write_team_repository(tmp_path / "model")
     Manifest(
         model="echo",
         target="tensorrt",
@@ -75,12 +75,12 @@ def test_a_plan_for_another_gpu_is_named_with_the_command_that_builds_one(image:
 
 def test_a_port_outside_the_safe_range_is_named(image: str, tmp_path: Path) -> None:
     flags = ("-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009", "-e", "SAGEMAKER_TRITON_GRPC_PORT=8001")
-    message = failed_start(image, team_repository(tmp_path / "model"), *flags)
+    message = failed_start(image, write_team_repository(tmp_path / "model"), *flags)
     assert "SAGEMAKER_TRITON_GRPC_PORT" in message
     assert "SAGEMAKER_SAFE_PORT_RANGE" in message
 
 
 def test_an_unknown_command_is_a_usage_error(image: str) -> None:
-    with container(image, None, words=("server",), wait=False) as box:
+    with running_container(image, None, arguments=("server",), wait_until_ready=False) as box:
         assert box.wait_end()[0] == 2
         assert "invalid choice: 'server'" in box.logs()

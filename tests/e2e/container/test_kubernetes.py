@@ -20,7 +20,7 @@ import requests
 import yaml  # type: ignore[import-untyped]
 
 from tests.support.boxes import wait_until
-from tests.support.containers import podman, team_repository
+from tests.support.containers import podman, write_team_repository
 from tests.support.sm_command import RunSm, sm
 from tests.support.tritons import Model
 
@@ -63,7 +63,7 @@ class Pod:
 def pod(image: str, sm: RunSm, tmp_path: Path) -> Iterator[Pod]:
     repository = tmp_path / "repository"
     repository.mkdir()
-    team_repository(repository, model=SLOW_ECHO)
+    write_team_repository(repository, model=SLOW_ECHO)
     flags = ("--instance-type", "ml.c5.xlarge", "--model-data", f"pvc://{CLAIM}")
     printed = sm("template", NAME, "--format", "kubernetes", "--image", image, *flags)
     assert printed.status == 0, printed.err

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.support.boxes import wait_until
-from tests.support.containers import PAGE, container, team_repository
+from tests.support.containers import PAGE, running_container, write_team_repository
 from tests.support.tritons import MODELS
 
 CLIENT = '''
@@ -29,8 +29,8 @@ class Team(TensorClient):
 
 
 def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: str, tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
-    with container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
+    repository = write_team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
+    with running_container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)
         # Triton is restarted, and with it the model's process.

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import CLIENT, PYTHON, container, podman, team_repository
-from tests.support.wheels import wheel
+from tests.support.containers import CLIENT_SOURCE, PYTHON, podman, running_container, write_team_repository
+from tests.support.wheels import write_wheel
 
 #: A client that returns a number of a package that the image does not have.
-NEEDS_TINY = f"import trireme_tiny\n{CLIENT}".replace("len(text.text)", "trireme_tiny.NUMBER")
+NEEDS_TINY = f"import trireme_tiny\n{CLIENT_SOURCE}".replace("len(text.text)", "trireme_tiny.NUMBER")
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """The echo model, and a client that imports ``trireme_tiny``."""
-    folder = team_repository(tmp_path / "repository", NEEDS_TINY)
+    folder = write_team_repository(tmp_path / "repository", NEEDS_TINY)
     (folder / "code" / "requirements.txt").write_text("trireme-tiny>=1\n")
     return folder
 
 
 def test_wheels_beside_the_code_are_installed_in_a_read_only_container(image: str, repository: Path) -> None:
-    wheel(repository / "code" / "wheels", "trireme_tiny", text="NUMBER = 17\n")
+    write_wheel(repository / "code" / "wheels", "trireme_tiny", text="NUMBER = 17\n")
     flags = ("-e", "TRIREME_INSTALL_REQUIREMENTS=true", "--read-only", "--tmpfs", "/tmp")
-    with container(image, repository, *flags) as box:
+    with running_container(image, repository, *flags) as box:
         answer = box.send(b'{"modelname": "team", "payload": {"text": "any"}}')
     assert answer.json()["result"] == [17.0, 17.0, 17.0]
 
@@ -36,7 +36,7 @@ def test_wheels_beside_the_code_are_installed_in_a_read_only_container(image: st
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
     """A package index on loopback that has ``trireme-tiny``."""
-    wheel(tmp_path / "simple" / "trireme-tiny", "trireme_tiny", text="NUMBER = 18\n")
+    write_wheel(tmp_path / "simple" / "trireme-tiny", "trireme_tiny", text="NUMBER = 18\n")
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -6,12 +6,12 @@ import base64
 from pathlib import Path
 
 from tests.support.boxes import wait_until
-from tests.support.containers import container
+from tests.support.containers import running_container
 from tests.support.load import Load, dispatch_body
 
 
 def test_a_stop_under_load_drains_and_exits_with_0(image: str, demo: Path, cat: bytes) -> None:
-    with container(image, demo) as box:
+    with running_container(image, demo) as box:
         body = dispatch_body("resnet", base64.b64encode(cat).decode())
         with Load(box.port, body).start(callers=8) as load:
             wait_until(lambda: load.outcomes["200"] >= 10, description="answers under load")

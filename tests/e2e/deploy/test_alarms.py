@@ -6,11 +6,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from tests.support.deploy_account import Cloud
+from tests.support.deploy_account import FakeAccount
 
 
 @pytest.mark.exhaustive
-def test_alarms_watch_the_boxs_metrics_and_are_deleted_with_the_endpoint(cloud: Cloud) -> None:
+def test_alarms_watch_the_boxs_metrics_and_are_deleted_with_the_endpoint(cloud: FakeAccount) -> None:
     done = cloud.deploy("--alarms", "2:750")
     assert done.code == 0, done.err
     container = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.deploy_account import IMAGE, Cloud, repository
+from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
 from tests.support.killable_sm import runner
 
 
-def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: Cloud) -> None:
+def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: FakeAccount) -> None:
     words = (
         *("deploy", "ships", "--image", IMAGE, "--model-data", str(cloud.repository)),
         *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
@@ -17,21 +17,25 @@ def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: Cl
             *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig"),
             *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
         ]
-        first = cloud.serving()
-        assert {kind: len(names) for kind, names in cloud.things().items()} == dict.fromkeys(
-            cloud.things(), 1
+        first = cloud.deployed_configuration()
+        assert {kind: len(names) for kind, names in cloud.list_resources().items()} == dict.fromkeys(
+            cloud.list_resources(), 1
         )
 
-        repository(cloud.repository, "2")
-        cloud.proxy.killed = {"PutMetricAlarm", "RegisterScalableTarget", "PutScalingPolicy"}  # seen above
+        write_repository(cloud.repository, "2")
+        cloud.proxy.interrupted_operations = {
+            "PutMetricAlarm",
+            "RegisterScalableTarget",
+            "PutScalingPolicy",
+        }  # seen above
         updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
         assert killed.killed_after_each_change(*words) == updating
-        assert cloud.serving() != first
+        assert cloud.deployed_configuration() != first
         assert cloud.sm("deploy", "ships", "--rollback").code == 0
-        assert cloud.serving() == first, "what served before was forgotten"
+        assert cloud.deployed_configuration() == first, "what served before was forgotten"
 
-        cloud.proxy.killed = set()
+        cloud.proxy.interrupted_operations = set()
         deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
         deleted = killed.killed_after_each_change("delete", "ships", "--yes")
         assert deleted == [*deleting, "DeleteObject", "DeleteModel"]
-    assert not any(cloud.things().values())
+    assert not any(cloud.list_resources().values())

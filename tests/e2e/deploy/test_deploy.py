@@ -9,23 +9,25 @@ from typing import Any
 import pytest
 
 from sm.tools.deploy import upload
-from tests.support.aws_proxy import Answer
-from tests.support.deploy_account import BUCKET, IMAGE, Cloud, repository
+from tests.support.aws_proxy import Response
+from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 
 
-def variant(cloud: Cloud) -> dict[str, Any]:
-    config = cloud.client("sagemaker").describe_endpoint_config(EndpointConfigName=cloud.serving())
+def variant(cloud: FakeAccount) -> dict[str, Any]:
+    config = cloud.client("sagemaker").describe_endpoint_config(
+        EndpointConfigName=cloud.deployed_configuration()
+    )
     return dict(config["ProductionVariants"][0])
 
 
-def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -> None:
+def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: FakeAccount) -> None:
     done = cloud.deploy(
         "--count", "2", "--startup-timeout", "900", "--env", "A=1", "--tags", "team=sea", "cost=7"
     )
     assert done.code == 0, done.err
     assert "ship  equal" in done.out
-    things = cloud.things()
-    assert things["endpoints"] == ["ships"] and things["configurations"] == [cloud.serving()]
+    things = cloud.list_resources()
+    assert things["endpoints"] == ["ships"] and things["configurations"] == [cloud.deployed_configuration()]
     sagemaker = cloud.client("sagemaker")
     (model,), (archive,) = things["models"], things["archives"]
     assert sagemaker.describe_model(ModelName=model)["PrimaryContainer"] == {
@@ -47,71 +49,71 @@ def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: Cloud) -
     assert tags == {"trireme:deployment": "ships", "team": "sea", "cost": "7"}
 
 
-def test_deploying_the_same_again_changes_nothing(cloud: Cloud) -> None:
+def test_deploying_the_same_again_changes_nothing(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    before, cloud.proxy.changes = cloud.things(), []
+    before, cloud.proxy.changes = cloud.list_resources(), []
     done = cloud.deploy()
     assert done.code == 0 and "is there already" in done.err and "is up to date" in done.err
-    assert cloud.proxy.changes == [] and cloud.things() == before
+    assert cloud.proxy.changes == [] and cloud.list_resources() == before
 
 
-def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: Cloud) -> None:
+def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: FakeAccount) -> None:
     wrong = json.dumps({"result": {"label": "dog", "score": 0.75}}).encode()
-    cloud.proxy.refused["InvokeEndpoint"] = Answer(200, {"Content-Type": "application/json"}, wrong)
+    cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(200, {"Content-Type": "application/json"}, wrong)
     done = cloud.deploy()
     assert done.code == 1
     assert """result['label'] is "dog", not "cat\"""" in done.out
     assert "--rollback" in done.err and "sm delete ships" in done.err
-    assert cloud.things()["endpoints"] == ["ships"]
+    assert cloud.list_resources()["endpoints"] == ["ships"]
 
 
-def test_a_large_archive_is_sent_in_parts(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_is_sent_in_parts(cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)  # S3's smallest
     (cloud.repository / "ship/1/noise").write_bytes(secrets.token_bytes(6 << 20))
     done = cloud.deploy()
     assert done.code == 0, done.err
-    (archive,) = cloud.things()["archives"]
+    (archive,) = cloud.list_resources()["archives"]
     assert "-" in cloud.client("s3").head_object(Bucket=BUCKET, Key=archive)["ETag"], "it has one part only"
 
 
-def test_an_archive_on_s3_is_used_unchanged(cloud: Cloud) -> None:
+def test_an_archive_on_s3_is_used_unchanged(cloud: FakeAccount) -> None:
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket="ours", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket="ours", Key="model.tar.gz", Body=b"one")
     url = "s3://ours/model.tar.gz"
     assert cloud.deploy(data=url).code == 0
-    first = cloud.serving()
+    first = cloud.deployed_configuration()
     s3.put_object(Bucket="ours", Key="model.tar.gz", Body=b"two")
     assert cloud.deploy(data=url).code == 0
-    assert cloud.serving() != first, "the archive has changed under its name"
+    assert cloud.deployed_configuration() != first, "the archive has changed under its name"
     assert "there is no s3://ours/modle.tar.gz" in cloud.deploy(data="s3://ours/modle.tar.gz").err
 
 
 def test_a_client_whose_model_is_not_served_is_not_compared(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cloud.deploy().code == 0
     monkeypatch.setenv("TRIREME_CLIENTS", str(cloud.repository / "code"))
     message = json.dumps({"error": "there is no model ship", "code": "unknown_model", "request_id": "1"})
     body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": message}
     headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
-    cloud.proxy.refused["InvokeEndpoint"] = Answer(424, headers, json.dumps(body).encode())
+    cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(424, headers, json.dumps(body).encode())
     done = cloud.deploy(data=cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"])
     assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
 
 
-def test_a_client_with_another_name_than_its_model_is_compared(cloud: Cloud) -> None:
+def test_a_client_with_another_name_than_its_model_is_compared(cloud: FakeAccount) -> None:
     code = cloud.repository / "code"
     (code / "ship").rename(code / "harbour")
     assert "harbour  equal" in cloud.deploy().out
 
 
-def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(cloud: Cloud) -> None:
-    repository(cloud.repository, model="boat")
+def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(cloud: FakeAccount) -> None:
+    write_repository(cloud.repository, model="boat")
     done = cloud.deploy("--mme")
     assert done.code == 0, done.err
     assert "ship  equal" in done.out and "boat  equal" in done.out
-    assert sorted(key.rpartition("/")[2] for key in cloud.things()["archives"]) == [
+    assert sorted(key.rpartition("/")[2] for key in cloud.list_resources()["archives"]) == [
         "boat.tar.gz",
         "ship.tar.gz",
     ]
@@ -120,13 +122,15 @@ def test_a_multi_model_endpoint_has_an_archive_for_each_model_and_compares_each(
     assert container["Mode"] == "MultiModel" and container["ModelDataUrl"].endswith("/")
 
 
-def test_a_serverless_endpoint_has_no_instances(cloud: Cloud) -> None:
+def test_a_serverless_endpoint_has_no_instances(cloud: FakeAccount) -> None:
     assert cloud.deploy("--serverless", "2048:5").code == 0
     assert variant(cloud)["ServerlessConfig"] == {"MemorySizeInMB": 2048, "MaxConcurrency": 5}
     assert "InstanceType" not in variant(cloud)
 
 
-def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_instance(cloud: Cloud) -> None:
+def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_instance(
+    cloud: FakeAccount,
+) -> None:
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket="answers", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     scaling = ("--autoscale", "0:4", "--target-invocations", "5")
@@ -138,10 +142,12 @@ def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_in
     (alarm,) = cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
     assert alarm["MetricName"] == "HasBacklogWithoutCapacity"
     assert "policyName/ships-wake" in alarm["AlarmActions"][0]
-    assert not [key for key in cloud.things()["archives"] if "trireme-check" in key], "the sample is left"
+    assert not [key for key in cloud.list_resources()["archives"] if "trireme-check" in key], (
+        "the sample is left"
+    )
 
 
-def test_autoscaling_follows_the_requests(cloud: Cloud) -> None:
+def test_autoscaling_follows_the_requests(cloud: FakeAccount) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "600").code == 0
     scaling = cloud.client("application-autoscaling")
     (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
@@ -153,7 +159,7 @@ def test_autoscaling_follows_the_requests(cloud: Cloud) -> None:
     assert metric == "SageMakerVariantInvocationsPerInstance"
 
 
-def test_a_dry_run_prints_the_calls_and_makes_none(cloud: Cloud) -> None:
+def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
     done = cloud.deploy("--dry-run", "--autoscale", "1:2", "--target-invocations", "9", "--alarm", "errors")
     assert done.code == 0, done.err
     calls = [line.split()[1:3] for line in done.out.splitlines()]
@@ -167,10 +173,10 @@ def test_a_dry_run_prints_the_calls_and_makes_none(cloud: Cloud) -> None:
         ["application-autoscaling", "register-scalable-target"],
         ["application-autoscaling", "put-scaling-policy"],
     ]
-    assert cloud.proxy.changes == [] and not any(cloud.things().values())
+    assert cloud.proxy.changes == [] and not any(cloud.list_resources().values())
 
 
-def test_wrong_options_are_refused_before_any_change(cloud: Cloud) -> None:
+def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None:
     for words, complaint in {
         ("--autoscale", "1:4"): "--target-invocations",
         ("--autoscale", "0:4", "--target-invocations", "5"): "--async only",

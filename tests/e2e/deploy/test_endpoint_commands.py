@@ -11,13 +11,13 @@ import pytest
 
 from sm.settings import HERE
 from sm.tools.deploy import endpoint_logs, triton_images
-from tests.support.deploy_account import BUCKET, IMAGE, Cloud, repository
+from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 
 
-def test_status_shows_what_is_deployed(cloud: Cloud) -> None:
+def test_status_shows_what_is_deployed(cloud: FakeAccount) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "60", "--alarm", "errors").code == 0
-    first = cloud.serving()
-    repository(cloud.repository, "2")
+    first = cloud.deployed_configuration()
+    write_repository(cloud.repository, "2")
     assert cloud.deploy().code == 0
     cloud.client("cloudwatch").put_metric_data(
         Namespace="AWS/SageMaker",
@@ -37,7 +37,7 @@ def test_status_shows_what_is_deployed(cloud: Cloud) -> None:
     assert done.code == 0, done.err
     rows = {line.split("  ")[0]: line for line in done.out.splitlines()}
     assert "InService, changed" in rows["state"]
-    assert cloud.serving() in rows["configuration"] and first in rows["before it"]
+    assert cloud.deployed_configuration() in rows["configuration"] and first in rows["before it"]
     assert IMAGE in rows["image"] and f"s3://{BUCKET}/trireme/ships/" in rows["model data"]
     assert "1 to 4 instances" in rows["autoscaling"] and "ships-errors" in rows["alarm"]
     assert "1,234" in rows["requests, last hour"]
@@ -45,48 +45,50 @@ def test_status_shows_what_is_deployed(cloud: Cloud) -> None:
     assert done.code == 1 and "there is no endpoint 'boats' in eu-west-1" in done.err
 
 
-def test_logs_prints_the_last_lines(cloud: Cloud) -> None:
+def test_logs_prints_the_last_lines(cloud: FakeAccount) -> None:
     assert "there are no logs of 'ships'" in cloud.sm("logs", "ships").err
-    cloud.logs("one", "two", "three")
+    cloud.put_log_lines("one", "two", "three")
     done = cloud.sm("logs", "ships", "-n", "2")
     assert done.code == 0 and done.out == "two\nthree\n"
 
 
-def test_followed_logs_print_each_new_line_once(cloud: Cloud) -> None:
-    cloud.logs("one")
+def test_followed_logs_print_each_new_line_once(cloud: FakeAccount) -> None:
+    cloud.put_log_lines("one")
     account = cloud.account()
-    follower = endpoint_logs.Follower(account, "ships", wait=lambda _: cloud.logs("two", instance="i-1"))
+    follower = endpoint_logs.Follower(
+        account, "ships", wait=lambda _: cloud.put_log_lines("two", instance="i-1")
+    )
     lines = follower.lines(time.time())
     assert [next(lines).split()[1] for _ in range(2)] == ["one", "two"]
 
 
-def test_delete_lists_everything_asks_and_removes_it(cloud: Cloud) -> None:
+def test_delete_lists_everything_asks_and_removes_it(cloud: FakeAccount) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "60", "--alarm", "errors").code == 0
-    repository(cloud.repository, "2")
+    write_repository(cloud.repository, "2")
     assert cloud.deploy().code == 0
-    before = cloud.things()
+    before = cloud.list_resources()
     done = cloud.sm("delete", "ships", stdin="no\n")
-    assert done.code == 1 and "nothing was removed" in done.err and cloud.things() == before
+    assert done.code == 1 and "nothing was removed" in done.err and cloud.list_resources() == before
     for thing in (*before["models"], *before["configurations"], *before["archives"], *before["alarms"]):
         assert thing in done.out
-    assert "Give --yes" in cloud.sm("delete", "ships").err and cloud.things() == before
+    assert "Give --yes" in cloud.sm("delete", "ships").err and cloud.list_resources() == before
     done = cloud.sm("delete", "ships", stdin="ships\n")
     assert done.code == 0, done.err
-    assert not any(cloud.things().values())
+    assert not any(cloud.list_resources().values())
     assert "there is nothing of 'ships'" in cloud.sm("delete", "ships", "--yes").err
 
 
-def test_delete_removes_nothing_of_another_deployment(cloud: Cloud) -> None:
+def test_delete_removes_nothing_of_another_deployment(cloud: FakeAccount) -> None:
     assert cloud.deploy(name="ships").code == 0
     assert cloud.deploy(name="ships-2").code == 0
     archive = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"]
     assert cloud.sm("delete", "ships", "--yes").code == 0
-    things = cloud.things()
+    things = cloud.list_resources()
     assert things["endpoints"] == ["ships-2"] and {len(things[kind]) for kind in things} == {0, 1}
     assert archive.endswith(things["archives"][0])
     assert cloud.deploy(data=archive, name="boats").code == 0
     assert cloud.sm("delete", "boats", "--yes").code == 0
-    assert cloud.things()["archives"], "an archive that was named by its URL is not ours"
+    assert cloud.list_resources()["archives"], "an archive that was named by its URL is not ours"
 
 
 def test_a_missing_boto3_is_named_with_the_command_that_installs_it() -> None:
@@ -129,7 +131,7 @@ def test_the_prebuilt_image_of_a_region_has_its_uri(region: str, version: str, c
     assert triton_images.uri(region, version, cpu) == uri
 
 
-def test_images_lists_all_regions_or_prints_one(cloud: Cloud) -> None:
+def test_images_lists_all_regions_or_prints_one(cloud: FakeAccount) -> None:
     lines = cloud.sm("images").out.splitlines()
     assert len(lines) == len(triton_images.SDK_ACCOUNTS) and all(
         line.split()[0] in line.split()[1] for line in lines
@@ -139,8 +141,8 @@ def test_images_lists_all_regions_or_prints_one(cloud: Cloud) -> None:
     assert "is no version" in cloud.sm("images", "--version", "latest").err
 
 
-def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: Cloud) -> None:
+def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: FakeAccount) -> None:
     words = ("--image", triton_images.uri("eu-west-1"), "--model-data", str(cloud.repository))
     done = cloud.sm("deploy", "ships", *words, "--instance-type", "ml.g4dn.xlarge")
     assert done.code == 0 and "no samples are compared" in done.err
-    assert cloud.things()["endpoints"] == ["ships"]
+    assert cloud.list_resources()["endpoints"] == ["ships"]

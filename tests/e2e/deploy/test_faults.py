@@ -7,23 +7,23 @@ from collections.abc import Callable
 import pytest
 
 from sm.tools.deploy import start_failures
-from tests.support.aws_proxy import Answer, error, xml_error
-from tests.support.deploy_account import IMAGE, Cloud, repository
+from tests.support.aws_proxy import Response, json_error, xml_error
+from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
 
-THROTTLED = error(400, "ThrottlingException", "Rate exceeded")
-
-
-def has_only_the_archive(cloud: Cloud) -> bool:
-    return not any(names for kind, names in cloud.things().items() if kind != "archives")
+THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 
 
-def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: Cloud) -> None:
+def has_only_the_archive(cloud: FakeAccount) -> bool:
+    return not any(names for kind, names in cloud.list_resources().items() if kind != "archives")
+
+
+def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: FakeAccount) -> None:
     reason = "The primary container for production variant AllTraffic did not pass the ping health check."
-    cloud.proxy.states = [
+    cloud.proxy.endpoint_states = [
         {"EndpointStatus": "Creating"},
         {"EndpointStatus": "Failed", "FailureReason": reason},
     ]
-    cloud.logs("loading ship", "ship: no file weight")
+    cloud.put_log_lines("loading ship", "ship: no file weight")
     done = cloud.deploy("--alarm", "errors")
     assert done.code == 1
     assert "Creating 0 s  ship: no file weight" in done.err, "no live line"
@@ -54,76 +54,78 @@ def test_each_failure_reason_has_its_advice(reason: str, advice: str) -> None:
     assert advice in start_failures.advice_for(reason)
 
 
-def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: Cloud) -> None:
-    cloud.proxy.refused["CreateEndpoint"] = THROTTLED
+def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: FakeAccount) -> None:
+    cloud.proxy.fixed_responses["CreateEndpoint"] = THROTTLED
     done = cloud.deploy()
     assert done.code == 1 and "AWS asks to slow down" in done.err
-    assert len(cloud.things()["configurations"]) == 1, "it is for the next run"
+    assert len(cloud.list_resources()["configurations"]) == 1, "it is for the next run"
     cloud.proxy.reset()
     assert cloud.deploy().code == 0
     assert cloud.proxy.changes == ["CreateEndpoint"]
 
 
-def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: Cloud) -> None:
+def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: FakeAccount) -> None:
     message = (
         "User: arn:aws:iam::1:user/u is not authorized to perform: sagemaker:CreateEndpoint on resource: x"
     )
-    cloud.proxy.refused["CreateEndpoint"] = error(400, "AccessDeniedException", message)
+    cloud.proxy.fixed_responses["CreateEndpoint"] = json_error(400, "AccessDeniedException", message)
     done = cloud.deploy()
     assert "cannot make endpoint ships: these AWS credentials may not do sagemaker:CreateEndpoint" in done.err
     assert "sm iam" in done.err
     assert has_only_the_archive(cloud)
-    cloud.proxy.refused["DeleteEndpointConfig"] = error(400, "AccessDeniedException", "not authorized")
+    cloud.proxy.fixed_responses["DeleteEndpointConfig"] = json_error(
+        400, "AccessDeniedException", "not authorized"
+    )
     done = cloud.deploy()
-    (model,), (configuration,) = cloud.things()["models"], cloud.things()["configurations"]
+    (model,), (configuration,) = cloud.list_resources()["models"], cloud.list_resources()["configurations"]
     assert f"There may be left: model {model}, configuration {configuration}" in done.err
 
 
-def test_a_model_that_another_run_created_first_is_no_error(cloud: Cloud) -> None:
+def test_a_model_that_another_run_created_first_is_no_error(cloud: FakeAccount) -> None:
     message = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
-    cloud.proxy.refused["CreateModel"] = error(400, "ValidationException", message)
+    cloud.proxy.fixed_responses["CreateModel"] = json_error(400, "ValidationException", message)
     assert cloud.account().create("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
 
 
-def test_an_update_during_another_fails_and_leaves_nothing(cloud: Cloud) -> None:
+def test_an_update_during_another_fails_and_leaves_nothing(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    before = cloud.things() | {"archives": []}
-    repository(cloud.repository, "2")
+    before = cloud.list_resources() | {"archives": []}
+    write_repository(cloud.repository, "2")
     message = "Cannot update in-progress endpoint"
-    cloud.proxy.refused["UpdateEndpoint"] = error(400, "ValidationException", message)
+    cloud.proxy.fixed_responses["UpdateEndpoint"] = json_error(400, "ValidationException", message)
     done = cloud.deploy()
     assert done.code == 1 and message in done.err
-    assert cloud.things() | {"archives": []} == before
+    assert cloud.list_resources() | {"archives": []} == before
 
 
-def test_a_used_up_quota_is_named_and_leaves_nothing(cloud: Cloud) -> None:
+def test_a_used_up_quota_is_named_and_leaves_nothing(cloud: FakeAccount) -> None:
     message = "The account-level service limit 'ml.g4dn.xlarge for endpoint usage' is 0 Instances"
-    cloud.proxy.refused["CreateEndpoint"] = error(400, "ResourceLimitExceeded", message)
+    cloud.proxy.fixed_responses["CreateEndpoint"] = json_error(400, "ResourceLimitExceeded", message)
     done = cloud.deploy()
     assert message in done.err and "Service Quotas" in done.err
     assert has_only_the_archive(cloud)
 
 
 @pytest.mark.parametrize("operation", ["PutObject", "CreateModel", "CreateEndpoint"])
-def test_a_run_after_a_lost_connection_repeats_nothing(cloud: Cloud, operation: str) -> None:
-    cloud.proxy.cut = {operation}  # after it was done
+def test_a_run_after_a_lost_connection_repeats_nothing(cloud: FakeAccount, operation: str) -> None:
+    cloud.proxy.disconnect_after = {operation}  # after it was done
     done = cloud.deploy()
     assert done.code == 1 and "the network is away" in done.err
     cloud.proxy.reset()
     assert cloud.deploy().code == 0
     assert operation not in cloud.proxy.changes, "it was done already"
-    assert {len(cloud.things()[kind]) for kind in ("models", "configurations", "archives")} == {1}
+    assert {len(cloud.list_resources()[kind]) for kind in ("models", "configurations", "archives")} == {1}
 
 
-def test_errors_while_waiting_are_retried(cloud: Cloud) -> None:
-    cloud.proxy.states = [{"EndpointStatus": "Creating"}, THROTTLED, {"EndpointStatus": "InService"}]
+def test_errors_while_waiting_are_retried(cloud: FakeAccount) -> None:
+    cloud.proxy.endpoint_states = [{"EndpointStatus": "Creating"}, THROTTLED, {"EndpointStatus": "InService"}]
     done = cloud.deploy()
     assert done.code == 0 and "still trying" in done.err and "InService after" in done.err
 
 
-def test_an_endpoint_that_failed_earlier_is_created_again(cloud: Cloud) -> None:
+def test_an_endpoint_that_failed_earlier_is_created_again(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    cloud.proxy.states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
+    cloud.proxy.endpoint_states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
     done = cloud.deploy()
     assert done.code == 0 and "has failed earlier: it is made anew" in done.err
 
@@ -137,14 +139,16 @@ def test_an_endpoint_that_failed_earlier_is_created_again(cloud: Cloud) -> None:
         (xml_error(500, "InternalError", "We encountered an internal error"), "AWS itself failed"),
     ],
 )
-def test_a_refused_upload_says_why_and_creates_nothing(cloud: Cloud, refusal: Answer, complaint: str) -> None:
-    cloud.proxy.refused["PutObject"] = refusal
+def test_a_refused_upload_says_why_and_creates_nothing(
+    cloud: FakeAccount, refusal: Response, complaint: str
+) -> None:
+    cloud.proxy.fixed_responses["PutObject"] = refusal
     done = cloud.deploy()
     assert done.code == 1 and "cannot send the archive to s3://" in done.err and complaint in done.err
-    assert not cloud.things()["models"] and not cloud.things()["archives"]
+    assert not cloud.list_resources()["models"] and not cloud.list_resources()["archives"]
 
 
-def test_a_missing_image_is_named_before_any_change(cloud: Cloud) -> None:
+def test_a_missing_image_is_named_before_any_change(cloud: FakeAccount) -> None:
     for image, complaint in {
         IMAGE.replace("eu-west-1", "us-east-1"): "./build_and_push.sh --region eu-west-1",
         IMAGE.replace(":1", ":2"): "there is no image",
@@ -155,14 +159,14 @@ def test_a_missing_image_is_named_before_any_change(cloud: Cloud) -> None:
     assert cloud.proxy.changes == []
 
 
-def test_a_missing_role_is_named_with_the_command_that_creates_one(cloud: Cloud) -> None:
+def test_a_missing_role_is_named_with_the_command_that_creates_one(cloud: FakeAccount) -> None:
     cloud.client("iam").delete_role(RoleName="trireme")
     assert "sm iam ships" in cloud.deploy().err
     assert "is no role's ARN" in cloud.deploy("--role", "trireme").err
     assert cloud.proxy.changes == []
 
 
-def test_a_repository_that_would_not_start_is_not_uploaded(cloud: Cloud) -> None:
+def test_a_repository_that_would_not_start_is_not_uploaded(cloud: FakeAccount) -> None:
     (cloud.repository / "ship/config.pbtxt").write_text("max_batch_size: four")
     done = cloud.deploy()
     assert done.code == 1 and "nothing is packed" in done.err
@@ -186,7 +190,7 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_each_problem_with_credentials_or_network_has_its_sentence(
-    cloud: Cloud,
+    cloud: FakeAccount,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[pytest.MonkeyPatch], None],
     complaint: str,

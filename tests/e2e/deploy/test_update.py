@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from tests.support.deploy_account import Cloud, repository
+from tests.support.deploy_account import FakeAccount, write_repository
 
 
-def change_weight(cloud: Cloud, weight: str) -> None:
-    repository(cloud.repository, weight)
+def change_weight(cloud: FakeAccount, weight: str) -> None:
+    write_repository(cloud.repository, weight)
 
 
-def test_an_update_makes_a_configuration_and_rollback_switches_between_the_two(cloud: Cloud) -> None:
+def test_an_update_makes_a_configuration_and_rollback_switches_between_the_two(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    first = cloud.serving()
+    first = cloud.deployed_configuration()
     change_weight(cloud, "2")
     assert cloud.deploy().code == 0
-    second = cloud.serving()
+    second = cloud.deployed_configuration()
     assert second != first and "DeploymentConfig" not in cloud.proxy.bodies["UpdateEndpoint"]
     done = cloud.sm("deploy", "ships", "--rollback", "--dry-run")
-    assert done.code == 0 and "aws sagemaker update-endpoint" in done.out and cloud.serving() == second
+    assert (
+        done.code == 0
+        and "aws sagemaker update-endpoint" in done.out
+        and cloud.deployed_configuration() == second
+    )
     done = cloud.sm("deploy", "ships", "--rollback")
     assert done.code == 0 and f"serves {first} again" in done.err
-    assert cloud.serving() == first
+    assert cloud.deployed_configuration() == first
     assert cloud.sm("deploy", "ships", "--rollback").code == 0
-    assert cloud.serving() == second
+    assert cloud.deployed_configuration() == second
 
 
-def test_rollback_without_a_previous_version_is_an_error(cloud: Cloud) -> None:
+def test_rollback_without_a_previous_version_is_an_error(cloud: FakeAccount) -> None:
     assert "there is no endpoint 'ships' in eu-west-1" in cloud.sm("deploy", "ships", "--rollback").err
     assert cloud.deploy().code == 0
     done = cloud.sm("deploy", "ships", "--rollback")
     assert done.code == 1 and "nothing to go back to" in done.err
 
 
-def test_canary_and_linear_updates_use_the_chosen_alarms(cloud: Cloud) -> None:
+def test_canary_and_linear_updates_use_the_chosen_alarms(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     change_weight(cloud, "2")
     canary = ("--canary", "10", "--bake", "120", "--alarm", "errors", "--alarm", "latency:250")
@@ -57,28 +61,28 @@ def test_canary_and_linear_updates_use_the_chosen_alarms(cloud: Cloud) -> None:
     assert "there is no alarm 'other'" in cloud.deploy("--alarm", "other").err
 
 
-def test_an_update_keeps_autoscaling_and_the_number_of_instances(cloud: Cloud) -> None:
+def test_an_update_keeps_autoscaling_and_the_number_of_instances(cloud: FakeAccount) -> None:
     assert cloud.deploy("--autoscale", "2:6", "--target-invocations", "60").code == 0
     change_weight(cloud, "2")
     assert cloud.deploy().code == 0
     assert cloud.proxy.bodies["UpdateEndpoint"]["RetainAllVariantProperties"] is True
-    assert cloud.things()["targets"] == ["endpoint/ships/variant/AllTraffic"]
+    assert cloud.list_resources()["targets"] == ["endpoint/ships/variant/AllTraffic"]
 
 
-def test_new_tags_alone_make_no_new_version(cloud: Cloud) -> None:
+def test_new_tags_alone_make_no_new_version(cloud: FakeAccount) -> None:
     assert cloud.deploy("--tags", "team=sea").code == 0
     cloud.proxy.changes = []
     assert cloud.deploy("--tags", "team=land").code == 0
     assert cloud.proxy.changes == ["AddTags"]
 
 
-def test_a_failed_update_leaves_the_old_version_and_nothing_of_the_new(cloud: Cloud) -> None:
+def test_a_failed_update_leaves_the_old_version_and_nothing_of_the_new(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    before = cloud.things()
+    before = cloud.list_resources()
     change_weight(cloud, "2")
     reason = "The alarm ships-errors is in ALARM state"
     cloud.proxy.changes = []
-    cloud.proxy.states = [
+    cloud.proxy.endpoint_states = [
         {"EndpointStatus": "RollingBack"},
         {
             "EndpointStatus": "InService",
@@ -91,15 +95,17 @@ def test_a_failed_update_leaves_the_old_version_and_nothing_of_the_new(cloud: Cl
     assert done.code == 1
     assert reason in done.err and "the old one serves again" in done.err
     assert "Removed again: configuration, model." in done.err
-    after = cloud.things()
+    after = cloud.list_resources()
     assert after | {"archives": []} == before | {"archives": []}
     assert len(after["archives"]) == 2, "the archive is for the next run"
 
 
-def test_an_endpoint_that_sm_did_not_make_is_never_changed(cloud: Cloud) -> None:
+def test_an_endpoint_that_sm_did_not_make_is_never_changed(cloud: FakeAccount) -> None:
     assert cloud.deploy(name="ships").code == 0
     sagemaker = cloud.client("sagemaker")
-    sagemaker.create_endpoint(EndpointName="theirs", EndpointConfigName=cloud.serving(), Tags=[])
+    sagemaker.create_endpoint(
+        EndpointName="theirs", EndpointConfigName=cloud.deployed_configuration(), Tags=[]
+    )
     cloud.proxy.changes = []
     assert "it is left alone" in cloud.deploy(name="theirs").err
     assert "it is left alone" in cloud.sm("delete", "theirs", "--yes").err

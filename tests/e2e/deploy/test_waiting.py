@@ -11,9 +11,9 @@ from sm.tools.deploy.account import Account
 from sm.tools.deploy.aws import ServiceUnavailable
 from sm.tools.deploy.waiting import Clock, Waiter
 from sm.tools.progress import Progress
-from tests.support.aws_proxy import error
+from tests.support.aws_proxy import json_error
 from tests.support.boxes import wait_until
-from tests.support.deploy_account import Cloud
+from tests.support.deploy_account import FakeAccount
 
 #: A piece of rich's bar.
 BAR = "\N{BOX DRAWINGS HEAVY HORIZONTAL}"
@@ -39,10 +39,10 @@ class FakeTime:
         self.now += seconds
 
 
-def wait_through_update(cloud: Cloud, stream: io.StringIO, time: FakeTime) -> None:
+def wait_through_update(cloud: FakeAccount, stream: io.StringIO, time: FakeTime) -> None:
     """Wait for an endpoint that is in service at the fifth look."""
     assert cloud.deploy().code == 0
-    cloud.proxy.states = [{"EndpointStatus": "Updating"}] * 4
+    cloud.proxy.endpoint_states = [{"EndpointStatus": "Updating"}] * 4
     account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
     endpoint = Waiter(account, time.clock()).wait("ships")
     assert endpoint is not None
@@ -50,7 +50,7 @@ def wait_through_update(cloud: Cloud, stream: io.StringIO, time: FakeTime) -> No
 
 
 def test_a_terminal_shows_state_and_time_in_a_bar_and_erases_it_at_the_end(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # rich asks these whether it writes to a terminal, and how wide it is.
     for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
@@ -68,13 +68,13 @@ def test_a_terminal_shows_state_and_time_in_a_bar_and_erases_it_at_the_end(
     assert output.rindex("\x1b[2K") > output.rindex("Updating")
 
 
-def test_a_log_gets_each_state_once(cloud: Cloud) -> None:
+def test_a_log_gets_each_state_once(cloud: FakeAccount) -> None:
     stream = io.StringIO()
     wait_through_update(cloud, stream, FakeTime())
     assert stream.getvalue() == "Updating 0 s\nInService after 8 s\n"
 
 
-def test_an_endpoint_in_service_is_not_waited_for(cloud: Cloud) -> None:
+def test_an_endpoint_in_service_is_not_waited_for(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     stream = Terminal()
     account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
@@ -82,9 +82,9 @@ def test_an_endpoint_in_service_is_not_waited_for(cloud: Cloud) -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: Cloud) -> None:
+def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
-    cloud.proxy.refused["DescribeEndpoint"] = error(400, "ThrottlingException", "Rate exceeded")
+    cloud.proxy.fixed_responses["DescribeEndpoint"] = json_error(400, "ThrottlingException", "Rate exceeded")
     time = FakeTime()
     with pytest.raises(ServiceUnavailable, match="AWS asks to slow down"):
         Waiter(cloud.account(), time.clock()).wait("ships")

@@ -13,14 +13,14 @@ import requests
 from sm import __version__
 from sm.settings import Settings
 from tests.support.boxes import free_port, wait_until
-from tests.support.deploy_account import IMAGE, Cloud, cloud, proxy
+from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.distribution import (
     Distribution,
     Installed,
     build,
-    install_alone,
+    install_with_dependencies,
     interpreters,
-    supported,
+    supported_versions,
 )
 
 __all__ = ["cloud", "proxy"]
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 PYTHONS = dict(interpreters())
 #: The oldest and the newest that the package supports, one with the wheel and one with the sdist.
-CASES = [(supported()[0], "wheel"), (supported()[-1], "sdist")]
+CASES = [(supported_versions()[0], "wheel"), (supported_versions()[-1], "sdist")]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def installed(
     if version not in PYTHONS:
         pytest.skip(f"there is no Python {version} on this machine")
     package = f"{distribution.wheel if kind == 'wheel' else distribution.sdist}[cpu,deploy]"
-    return install_alone(package, PYTHONS[version], tmp_path_factory.mktemp("home"))
+    return install_with_dependencies(package, PYTHONS[version], tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,9 @@ def test_a_new_client_passes_its_check(installed: Installed) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_dry_run_of_deploy_prints_its_calls(installed: Installed, cloud: Cloud) -> None:
+def test_a_dry_run_of_deploy_prints_its_calls(installed: Installed, cloud: FakeAccount) -> None:
     words = ["--image", IMAGE, "--model-data", cloud.repository, "--instance-type", "ml.g4dn.xlarge"]
-    done = installed.sm("deploy", "ships", *words, "--dry-run", more=cloud.env)
+    done = installed.sm("deploy", "ships", *words, "--dry-run", extra=cloud.env)
     assert done.returncode == 0, done.stderr
     calls = [" ".join(line.split()[1:3]) for line in done.stdout.splitlines()]
     assert calls[-3:] == [

@@ -46,8 +46,8 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     folder = tmp_path_factory.mktemp("pipelines")
     repository = folder / "repository"
     # With a batch dimension: Triton joins the requests of several callers.
-    Model(ECHO, INPUTS, OUTPUTS, batch=8).write(repository / "echo")
-    Model(CALL_ANOTHER, INPUTS, OUTPUTS, batch=8).write(repository / "relay")
+    Model(ECHO, INPUTS, OUTPUTS, max_batch_size=8).write(repository / "echo")
+    Model(CALL_ANOTHER, INPUTS, OUTPUTS, max_batch_size=8).write(repository / "relay")
     DecoupledModel(SEND_PARTS, INPUTS, OUTPUTS).write(repository / "parts")
     (repository / "chain" / "1").mkdir(parents=True)
     (repository / "chain" / "config.pbtxt").write_text(chain_config("echo", "relay"))

@@ -27,7 +27,7 @@ ROOM = """        self.note = os.path.join(os.environ["ROOM"], args["model_name"
 
 def large(factor: int) -> Model:
     answer = f'return {{"y": tensor(request, "x") * np.float32({factor})}}'
-    return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, batch=8, head=HEAD + ROOM)
+    return Model(answer, {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8, head=HEAD + ROOM)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.push_checkout import Checkout
-from tests.support.push_commands import commands
+from tests.support.push_commands import dry_run_commands
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from tests.support.push_commands import commands
     ],
 )
 def test_the_registry_has_the_domain_of_its_partition(checkout: Checkout, region: str, registry: str) -> None:
-    printed = commands(checkout, "--region", region)
+    printed = dry_run_commands(checkout, "--region", region)
     assert printed[-1] == f"docker push {registry}/trireme:{checkout.tag}"
     assert f"sts get-caller-identity --region {region} " in printed[1]
 
 
 def test_the_commands_build_create_the_repository_log_in_tag_and_push(checkout: Checkout) -> None:
-    printed = commands(checkout, "--region", "eu-west-1")
+    printed = dry_run_commands(checkout, "--region", "eu-west-1")
     assert [line.split()[:2] for line in printed[2:]] == [
         ["docker", "build"],
         ["aws", "ecr"],
@@ -41,7 +41,7 @@ def test_the_commands_build_create_the_repository_log_in_tag_and_push(checkout: 
 
 
 def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
-    printed = commands(checkout, "--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
+    printed = dry_run_commands(checkout, "--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
     assert len([line for line in printed if line.startswith("docker build")]) == 1
     pushed = [line.split("ecr.")[1] for line in printed if line.startswith("docker push")]
     assert pushed == [
@@ -52,7 +52,9 @@ def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
 
 
 def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
-    printed = commands(checkout, "--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64")
+    printed = dry_run_commands(
+        checkout, "--region", "eu-west-1", "--target", "cpu", "--platform", "linux/arm64"
+    )
     assert printed[-1].endswith(f":{checkout.tag}-cpu-arm64")
     assert (
         "--build-arg BASE_IMAGE=docker.io/library/debian:bookworm-slim --platform linux/arm64" in printed[2]
@@ -61,7 +63,7 @@ def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
 
 def test_the_password_in_a_clones_address_is_not_in_the_image(checkout: Checkout) -> None:
     checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
-    printed = commands(checkout, "--region", "eu-west-1")
+    printed = dry_run_commands(checkout, "--region", "eu-west-1")
     assert "SOURCE=https://example.com/trireme.git" in printed[2]
     assert "secret" not in "\n".join(printed)
 
@@ -83,6 +85,8 @@ def test_the_engine_is_the_named_one_else_docker_else_podman(
     for tool in ("bash", "env", "dirname", "git", "sed", *installed):
         program = "true" if tool in installed else tool
         (tmp_path / tool).symlink_to(shutil.which(program) or program)
-    printed = commands(checkout, "--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env})
+    printed = dry_run_commands(
+        checkout, "--region", "eu-west-1", **{"PATH": str(tmp_path), "DOCKER": "", **env}
+    )
     assert printed[2].startswith(f"{engine} build ")
     assert printed[-1].startswith(f"{engine} push ")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import IMAGE, container, team_repository
+from tests.support.containers import IMAGE, running_container, write_team_repository
 from tests.support.image import image  # noqa: F401  (a fixture: their build is this one)
 from tests.support.push_checkout import Checkout, podman
 
@@ -21,6 +21,6 @@ def test_the_real_image_serves_after_a_push_and_a_pull(pushing: Checkout, tmp_pa
     podman("rmi", "--force", pushed, f"trireme:{pushing.tag}")
     by_digest = f"{pushed.rpartition(':')[0]}@{digest}"
     podman("pull", "--quiet", by_digest, env=pushing.env)
-    with container(by_digest, team_repository(tmp_path / "model")) as box:
+    with running_container(by_digest, write_team_repository(tmp_path / "model")) as box:
         answer = box.send(b"four", "text/plain")
         assert answer.json() == {"modelname": "team", "result": [4.0, 4.0, 4.0]}

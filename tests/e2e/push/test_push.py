@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import requests
 
-from tests.support.aws import PASSWORD, registry_config, running_registry
+from tests.support.aws import ECR_PASSWORD, registry_config, running_registry
 from tests.support.push_checkout import Checkout, podman
 
 
@@ -99,7 +99,7 @@ def test_the_commands_of_a_dry_run_push_the_same_image(pushing: Checkout, regist
     printed = pushing.push("--dry-run").stdout
     assert f"podman push {registry}/trireme:{pushing.tag}\n" in printed
     where = f"http://{registry}/v2/trireme/manifests/{pushing.tag}"
-    assert requests.get(where, auth=("AWS", PASSWORD), timeout=5).status_code == 404, "it pushed nothing"
+    assert requests.get(where, auth=("AWS", ECR_PASSWORD), timeout=5).status_code == 404, "it pushed nothing"
     done = subprocess.run(
         ["bash", "-euc", printed], cwd=pushing.folder, env=pushing.env, capture_output=True, text=True
     )

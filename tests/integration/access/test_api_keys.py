@@ -15,9 +15,9 @@ import pytest
 import websocket
 
 from sm.server.access import keys
-from tests.support.access_routes import CLOSED
+from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
 from tests.support.boxes import wait_until
-from tests.support.locked_boxes import LockedBox, error_of
+from tests.support.locked_boxes import LockedBox, read_error
 
 
 def resident_kb(pids: list[int]) -> int:
@@ -26,26 +26,26 @@ def resident_kb(pids: list[int]) -> int:
     return sum(int(size) for status in statuses for size in re.findall(r"VmRSS:\s+(\d+) kB", status))
 
 
-@pytest.mark.parametrize(("method", "path"), CLOSED)
+@pytest.mark.parametrize(("method", "path"), ROUTES_THAT_NEED_A_KEY)
 def test_every_route_needs_a_key(locked: LockedBox, method: str, path: str) -> None:
-    response = locked.ask(method, path, b"{}" if method == "POST" else None)
+    response = locked.request(method, path, b"{}" if method == "POST" else None)
     if path == "//ping":  # nginx merges the slashes, and /ping is open
         assert response[0] == 200
         return
     assert response[0] == 401
-    assert error_of(response)["code"] == "unauthorized"
+    assert read_error(response)["code"] == "unauthorized"
     assert response[1]["www-authenticate"] == 'Bearer realm="trireme"'
 
 
 def test_ping_and_the_page_need_no_key(locked: LockedBox) -> None:
-    assert locked.ask("GET", "/ping")[::2] == (200, b"")
-    assert b"<title>Trireme" in locked.ask("GET", "/")[2]
+    assert locked.request("GET", "/ping")[::2] == (200, b"")
+    assert b"<title>Trireme" in locked.request("GET", "/")[2]
 
 
 @pytest.mark.parametrize("path", ["/models/..", "/models/%2e%2e", "/metrics/../ping", "/metrics%2f..%2fping"])
 def test_path_traversal_from_an_open_path_reaches_no_protected_route(locked: LockedBox, path: str) -> None:
     for method in ("GET", "DELETE"):
-        status, _, body = locked.ask(method, path)
+        status, _, body = locked.request(method, path)
         assert (status, body) == (200, b"") or b"<title>Trireme" in body or status == 405
 
 
@@ -63,7 +63,7 @@ def test_a_key_is_taken_from_either_header(locked: LockedBox) -> None:
 def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str) -> None:
     response = locked.invoke(x_api_key=wrong)
     assert response[0] == 403
-    assert error_of(response)["code"] == "forbidden"
+    assert read_error(response)["code"] == "forbidden"
     assert 'error="invalid_token"' in response[1]["www-authenticate"]
     if len(wrong) > 1:
         assert wrong.encode() not in response[2]
@@ -79,9 +79,9 @@ def test_an_altered_key_is_refused(locked: LockedBox) -> None:
 
 def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
     v2_body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
-    assert locked.ask("POST", "/v2/models/echo/infer", v2_body, x_api_key=locked.key)[0] == 200
+    assert locked.request("POST", "/v2/models/echo/infer", v2_body, x_api_key=locked.key)[0] == 200
     for path in ("/metrics", "/models", "/openapi.json", "/v2/health/ready", "/execution-parameters"):
-        assert locked.ask("GET", path, x_api_key=locked.key)[0] == 200, path
+        assert locked.request("GET", path, x_api_key=locked.key)[0] == 200, path
 
 
 def test_a_websocket_needs_a_key(locked: LockedBox) -> None:
@@ -135,7 +135,7 @@ def test_callers_without_a_key_cannot_block_those_with_one(locked: LockedBox) ->
 def test_the_log_names_the_keys_owner_and_no_key_is_ever_shown(locked: LockedBox) -> None:
     headers = {"X_Amzn_SageMaker_Inference_Id": "who-asks", "x_api_key": locked.key}
     response = locked.invoke(X_Trireme_Key_Name="forged", **headers)
-    metrics = locked.ask("GET", "/metrics", x_api_key=locked.key)[2].decode()
+    metrics = locked.request("GET", "/metrics", x_api_key=locked.key)[2].decode()
     locked.invoke(Authorization="Bearer trireme_WRONG-KEY")
     log = locked.box.wait_for_log('"who-asks"')
     line = next(line for line in log.splitlines() if '"who-asks"' in line)
@@ -150,7 +150,7 @@ def test_a_key_over_its_rate_gets_429_and_other_keys_do_not(locked: LockedBox) -
     responses = exceed_rate_limit(locked)
     assert [response[0] for response in responses].count(200) >= 3
     refused_response = next(response for response in responses if response[0] == 429)
-    assert error_of(refused_response)["code"] == "rate_limited"
+    assert read_error(refused_response)["code"] == "rate_limited"
     assert 1 <= int(refused_response[1]["retry-after"]) <= 2
     assert locked.invoke(x_api_key=locked.key)[0] == 200
     locked.box.wait_for_log('"api_key_name":"bob"')
@@ -213,9 +213,9 @@ def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked:
         try:
             response = locked.invoke(x_api_key=locked.key)
             assert response[0] == 503
-            assert error_of(response)["code"] == "not_ready"
+            assert read_error(response)["code"] == "not_ready"
             assert response[1]["retry-after"] == "1"
-            assert locked.ask("GET", "/ping")[0] == 200
+            assert locked.request("GET", "/ping")[0] == 200
         finally:
             os.kill(checker, signal.SIGKILL)
         wait_until(lambda: locked.invoke(x_api_key=locked.key)[0] == 200, description="a new key checker")

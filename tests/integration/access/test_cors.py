@@ -71,7 +71,7 @@ def invoke_from_page(browser: webdriver.Chrome, locked: LockedBox, key: str) -> 
 
 
 def preflight(locked: LockedBox, origin: str) -> tuple[int, dict[str, str], bytes]:
-    return locked.ask(
+    return locked.request(
         "OPTIONS",
         "/invocations",
         Origin=origin,
@@ -172,8 +172,8 @@ def test_every_status_allows_the_listed_origin_and_never_all_origins(locked: Loc
         200: locked.invoke(Origin=ORIGIN, x_api_key=locked.key),
         401: locked.invoke(Origin=ORIGIN),
         403: locked.invoke(Origin=ORIGIN, x_api_key="x"),
-        404: locked.ask("GET", "/nothing", Origin=ORIGIN, x_api_key=locked.key),
-        413: locked.ask(
+        404: locked.request("GET", "/nothing", Origin=ORIGIN, x_api_key=locked.key),
+        413: locked.request(
             "POST", "/invocations", Origin=ORIGIN, x_api_key=locked.key, Content_Length=str(2**40)
         ),
     }
@@ -185,8 +185,8 @@ def test_every_status_allows_the_listed_origin_and_never_all_origins(locked: Loc
 
 
 def test_an_options_request_that_is_no_preflight_needs_a_key(locked: LockedBox) -> None:
-    assert locked.ask("OPTIONS", "/invocations")[0] == 401
-    assert locked.ask("OPTIONS", "/invocations", Origin=ORIGIN)[0] == 401
+    assert locked.request("OPTIONS", "/invocations")[0] == 401
+    assert locked.request("OPTIONS", "/invocations", Origin=ORIGIN)[0] == 401
 
 
 def test_a_websocket_of_another_origin_is_refused(locked: LockedBox) -> None:

@@ -17,7 +17,7 @@ from sm.server.supervisor import front
 from sm.settings import HERE, Settings
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
-from tests.support.nginx_front import NGINX, Front, error, make_box, running
+from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 KEY = keys.generate()
@@ -39,7 +39,7 @@ def nginx() -> Iterator[Front]:
         )
         try:
             wait_until(box.keys_socket.exists)
-            with running(run_folder, api_keys_file=keys_file) as front_server:
+            with running_nginx(run_folder, api_keys_file=keys_file) as front_server:
                 yield front_server
         finally:
             checker.terminate()
@@ -48,9 +48,9 @@ def nginx() -> Iterator[Front]:
 
 def forwarded_headers(nginx: Front, method: str, path: str, **headers: str) -> dict[str, str]:
     """Send a request; return the headers that the upstream gets, with lower-case names."""
-    nginx.upstream.seen.clear()
-    assert nginx.ask(method, path, b"{}" if method == "POST" else None, **headers)[0] == 200
-    (recorded,) = nginx.upstream.seen
+    nginx.upstream.received_requests.clear()
+    assert nginx.request(method, path, b"{}" if method == "POST" else None, **headers)[0] == 200
+    (recorded,) = nginx.upstream.received_requests
     return {name.lower(): value for name, value in recorded[2].items()}
 
 
@@ -96,7 +96,7 @@ def test_open_routes_forward_no_key_and_no_forged_name(nginx: Front, path: str) 
 
 
 def test_a_box_without_keys_drops_the_key_name_header(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with tempfile.TemporaryDirectory(prefix="t-") as name, running(Path(name)) as nginx:
+    with tempfile.TemporaryDirectory(prefix="t-") as name, running_nginx(Path(name)) as nginx:
         forwarded = forwarded_headers(
             nginx, "POST", "/invocations", X_Trireme_Key_Name="forged", x_api_key="theirs"
         )
@@ -153,10 +153,10 @@ def test_each_of_two_pipelined_requests_needs_a_key(nginx: Front) -> None:
 def test_an_error_of_the_upstream_is_passed_on_as_it_is(nginx: Front) -> None:
     nginx.upstream.status, nginx.upstream.body = 403, b'{"error":"mine"}'
     try:
-        response = nginx.ask("POST", "/invocations", b"{}", x_api_key=KEY)
+        response = nginx.request("POST", "/invocations", b"{}", x_api_key=KEY)
         assert response[::2] == (403, b'{"error":"mine"}')
         assert "www-authenticate" not in response[1]
-        too_large = nginx.ask("POST", "/invocations", b"x", x_api_key=KEY, Content_Length=str(2**40))
-        error(too_large, 413, "too_large")
+        too_large = nginx.request("POST", "/invocations", b"x", x_api_key=KEY, Content_Length=str(2**40))
+        read_error(too_large, 413, "too_large")
     finally:
         nginx.upstream.status, nginx.upstream.body = 200, b'{"result":1}'

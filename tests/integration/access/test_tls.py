@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tests.support import certificates as certificate_files
-from tests.support.access_routes import CLOSED
+from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
 from tests.support.boxes import wait_until
 from tests.support.locked_boxes import LockedBox
 
@@ -111,7 +111,7 @@ def test_old_versions_and_weak_ciphers_are_refused(locked: LockedBox, options: t
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [route for route in CLOSED if route[1] != "//ping"] + [("GET", "/")]
+    ("method", "path"), [route for route in ROUTES_THAT_NEED_A_KEY if route[1] != "//ping"] + [("GET", "/")]
 )
 def test_the_port_without_tls_serves_ping_only(locked: LockedBox, method: str, path: str) -> None:
     headers = {"x-api-key": locked.key}

@@ -14,7 +14,7 @@ import pytest
 from bench.driver import Request
 from bench.open_loop import plan_request
 from sm.settings import HERE
-from tests.support.answering_server import answering
+from tests.support.answering_server import server_with_fixed_response
 
 PLANNED_REQUEST = plan_request(Request("/x", {"Content-Type": "application/json"}, b'{"text":"a"}', b"right"))
 
@@ -27,7 +27,7 @@ PLANNED_REQUEST = plan_request(Request("/x", {"Content-Type": "application/json"
 def test_each_response_is_counted_by_its_outcome(
     tmp_path: Path, status: int, document: str, counted: str, plan: dict[str, object]
 ) -> None:
-    with answering(status, document) as server:
+    with server_with_fixed_response(status, document) as server:
         port = urlsplit(server.url).port
         plan_file = tmp_path / "plan.json"
         plan_file.write_text(
@@ -46,6 +46,6 @@ def test_each_response_is_counted_by_its_outcome(
         counts = json.loads(completed.stdout)["a"]
         in_seconds = len(counts.pop("seconds"))
         counts["seconds"], in_time = in_seconds, counts.pop("in_time")
-        assert counts[counted] == len(server.asked) > 0
+        assert counts[counted] == len(server.request_bodies) > 0
         assert sum(counts.values()) == counts[counted]
         assert in_time <= in_seconds

@@ -18,14 +18,14 @@ from sm.run_state import Box
 from sm.server.history.recorder import Recorder
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import Endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     """A multi-model box whose processes a test may kill."""
     folder = tmp_path_factory.mktemp("dashboard")
     platform = ArchiveFolder(folder / "models")
@@ -37,7 +37,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         TRIREME_MODEL_ARCHIVES=str(platform.home),
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
     ) as box:
-        yield Endpoint(box, platform)
+        yield MultiModelEndpoint(box, platform)
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
@@ -47,12 +47,12 @@ def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:
 
 
 def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
-    endpoint: Endpoint, sm: RunSm
+    endpoint: MultiModelEndpoint, sm: RunSm
 ) -> None:
     box = endpoint.box
-    endpoint.loaded("counted", endpoint.platform.flat("counted", multiplying_model(2)))
+    endpoint.load_successfully("counted", endpoint.platform.write_flat("counted", multiplying_model(2)))
     for _ in range(3):
-        endpoint.y("counted")
+        endpoint.infer_y("counted")
     assert endpoint.invoke("counted", {"inputs": []}).status_code == 400
 
     def data_with_requests() -> dict[str, Any] | None:
@@ -88,7 +88,7 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
 
 
-def test_faults_and_loads_become_events_and_rows(endpoint: Endpoint) -> None:
+def test_faults_and_loads_become_events_and_rows(endpoint: MultiModelEndpoint) -> None:
     """The test drives a recorder like the box's own, so that it decides when a point is taken."""
     box = endpoint.box
     recorder = Recorder(Box.load(box.run_folder()))
@@ -103,7 +103,7 @@ def test_faults_and_loads_become_events_and_rows(endpoint: Endpoint) -> None:
     def process_row(name: str) -> dict[str, Any]:
         return next(dict(row) for row in record_and_read()["box"]["processes"] if row["name"] == name)
 
-    endpoint.loaded("leaving", endpoint.platform.flat("leaving", multiplying_model()))
+    endpoint.load_successfully("leaving", endpoint.platform.write_flat("leaving", multiplying_model()))
     record_and_read()
     endpoint.unload("leaving")
     assert "the model leaving was unloaded" in event_texts()
@@ -144,7 +144,7 @@ def test_faults_and_loads_become_events_and_rows(endpoint: Endpoint) -> None:
     )
 
 
-def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: Endpoint) -> None:
+def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: MultiModelEndpoint) -> None:
     top = sm("top", "--once", "--url", "http://127.0.0.1:1")
     assert (top.status, top.out) == (1, "")
     assert top.err.startswith("sm: no box answers at http://127.0.0.1:1: ")
@@ -154,6 +154,6 @@ def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: En
     assert "it is no box of Trireme" in sm("top", "--once", "--url", triton_url).err
 
 
-def test_a_since_that_is_no_time_is_a_400(endpoint: Endpoint) -> None:
+def test_a_since_that_is_no_time_is_a_400(endpoint: MultiModelEndpoint) -> None:
     response = requests.get(f"{endpoint.url}/dashboard/data?since=today", timeout=5)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")

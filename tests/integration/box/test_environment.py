@@ -33,7 +33,7 @@ from tests.support.boxes import (
     running_box,
     wait_until,
 )
-from tests.support.listening import listening
+from tests.support.listening import listening_ports
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
@@ -184,7 +184,7 @@ def test_only_the_ports_that_are_allowed_are_open_and_metrics_answers(
         int(option_value(triton_command, "grpc-port")),
         int(option_value(triton_command, "metrics-port")),
     }
-    addresses = listening(pid)
+    addresses = listening_ports(pid)
     assert {port for port, address in addresses.items() if set(address) == {"0"}} == allowed_ports
     assert addresses[21007] == "0100007F"
     metrics = requests.get(
@@ -254,14 +254,16 @@ def test_tritons_ports_are_those_set_and_listen_on_loopback_only(minimal_box: Ru
     pid = minimal_box.pid("--model-repository=")
     names = ("HTTP", "GRPC", "METRICS")
     ports_set = {int(minimal_box.environment[f"SAGEMAKER_TRITON_{name}_PORT"]) for name in names}
-    addresses = listening(pid)
+    addresses = listening_ports(pid)
     assert addresses.keys() == ports_set
     assert {address[-8:] for address in addresses.values()} == {"0100007F"}
 
 
 def test_only_the_public_port_is_reachable_from_outside(minimal_box: RunningBox) -> None:
     pids = (minimal_box.process.pid, *descendants(minimal_box.process.pid))
-    open_ports = {port for pid in pids for port, address in listening(pid).items() if set(address) == {"0"}}
+    open_ports = {
+        port for pid in pids for port, address in listening_ports(pid).items() if set(address) == {"0"}
+    }
     assert open_ports == {minimal_box.port}
 
 

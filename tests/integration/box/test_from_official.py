@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.support.boxes import free_port
-from tests.support.pages import blocks, run
+from tests.support.pages import code_blocks, run_commands
 from tests.support.tritons import MODELS
 
 
@@ -14,8 +14,8 @@ def test_an_archive_of_the_official_container_is_served_unchanged(tmp_path: Path
     MODELS["echo"].write(tmp_path / "echo")
     subprocess.run(["tar", "czf", "model.tar.gz", "echo"], cwd=tmp_path, check=True)
     (commands,) = [
-        block for block in blocks("start/from-the-official-container.md") if "model.tar.gz" in block
+        block for block in code_blocks("start/from-the-official-container.md") if "model.tar.gz" in block
     ]
-    (answer,) = run(commands, tmp_path, free_port())
+    (answer,) = run_commands(commands, tmp_path, free_port())
     assert answer["model_name"] == "echo"
     assert [output["data"] for output in answer["outputs"]] == [[1, 2, 3]]

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.disks import SMALL, full
+from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.echo_requests import ECHO_BODY
 from tests.support.tritons import MODELS
 
@@ -26,7 +26,7 @@ def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
     MODELS["echo"].write(tmp_path / "model" / "echo")
-    command_prefix = SMALL.format(size=64, folder=short_path)
+    command_prefix = MOUNT_SMALL_DISK.format(size=64, folder=short_path)
     with running_box(
         tmp_path,
         tmp_path / "model",
@@ -40,7 +40,7 @@ def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
 
 def test_small_requests_ping_and_metrics_are_answered_as_usual(box: RunningBox, short_path: Path) -> None:
     workers = box.workers()
-    with full(box, short_path):
+    with filled_disk(box, short_path):
         for _ in range(20):
             assert box.send(ECHO_BODY).status_code == 200
         assert box.send(b"{").status_code == 400
@@ -52,7 +52,7 @@ def test_small_requests_ping_and_metrics_are_answered_as_usual(box: RunningBox, 
 def test_a_body_that_does_not_fit_on_the_disk_is_a_500_and_is_served_later(
     box: RunningBox, short_path: Path
 ) -> None:
-    with full(box, short_path):
+    with filled_disk(box, short_path):
         response = box.send(BODY_ON_DISK)
         assert response.status_code == 500
         assert response.json()["code"] == "internal_error"
@@ -63,7 +63,7 @@ def test_a_body_that_does_not_fit_on_the_disk_is_a_500_and_is_served_later(
 
 
 def test_a_process_that_dies_on_a_full_disk_is_replaced(box: RunningBox, short_path: Path) -> None:
-    with full(box, short_path):
+    with filled_disk(box, short_path):
         box.kill_and_wait_for_restart("nginx")
         box.wait_ready()
         assert box.send(ECHO_BODY).status_code == 200
@@ -73,7 +73,7 @@ def test_a_worker_that_dies_on_a_full_disk_is_replaced_by_one_without_metrics(
     box: RunningBox, short_path: Path
 ) -> None:
     master, workers = box.child("data")["pid"], box.workers()
-    with full(box, short_path):
+    with filled_disk(box, short_path):
         os.kill(workers[0], signal.SIGKILL)
         wait_until(lambda: len(set(box.workers()) - set(workers)) == 1, description="a new worker")
         box.wait_for_log("the series of this worker are not counted")

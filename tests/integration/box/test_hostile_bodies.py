@@ -16,9 +16,9 @@ import requests
 from PIL import Image
 
 from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.hostile_pictures import encoded, large_png, many_scans
-from tests.support.memory import Peak
-from tests.support.npy_bodies import mutated, npy
+from tests.support.hostile_pictures import encode, large_png, many_scans
+from tests.support.memory import PeakMemory
+from tests.support.npy_bodies import encode_npy, mutated_bodies
 from tests.support.tritons import MODELS
 
 SHAPE_CLIENT = """
@@ -129,13 +129,13 @@ def large_picture() -> bytes:
 def test_a_large_transparent_picture_takes_little_more_than_its_pixels(
     box: RunningBox, large_picture: bytes
 ) -> None:
-    peak = Peak(box)
+    peak = PeakMemory(box)
     assert send_picture(box, large_picture).json()["result"] == [4000, 4000, 3]
     assert peak.bytes < 107 * MIB + MARGIN / 2
 
 
 def test_a_picture_larger_than_the_setting_is_a_413_with_the_number(box: RunningBox) -> None:
-    peak = Peak(box)
+    peak = PeakMemory(box)
     response = send_picture(box, large_png(5000, 5000))
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
     assert "167 MiB of memory; at most 150 MiB" in response.json()["error"]
@@ -143,7 +143,7 @@ def test_a_picture_larger_than_the_setting_is_a_413_with_the_number(box: Running
 
 
 def test_large_pictures_at_once_wait_or_get_a_429(box: RunningBox, large_picture: bytes) -> None:
-    peak = Peak(box)
+    peak = PeakMemory(box)
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda _: send_picture(box, large_picture), range(8)))
     assert {response.status_code for response in responses} <= {200, 429}
@@ -157,8 +157,8 @@ def test_large_pictures_at_once_wait_or_get_a_429(box: RunningBox, large_picture
 
 def test_a_flood_of_large_pictures_leaves_memory_for_another_models_small_one(box: RunningBox) -> None:
     # Four of these would fill the budget up to the last 33 KB.
-    large = encoded(Image.new("RGB", (3620, 3620)), "JPEG")
-    small = encoded(Image.new("RGB", (1000, 1000)), "JPEG")
+    large = encode(Image.new("RGB", (3620, 3620)), "JPEG")
+    small = encode(Image.new("RGB", (1000, 1000)), "JPEG")
     release_file = box.log.parent / "go"
     with ThreadPoolExecutor(6) as pool:
         pending_responses = [
@@ -207,7 +207,7 @@ def test_a_metric_shows_the_memory_of_decoded_pictures(box: RunningBox, large_pi
 @pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
 def test_json_of_millions_of_lists_is_refused_before_it_is_parsed(box: RunningBox, content_type: str) -> None:
     body = b'{"modelname":"flat","payload":[' + b"[]," * 5_000_000 + b"[]]}"
-    peak = Peak(box)
+    peak = PeakMemory(box)
     response = box.send(body, content_type, params={"modelname": "flat"})
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
     assert "610 MiB of memory; at most 150 MiB" in response.json()["error"]
@@ -221,7 +221,7 @@ def test_a_large_tensor_in_json_is_served(box: RunningBox) -> None:
 
 def test_a_jpeg_of_thousands_of_scans_is_refused_and_blocks_nobody(box: RunningBox) -> None:
     """Decoding one took minutes, longer than ``send_picture`` waits for a response."""
-    bomb, small_jpeg = many_scans(6000, 5000), encoded(Image.new("RGB", (64, 48)), "JPEG")
+    bomb, small_jpeg = many_scans(6000, 5000), encode(Image.new("RGB", (64, 48)), "JPEG")
     with ThreadPoolExecutor(8) as pool:
         responses = list(pool.map(lambda _: send_picture(box, bomb, "image/jpeg"), range(16)))
     assert {(response.status_code, response.json()["code"]) for response in responses} == {(400, "bad_input")}
@@ -231,15 +231,15 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_and_blocks_nobody(box: RunningB
 
 def test_picture_formats_that_are_not_supported_are_refused(box: RunningBox, tmp_path: Path) -> None:
     for kind in ("TIFF", "GIF", "BMP", "ICO", "PPM", "PCX", "TGA"):
-        response = send_picture(box, encoded(Image.new("RGB", (32, 32)), kind), "image/png")
+        response = send_picture(box, encode(Image.new("RGB", (32, 32)), kind), "image/png")
         assert (response.status_code, kind) == (400, kind)
 
 
 def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
     statuses: dict[int, int] = {}
-    peak = Peak(box)
+    peak = PeakMemory(box)
     with requests.Session() as session:
-        for body in mutated(7, 600):
+        for body in mutated_bodies(7, 600):
             response = session.post(
                 f"{box.url}/invocations?modelname=flat",
                 data=body,
@@ -253,7 +253,7 @@ def test_a_mutated_npy_is_answered_or_refused(box: RunningBox) -> None:
 
 
 def send_array(box: RunningBox, model: str, *shape: int, dtype: str = "float32") -> requests.Response:
-    return box.send(npy(np.zeros(shape, dtype)), "application/x-npy", params={"modelname": model})
+    return box.send(encode_npy(np.zeros(shape, dtype)), "application/x-npy", params={"modelname": model})
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, model: str, log_wo
 
 def test_a_picture_that_a_client_did_not_resize_is_a_500(box: RunningBox) -> None:
     response = box.send(
-        encoded(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
+        encode(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
     )
     assert (response.status_code, response.json()["code"]) == (500, "client_failed")
     box.wait_for_log("'x' as [1, 6, 8, 3], not [-1, -1]")

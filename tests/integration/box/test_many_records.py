@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.memory import Peak
+from tests.support.memory import PeakMemory
 
 LINES = "application/jsonlines"
 #: Bytes that a request may take beyond its body and its response.
@@ -42,7 +42,7 @@ def record_codes(response: requests.Response) -> list[str]:
 @pytest.mark.parametrize("record", [b"0", b'{"second":0}'])
 def test_records_that_all_fail_take_no_memory(box: RunningBox, form: Form, record: bytes) -> None:
     body, content_type = form([record] * 50_000)
-    peak = Peak(box)
+    peak = PeakMemory(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
     assert (response.status_code, response.json()["code"]) == (422, "wrong_payload")
     assert peak.bytes < len(body) + MARGIN
@@ -53,7 +53,7 @@ def test_failures_beside_one_success_take_only_the_memory_of_their_response(
     box: RunningBox, form: Form
 ) -> None:
     body, content_type = form([b"0"] * 20_000 + [b'{"seconds":0}'] + [b"0"] * 20_000)
-    peak = Peak(box)
+    peak = PeakMemory(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
     assert response.status_code == 200
     assert record_codes(response) == ["wrong_payload"] * 20_000 + ["ok"] + ["wrong_payload"] * 20_000
@@ -64,7 +64,7 @@ def test_failures_beside_one_success_take_only_the_memory_of_their_response(
 @pytest.mark.parametrize("form", [json_list_body, json_lines_body])
 def test_too_many_records_are_a_413_with_the_limit(box: RunningBox, form: Form) -> None:
     body, content_type = form([b"0"] * 500_000)
-    peak = Peak(box)
+    peak = PeakMemory(box)
     response = box.send(body, content_type, params={"modelname": "slow"})
     assert (response.status_code, response.json()["code"]) == (413, "too_large")
     assert "100,000" in response.json()["error"]

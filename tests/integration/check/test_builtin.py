@@ -7,7 +7,7 @@ import pytest
 from sm.plugins.loading import discover
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
-from tests.support.check_client import check
+from tests.support.check_client import check_client
 
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
@@ -16,6 +16,6 @@ CLIENTS = [source.name for source in discover((HERE / "clients",))]
 @pytest.mark.parametrize("name", CLIENTS)
 def test_each_client_of_the_box_passes_every_check(name: str) -> None:
     prepare(Settings.read({}))
-    report = check(HERE, name)
+    report = check_client(HERE, name)
     assert report.status == 0, report.failed
     assert all(row["passed"] for row in report.report["checks"])

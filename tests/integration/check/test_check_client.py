@@ -22,13 +22,13 @@ from sm.tools.check.client_checks import Sample, check_mutations
 from sm.tools.check.examination import run_check
 from tests.support import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
-from tests.support.check_client import check, sm
+from tests.support.check_client import check_client, run_sm
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
-    faulty.write(folder)
+    faulty.write_clients(folder)
     return folder
 
 
@@ -66,7 +66,7 @@ def hanging_client(folder: Path) -> HangingClient:
 
 
 def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
-    completed = sm(project, "check-client", "sound")
+    completed = run_sm(project, "check-client", "sound")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     lines = completed.stdout.splitlines()
     assert lines[0].startswith("ok    loads alone")
@@ -77,7 +77,7 @@ def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
 
 
 def test_a_running_box_gets_the_same_checks(box: RunningBox, project: Path) -> None:
-    report = check(project, "sound", "--url", box.url)
+    report = check_client(project, "sound", "--url", box.url)
     assert report.status == 0, report.failed
     passed = {row["check"]: row["passed"] for row in report.report["checks"]}
     assert passed.pop("memory") is None
@@ -88,19 +88,19 @@ def test_a_running_box_gets_the_same_checks(box: RunningBox, project: Path) -> N
 
 
 def test_a_fault_is_found_through_a_running_box(box: RunningBox, project: Path) -> None:
-    report = check(project, "unhandled_null", "--url", box.url)
+    report = check_client(project, "unhandled_null", "--url", box.url)
     assert report.status == 1
     assert report.failed["mutated payloads"].startswith("unhandled null: ")
 
 
 def test_an_address_without_a_box_is_one_sentence(project: Path) -> None:
-    report = check(project, "sound", "--url", f"http://127.0.0.1:{free_port()}")
+    report = check_client(project, "sound", "--url", f"http://127.0.0.1:{free_port()}")
     assert report.status == 1
     assert report.failed["names and shapes"].startswith("no box answers at http://127.0.0.1:")
 
 
 def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> None:
-    completed = sm(project, "check-client", "nobody")
+    completed = run_sm(project, "check-client", "nobody")
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
     assert "golden_drift" in completed.stderr
@@ -109,14 +109,14 @@ def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> N
 def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "bare")
     (tmp_path / "clients" / "bare" / "sample" / "golden.json").unlink()
-    completed = sm(tmp_path, "check-client", "bare")
+    completed = run_sm(tmp_path, "check-client", "bare")
     assert completed.returncode == 1
     assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
 
 def test_a_model_that_no_repository_has_is_an_error_with_its_name(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
-    completed = sm(tmp_path, "check-client", "sound")
+    completed = run_sm(tmp_path, "check-client", "sound")
     assert completed.returncode == 1
     assert "no model repository has echo" in completed.stderr
 
@@ -125,7 +125,7 @@ def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(project: Pa
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
     shutil.copytree(project / "model", tmp_path / "model")
     (tmp_path / "model" / "echo" / "1" / "model.py").write_text("import no_such_module\n")
-    completed = sm(tmp_path, "check-client", "sound")
+    completed = run_sm(tmp_path, "check-client", "sound")
     assert completed.returncode == 1
     assert "Triton cannot load 'echo'" in completed.stderr
     assert "no_such_module" in completed.stderr
@@ -183,7 +183,7 @@ def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
 
 def test_the_page_describes_every_check_and_every_fault(project: Path) -> None:
     page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
-    checks = check(project, "sound").sentences
+    checks = check_client(project, "sound").sentences
     assert checks
     for check_name in checks:
         assert f"| {check_name} |" in page

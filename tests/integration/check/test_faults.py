@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 
 from tests.support import faulty_clients as faulty
-from tests.support.check_client import Checked, check
+from tests.support.check_client import CheckResult, check_client
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project folder with a client for each fault, and their model."""
     folder = tmp_path_factory.mktemp("faulty")
-    faulty.write(folder)
+    faulty.write_clients(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def check_cached(project: Path) -> Callable[[str], Checked]:
+def check_cached(project: Path) -> Callable[[str], CheckResult]:
     """Check a client by name; each is checked only once."""
-    return functools.cache(functools.partial(check, project))
+    return functools.cache(functools.partial(check_client, project))
 
 
-def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str], Checked]) -> None:
+def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str], CheckResult]) -> None:
     report = check_cached("sound")
     assert report.status == 0, report.sentences
     assert set(report.sentences) == {
@@ -63,25 +63,29 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
     ],
 )
 def test_a_fault_is_found_and_named(
-    check_cached: Callable[[str], Checked], fault: str, check_name: str, sentence: str
+    check_cached: Callable[[str], CheckResult], fault: str, check_name: str, sentence: str
 ) -> None:
     report = check_cached(fault)
     assert report.status == 1
     assert report.failed[check_name].startswith(sentence), report.failed
 
 
-def test_bytes_are_named_with_their_place_and_the_next_step(check_cached: Callable[[str], Checked]) -> None:
+def test_bytes_are_named_with_their_place_and_the_next_step(
+    check_cached: Callable[[str], CheckResult],
+) -> None:
     sentence = check_cached("bytes_result").failed["golden answer"]
     assert "result[0].label is bytes: decode text with .decode()" in sentence
 
 
-def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], Checked], project: Path) -> None:
+def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], CheckResult], project: Path) -> None:
     lines = (project / "clients" / "leak" / "client.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "seen.append" in text)
     assert f"client.py, line {line}" in check_cached("leak").failed["memory"]
 
 
-def test_an_unhandled_null_is_shown_with_the_line_that_fails(check_cached: Callable[[str], Checked]) -> None:
+def test_an_unhandled_null_is_shown_with_the_line_that_fails(
+    check_cached: Callable[[str], CheckResult],
+) -> None:
     sentence = check_cached("unhandled_null").failed["mutated payloads"]
     assert '"label": null' in sentence
     assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in sentence

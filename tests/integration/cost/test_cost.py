@@ -13,7 +13,7 @@ from sm.errors import StartError
 from sm.settings import HERE
 from sm.tools import plots
 from sm.tools.cost.prices import FILE, dated_prices
-from tests.support.answering_server import answering
+from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
@@ -147,7 +147,7 @@ def price_list_row(usage: str, price: str) -> str:
 
 def price_list(*rows: str) -> Any:
     """A server that answers like AWS's price list, which moto lacks."""
-    return answering(200, {"FormatVersion": "aws_v1", "PriceList": rows})
+    return server_with_fixed_response(200, {"FormatVersion": "aws_v1", "PriceList": rows})
 
 
 def test_live_prices_are_those_of_real_time_endpoints(
@@ -169,7 +169,7 @@ def test_live_prices_are_those_of_real_time_endpoints(
     assert result.status == 0, result.err
     assert "own endpoint    2160.00" in result.out
     assert "shared endpoint        1080.00" in result.out
-    (request,) = server.asked  # one request for the price that all need
+    (request,) = server.request_bodies  # one request for the price that all need
     assert {row["Field"]: row["Value"] for row in json.loads(request)["Filters"]} == {
         "regionCode": "eu-west-1",
         "instanceName": "ml.g5.xlarge",
@@ -183,7 +183,7 @@ def test_a_price_that_aws_lacks_or_refuses_is_one_sentence(
     with price_list(price_list_row("EU-Train:ml.g4dn.xlarge", "8")) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         assert "AWS's price list has no ml.g4dn.xlarge for real-time" in sm("cost", "--live").err
-    with answering(400, {"__type": "AccessDeniedException", "Message": "not you"}) as server:
+    with server_with_fixed_response(400, {"__type": "AccessDeniedException", "Message": "not you"}) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         result = sm("cost", "--live")
     assert result.err.startswith("sm: cannot read the price list: ")

@@ -16,17 +16,17 @@ from sm.settings import Settings
 from sm.tools.environments import checks
 from sm.triton import server, wheel
 from sm.triton.python_stub import Stub
-from tests.support.environments import pack, requirements
-from tests.support.packed_environments import Made
+from tests.support.environments import run_pack_env, write_requirements
+from tests.support.packed_environments import PackedEnvironment
 
 STUB = Stub.find(server.find(Settings.read({})), "")
 
 
 @pytest.fixture
-def moved_environment(made: Made, tmp_path: Path) -> Path:
+def moved_environment(packed_environment: PackedEnvironment, tmp_path: Path) -> Path:
     """A copy of the environment in another folder, which a test may break."""
     folder = tmp_path / "else where"
-    shutil.copytree(made.folder, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(packed_environment.folder, folder, symlinks=True, copy_function=os.link)
     return folder
 
 
@@ -37,22 +37,42 @@ def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> N
     assert completed.stdout.splitlines() == ["ahoy", f"{moved_environment}/bin/python3"]
 
 
-def test_an_environment_with_the_same_requirements_is_not_made_again(made: Made, tmp_path: Path) -> None:
-    second_run = pack("env", "--requirements", made.requirements, "-o", made.folder, cache=made.cache)
+def test_an_environment_with_the_same_requirements_is_not_made_again(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
+    second_run = run_pack_env(
+        "env",
+        "--requirements",
+        packed_environment.requirements,
+        "-o",
+        packed_environment.folder,
+        cache=packed_environment.cache,
+    )
     assert (second_run.returncode, "making" in second_run.stderr) == (0, False)
     assert "env is what it should be" in second_run.stderr
     other_folder = tmp_path / "env"
-    run_elsewhere = pack("env", "--requirements", made.requirements, "-o", other_folder, cache=made.cache)
+    run_elsewhere = run_pack_env(
+        "env",
+        "--requirements",
+        packed_environment.requirements,
+        "-o",
+        other_folder,
+        cache=packed_environment.cache,
+    )
     assert (run_elsewhere.returncode, "making" in run_elsewhere.stderr) == (0, False)
     assert (other_folder / "bin" / "activate").is_file()
 
 
-def test_changed_requirements_replace_the_environment(made: Made, tmp_path: Path) -> None:
+def test_changed_requirements_replace_the_environment(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
     """The requirements file has the same text, but the wheel beside it differs."""
     environment = tmp_path / "env"
-    shutil.copytree(made.folder, environment, symlinks=True, copy_function=os.link)
-    requirements_file = requirements(tmp_path, word="hello")
-    completed = pack("env", "--requirements", requirements_file, "-o", environment, cache=made.cache)
+    shutil.copytree(packed_environment.folder, environment, symlinks=True, copy_function=os.link)
+    requirements_file = write_requirements(tmp_path, word="hello")
+    completed = run_pack_env(
+        "env", "--requirements", requirements_file, "-o", environment, cache=packed_environment.cache
+    )
     assert (completed.returncode, "making" in completed.stderr) == (0, True), completed.stderr
     command = f'source "{environment}/bin/activate" && greet'
     assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout == "hello\n"
@@ -60,8 +80,8 @@ def test_changed_requirements_replace_the_environment(made: Made, tmp_path: Path
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no older NumPy for it")
 def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
-    requirements_file = requirements(tmp_path, "numpy>=2")
-    completed = pack(
+    requirements_file = write_requirements(tmp_path, "numpy>=2")
+    completed = run_pack_env(
         "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
     )
     assert (completed.returncode, "with numpy<2, which the stub wants" in completed.stderr) == (1, True), (
@@ -72,8 +92,8 @@ def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk."""
-    requirements_file, cache = requirements(tmp_path), tmp_path / "cache"
-    completed = pack(
+    requirements_file, cache = write_requirements(tmp_path), tmp_path / "cache"
+    completed = run_pack_env(
         *("env", "--requirements", requirements_file, "-o", tmp_path / "env"),
         cache=cache,
         through="prlimit --fsize=200000",
@@ -86,47 +106,69 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None
 
 
 def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    requirements_file = requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
-    completed = pack(
+    requirements_file = write_requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
+    completed = run_pack_env(
         "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
     )
     assert (completed.returncode, "no-such-package" in completed.stderr) == (1, True)
     assert "Traceback" not in completed.stderr
 
 
-def test_a_python_without_a_stub_is_one_sentence(made: Made) -> None:
-    completed = pack("env", "--requirements", made.requirements, "--python", "3.99", cache=made.cache)
+def test_a_python_without_a_stub_is_one_sentence(packed_environment: PackedEnvironment) -> None:
+    completed = run_pack_env(
+        "env",
+        "--requirements",
+        packed_environment.requirements,
+        "--python",
+        "3.99",
+        cache=packed_environment.cache,
+    )
     assert completed.returncode == 1
     assert "not for 3.99: a stub is per minor version." in completed.stderr
 
 
-def test_packages_on_pythonpath_do_not_count_as_installed(made: Made, tmp_path: Path) -> None:
-    requirements_file = requirements(tmp_path, word="bonjour")
+def test_packages_on_pythonpath_do_not_count_as_installed(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
+    requirements_file = write_requirements(tmp_path, word="bonjour")
     site_packages = str(Path(np.__file__).parents[1])
-    completed = pack(
+    completed = run_pack_env(
         "env",
         "--requirements",
         requirements_file,
         "-o",
         tmp_path / "env",
-        cache=made.cache,
+        cache=packed_environment.cache,
         PYTHONPATH=site_packages,
     )
     assert completed.returncode == 0, completed.stderr
     checks.check(tmp_path / "env", STUB)
 
 
-def test_a_conda_file_without_conda_is_one_sentence(made: Made, tmp_path: Path) -> None:
+def test_a_conda_file_without_conda_is_one_sentence(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
     (tmp_path / "env.yml").write_text("dependencies: [python]")
-    completed = pack("env", "--conda", tmp_path / "env.yml", cache=made.cache, PATH="/nowhere")
+    completed = run_pack_env(
+        "env", "--conda", tmp_path / "env.yml", cache=packed_environment.cache, PATH="/nowhere"
+    )
     assert completed.returncode == 1
     assert "There is no conda and no conda-pack on PATH" in completed.stderr
 
 
-def test_a_folder_that_is_not_an_environment_is_left_alone(made: Made, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_environment_is_left_alone(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    completed = pack("env", "--requirements", made.requirements, "-o", tmp_path / "mine", cache=made.cache)
+    completed = run_pack_env(
+        "env",
+        "--requirements",
+        packed_environment.requirements,
+        "-o",
+        tmp_path / "mine",
+        cache=packed_environment.cache,
+    )
     assert (completed.returncode, "nothing in it is touched" in completed.stderr) == (1, True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 

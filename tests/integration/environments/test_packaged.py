@@ -13,18 +13,20 @@ import pytest
 import requests
 
 from tests.support.boxes import running_box
-from tests.support.greeting_model import BODY, GREETS
-from tests.support.package_repositories import packed, unpacked
-from tests.support.packed_environments import Made
+from tests.support.greeting_model import BODY, GREETING_MODEL
+from tests.support.package_repositories import package_successfully, unpack
+from tests.support.packed_environments import PackedEnvironment
 
 
 @pytest.fixture(scope="module")
-def repository(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def repository(
+    packed_environment: PackedEnvironment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """The model ``other`` has the environment, and the model ``shares`` uses the same one."""
     folder = tmp_path_factory.mktemp("travelling") / "repository"
     for name, environment in {"other": "env", "shares": "../other/env"}.items():
-        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(folder / name)
-    shutil.copytree(made.folder, folder / "other" / "env", symlinks=True, copy_function=os.link)
+        replace(GREETING_MODEL, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(folder / name)
+    shutil.copytree(packed_environment.folder, folder / "other" / "env", symlinks=True, copy_function=os.link)
     yield folder
 
 
@@ -34,8 +36,8 @@ def greeting_word(response: requests.Response) -> str:
 
 
 def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_path: Path) -> None:
-    packed(repository, cwd=tmp_path)
-    unpacked_repository = unpacked(tmp_path / "model.tar.gz", tmp_path / "served")
+    package_successfully(repository, cwd=tmp_path)
+    unpacked_repository = unpack(tmp_path / "model.tar.gz", tmp_path / "served")
     with running_box(tmp_path, unpacked_repository, clients=()) as box:
         for name in ("other", "shares"):
             response = requests.post(f"{box.url}/v2/models/{name}/infer", json=BODY, timeout=60)
@@ -45,9 +47,9 @@ def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_pa
 def test_in_multi_model_mode_each_archive_has_a_copy_of_the_environment(
     repository: Path, tmp_path: Path
 ) -> None:
-    packed(repository, "--mme", cwd=tmp_path)
+    package_successfully(repository, "--mme", cwd=tmp_path)
     archives = tmp_path / "models"
-    folder = unpacked(tmp_path / "archives" / "shares.tar.gz", archives / "h1" / "model")
+    folder = unpack(tmp_path / "archives" / "shares.tar.gz", archives / "h1" / "model")
     with running_box(
         tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
     ) as box:

@@ -14,22 +14,35 @@ import pytest
 import requests
 
 from sm.triton import server
-from tests.support.environments import pack
-from tests.support.greeting_model import BODY, GREETS
-from tests.support.packed_environments import Made
+from tests.support.environments import run_pack_env
+from tests.support.greeting_model import BODY, GREETING_MODEL
+from tests.support.packed_environments import PackedEnvironment
 from tests.support.tritons import TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="module")
-def greeting_triton(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
+def greeting_triton(
+    packed_environment: PackedEnvironment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonProcess]:
     """The model ``other`` has the environment, ``shares`` uses it, and ``packed`` has it as an archive."""
     triton = prepare_triton(tmp_path_factory.mktemp("greeting"), [])
     repository = triton.box.repository
     for name, environment in {"other": "env", "shares": "../other/env", "packed": "env.tar.gz"}.items():
-        replace(GREETS, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(repository / name)
-    shutil.copytree(made.folder, repository / "other" / "env", symlinks=True, copy_function=os.link)
+        replace(GREETING_MODEL, environment=f"$$TRITON_MODEL_DIRECTORY/{environment}").write(
+            repository / name
+        )
+    shutil.copytree(
+        packed_environment.folder, repository / "other" / "env", symlinks=True, copy_function=os.link
+    )
     archive = repository / "packed" / "env.tar.gz"
-    completed = pack("env", "--requirements", made.requirements, "-o", archive, cache=made.cache)
+    completed = run_pack_env(
+        "env",
+        "--requirements",
+        packed_environment.requirements,
+        "-o",
+        archive,
+        cache=packed_environment.cache,
+    )
     assert completed.returncode == 0, completed.stderr
     triton.start()
     yield triton

@@ -24,7 +24,7 @@ from sm.tools.build.package_registries import Registries
 from sm.tools.build.recipes import Recipe
 from sm.tools.progress import Progress
 from tests.support.boxes import RunningBox, running_box
-from tests.support.package_repositories import packed, unpacked
+from tests.support.package_repositories import package_successfully, unpack
 
 EXAMPLE = HERE / "examples" / "bert_encode"
 SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"
@@ -168,13 +168,13 @@ def execution_count(box: RunningBox) -> float:
 
 
 def test_copies_in_multi_model_mode_give_the_same_results(repository: Path, tmp_path: Path) -> None:
-    packed(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
+    package_successfully(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
     archives, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
     with running_box(
         tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
     ) as box:
         for name in names:
-            folder = unpacked(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
+            folder = unpack(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
             response = requests.post(
                 f"{box.url}/models", json={"model_name": name, "url": str(folder)}, timeout=60
             )

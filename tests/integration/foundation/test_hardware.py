@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sm.hardware import Gpu, Hardware, gpus, tensorrt
-from tests.support.fake_gpu import standin_library, standin_nvidia_smi
+from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 
 
 def test_each_line_of_nvidia_smi_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6\nTesla T4, 7.5", monkeypatch)
+    fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6\nTesla T4, 7.5", monkeypatch)
     assert gpus() == (Gpu("NVIDIA A10G", "8.6"), Gpu("Tesla T4", "7.5"))
     assert Hardware.find().capabilities == ("7.5", "8.6")
 
@@ -23,12 +23,12 @@ def test_without_a_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_with_a_failing_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver, try again"
-    standin_nvidia_smi(tmp_path / "bin", message, monkeypatch, code=9)
+    fake_nvidia_smi(tmp_path / "bin", message, monkeypatch, code=9)
     assert gpus() == ()
 
 
 def test_the_tensorrt_version_comes_from_the_librarys_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standin_library(tmp_path / "lib", "10.13.3", monkeypatch)
+    fake_tensorrt_library(tmp_path / "lib", "10.13.3", monkeypatch)
     assert tensorrt() == "10.13.3"

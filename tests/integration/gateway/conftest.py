@@ -11,12 +11,12 @@ import pytest
 from tests.support.aws import fake_aws
 from tests.support.gateways import (
     MODELS,
-    Cloud,
+    FakeBucket,
     Gateway,
-    chalice_local,
     environment,
-    new_triton,
-    served,
+    prepare_empty_triton,
+    running_chalice_local,
+    running_gateway_server,
 )
 from tests.support.tritons import TritonProcess
 
@@ -27,9 +27,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cloud(folder: Path) -> Iterator[Cloud]:
+def cloud(folder: Path) -> Iterator[FakeBucket]:
     with fake_aws() as address:
-        cloud = Cloud(address)
+        cloud = FakeBucket(address)
         for name, model in MODELS.items():
             cloud.put_model(name, folder / "models", model)
         yield cloud
@@ -38,7 +38,7 @@ def cloud(folder: Path) -> Iterator[Cloud]:
 @pytest.fixture(scope="session")
 def tritons(folder: Path) -> Iterator[list[TritonProcess]]:
     """Two Tritons that share a repository."""
-    processes = [new_triton(folder / name, folder / "repository") for name in ("first", "second")]
+    processes = [prepare_empty_triton(folder / name, folder / "repository") for name in ("first", "second")]
     try:
         with ThreadPoolExecutor(2) as executor:
             list(executor.map(lambda triton: triton.start(), processes))
@@ -49,7 +49,7 @@ def tritons(folder: Path) -> Iterator[list[TritonProcess]]:
 
 
 @pytest.fixture(scope="session")
-def gateway_env(cloud: Cloud, tritons: list[TritonProcess], folder: Path) -> dict[str, str]:
+def gateway_env(cloud: FakeBucket, tritons: list[TritonProcess], folder: Path) -> dict[str, str]:
     addresses = ",".join(f"127.0.0.1:{triton.box.grpc_port}" for triton in tritons)
     return environment(cloud.address, addresses, TRIREME_GATEWAY_REPOSITORY=str(folder / "repository"))
 
@@ -57,9 +57,9 @@ def gateway_env(cloud: Cloud, tritons: list[TritonProcess], folder: Path) -> dic
 @pytest.fixture(scope="session")
 def local_gateway(gateway_env: dict[str, str], folder: Path) -> Iterator[Gateway]:
     """``chalice local``, with every model loaded."""
-    with chalice_local(folder / "local.log", gateway_env) as gateway:
+    with running_chalice_local(folder / "local.log", gateway_env) as gateway:
         for name in MODELS:
-            response = gateway.ask("POST", f"/load_model/{name}")
+            response = gateway.request("POST", f"/load_model/{name}")
             assert response.status_code == 200, response.text
         yield gateway
 
@@ -76,12 +76,12 @@ def gateway_server(gateway_env: dict[str, str], local_gateway: Gateway, folder: 
         "TRIREME_GATEWAY_CACHE_MB": "1",
         "TRIREME_GATEWAY_MAX_MB": "0.1",
     }
-    with served(folder / "server.log", {**gateway_env, **options}) as gateway:
+    with running_gateway_server(folder / "server.log", {**gateway_env, **options}) as gateway:
         yield gateway
 
 
 @pytest.fixture(scope="session")
-def gateway_without_triton(cloud: Cloud, folder: Path) -> Iterator[Gateway]:
+def gateway_without_triton(cloud: FakeBucket, folder: Path) -> Iterator[Gateway]:
     """A gateway whose Triton cannot be reached."""
-    with served(folder / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
+    with running_gateway_server(folder / "lost.log", environment(cloud.address, "127.0.0.1:1")) as gateway:
         yield gateway

@@ -31,7 +31,7 @@ def test_two_tritons_share_the_requests_and_if_one_dies_the_other_serves_all(
         assert set(statuses) <= {200, 503}, statuses
         assert statuses[503] <= 4
         assert {infer_process(local_gateway)[0] for _ in range(10)} == {200}
-        health = local_gateway.ask("GET", "/health", key=None)
+        health = local_gateway.request("GET", "/health", key=None)
         assert health.status_code == 200
         assert sorted(health.json()["tritons"].values()) == ["Triton does not answer", "ready"]
     finally:

@@ -15,7 +15,7 @@ from chalicelib.tritons import Tritons
 
 from sm.router.answer import dumps
 from tests.support.gateway_requests import BLUE, RED
-from tests.support.gateways import BUCKET, MODELS, Cloud, Gateway
+from tests.support.gateways import BUCKET, MODELS, FakeBucket, Gateway
 
 
 def test_health_names_each_triton_and_needs_no_key(local_gateway: Gateway) -> None:
@@ -32,7 +32,9 @@ def test_models_lists_those_of_the_bucket_and_those_loaded(local_gateway: Gatewa
     }
 
 
-def test_the_result_for_a_picture_in_the_bucket_is_stored_there(local_gateway: Gateway, cloud: Cloud) -> None:
+def test_the_result_for_a_picture_in_the_bucket_is_stored_there(
+    local_gateway: Gateway, cloud: FakeBucket
+) -> None:
     cloud.put("images/red.png", RED)
     response = local_gateway.infer("resnet", {"s3_key": "images/red.png"})
     assert response.status_code == 200, response.text
@@ -81,7 +83,7 @@ def test_infer_without_a_model_is_a_404(local_gateway: Gateway) -> None:
 
 
 def test_an_objects_type_comes_from_its_content_type_or_its_ending(
-    local_gateway: Gateway, cloud: Cloud
+    local_gateway: Gateway, cloud: FakeBucket
 ) -> None:
     stream = io.BytesIO()
     np.save(stream, np.zeros((3, 8, 8), np.float32))
@@ -98,7 +100,7 @@ def test_an_objects_type_comes_from_its_content_type_or_its_ending(
     }
 
 
-def test_parameters_and_version_of_the_caller_are_used(local_gateway: Gateway, cloud: Cloud) -> None:
+def test_parameters_and_version_of_the_caller_are_used(local_gateway: Gateway, cloud: FakeBucket) -> None:
     cloud.put("images/red.png", RED)
     body = {"s3_key": "images/red.png", "parameters": {"top": 1}, "version": "1"}
     assert local_gateway.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
@@ -118,7 +120,7 @@ def test_an_unknown_model_is_a_400_that_lists_the_others(local_gateway: Gateway)
 
 
 def test_a_model_that_is_not_loaded_is_a_400_that_says_how_to_load_it(
-    local_gateway: Gateway, cloud: Cloud
+    local_gateway: Gateway, cloud: FakeBucket
 ) -> None:
     cloud.put("models/waiting/config.pbtxt", b"")
     try:
@@ -130,7 +132,7 @@ def test_a_model_that_is_not_loaded_is_a_400_that_says_how_to_load_it(
 
 
 def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(
-    local_gateway: Gateway, cloud: Cloud
+    local_gateway: Gateway, cloud: FakeBucket
 ) -> None:
     cloud.put("models/broken/config.pbtxt", b"backend: 'python' nonsense")
     cloud.put("models/broken/1/model.py", b"raise ValueError('no such luck')")
@@ -177,7 +179,7 @@ def test_a_bad_request_is_an_error_that_says_what_is_wrong(
 
 
 def test_concurrent_first_requests_all_get_a_complete_client(
-    gateway_env: dict[str, str], cloud: Cloud, local_gateway: Gateway
+    gateway_env: dict[str, str], cloud: FakeBucket, local_gateway: Gateway
 ) -> None:
     options = Options.read(gateway_env)
     tritons = Tritons(options.peers, 60)

@@ -8,23 +8,23 @@ import socket
 import pytest
 
 from tests.support.gateway_requests import RED
-from tests.support.gateways import HASH, KEY, Cloud, Gateway
+from tests.support.gateways import KEY, KEY_SHA256, FakeBucket, Gateway
 
 
-def test_the_server_runs_the_same_app(gateway_server: Gateway, cloud: Cloud) -> None:
+def test_the_server_runs_the_same_app(gateway_server: Gateway, cloud: FakeBucket) -> None:
     cloud.put("images/red.png", RED)
-    assert gateway_server.ask("GET", "/health", key=None).json()["status"] == "healthy"
+    assert gateway_server.request("GET", "/health", key=None).json()["status"] == "healthy"
     response = gateway_server.infer("resnet", {"s3_key": "images/red.png"})
     assert response.json()["predictions"][0] == "1.000000:0:0:tabby"
     assert cloud.get(response.json()["result_s3_key"])["model"] == "resnet"
 
 
 def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> None:
-    assert gateway_server.ask("GET", "/models", key=None).json()["code"] == "unauthorized"
-    assert gateway_server.ask("GET", "/models", key=HASH).json()["code"] == "forbidden"
-    assert gateway_server.ask("GET", "/nowhere").json()["code"] == "not_found"
-    assert gateway_server.ask("DELETE", "/models").json()["code"] == "method_not_allowed"
-    assert gateway_server.ask("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
+    assert gateway_server.request("GET", "/models", key=None).json()["code"] == "unauthorized"
+    assert gateway_server.request("GET", "/models", key=KEY_SHA256).json()["code"] == "forbidden"
+    assert gateway_server.request("GET", "/nowhere").json()["code"] == "not_found"
+    assert gateway_server.request("DELETE", "/models").json()["code"] == "method_not_allowed"
+    assert gateway_server.request("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
 
 
 def test_a_model_that_exceeds_the_time_limit_is_a_504(gateway_server: Gateway) -> None:
@@ -51,18 +51,18 @@ def test_by_default_answers_are_not_cached(local_gateway: Gateway) -> None:
 
 
 def test_without_triton_health_and_inference_are_503_with_the_reason(gateway_without_triton: Gateway) -> None:
-    health = gateway_without_triton.ask("GET", "/health", key=None)
+    health = gateway_without_triton.request("GET", "/health", key=None)
     assert (health.status_code, health.json()["status"]) == (503, "unhealthy")
     assert health.json()["reason"] == "Triton does not answer"
     for response in (
         gateway_without_triton.infer("resnet", {"payload": {"image": base64.b64encode(RED).decode()}}),
-        gateway_without_triton.ask("GET", "/models"),
-        gateway_without_triton.ask("POST", "/load_model/who"),
+        gateway_without_triton.request("GET", "/models"),
+        gateway_without_triton.request("POST", "/load_model/who"),
     ):
         assert (response.status_code, response.json()["code"]) == (503, "not_ready"), response.text
 
 
-def test_a_body_or_an_object_over_the_limit_is_a_413(gateway_server: Gateway, cloud: Cloud) -> None:
+def test_a_body_or_an_object_over_the_limit_is_a_413(gateway_server: Gateway, cloud: FakeBucket) -> None:
     cloud.put("images/large.png", bytes(200_000))
     for body in ({"payload": {"image": "A" * 200_000}}, {"s3_key": "images/large.png"}):
         response = gateway_server.infer("colours", body)

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from tests.support.boxes import wait_until
-from tests.support.gateways import KEY, Cloud, Gateway, environment, served
+from tests.support.gateways import KEY, FakeBucket, Gateway, environment, running_gateway_server
 
 #: Bytes; far above the limit of a body.
 TOO_LARGE = 60_000_000
@@ -66,7 +66,7 @@ def test_a_good_caller_is_served_while_others_stall_in_their_bodies(
         time.sleep(0.3)
         response = gateway_server.infer("who", {"payload": {"tensor": [length]}})
         assert response.status_code == 200, response.text
-        assert gateway_server.ask("GET", "/health", key=None).status_code == 200
+        assert gateway_server.request("GET", "/health", key=None).status_code == 200
         if key == KEY:
             # The gateway has given up none of them yet, so the good caller did not wait for their end.
             assert not any(has_response(connection) for connection in connections)
@@ -153,10 +153,13 @@ def test_requests_beyond_threads_and_queue_get_429_at_once(gateway_server: Gatew
     assert {response.status_code for response in responses} <= {200, 429, 504}
 
 
-def test_health_checks_do_not_delay_other_callers(cloud: Cloud, tmp_path: Path) -> None:
+def test_health_checks_do_not_delay_other_callers(cloud: FakeBucket, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=512) as silent_triton:
         address = f"127.0.0.1:{silent_triton.getsockname()[1]}"
-        with served(tmp_path / "log", environment(cloud.address, address)) as gateway, ExitStack() as stack:
+        with (
+            running_gateway_server(tmp_path / "log", environment(cloud.address, address)) as gateway,
+            ExitStack() as stack,
+        ):
             for _ in range(40):
                 connection = stack.enter_context(connect(gateway))
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.boxes import wait_until
-from tests.support.dripping_proxy import DrippingProxy, dripping
+from tests.support.dripping_proxy import DrippingProxy, running_dripping_proxy
 from tests.support.gateway_requests import RED
-from tests.support.gateways import Cloud, Gateway, served
+from tests.support.gateways import FakeBucket, Gateway, running_gateway_server
 
 #: The gateway's time limit for a request.
 TIMEOUT_S = 6
@@ -20,10 +20,10 @@ STORED_RECORD, INLINE_RECORD = {"s3_key": "images/slow.png"}, {"payload": {"tens
 
 
 @pytest.fixture(scope="module")
-def proxy(cloud: Cloud) -> Iterator[DrippingProxy]:
+def proxy(cloud: FakeBucket) -> Iterator[DrippingProxy]:
     # Longer than the head of a response; a picture ends where its own format says.
     cloud.put("images/slow.png", RED + bytes(2000))
-    with dripping(f"http://{cloud.address}") as proxy:
+    with running_dripping_proxy(f"http://{cloud.address}") as proxy:
         yield proxy
 
 
@@ -37,7 +37,7 @@ def gateway(
         "TRIREME_GATEWAY_THREADS": "2",
         "TRIREME_GATEWAY_QUEUE": "2",
     }
-    with served(folder / "slow_s3.log", {**gateway_env, **options}) as gateway:
+    with running_gateway_server(folder / "slow_s3.log", {**gateway_env, **options}) as gateway:
         # A model's client is made at the first request, with files from S3.
         assert gateway.infer("who", INLINE_RECORD).status_code == 200
         assert gateway.infer("resnet", STORED_RECORD).status_code == 200
@@ -48,10 +48,10 @@ def gateway(
 def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
     gateway: Gateway, proxy: DrippingProxy, slow_from: int
 ) -> None:
-    proxy.slow_from = slow_from
+    proxy.slow_from_byte = slow_from
     with ThreadPoolExecutor(6) as executor:
         pending = [executor.submit(gateway.infer, "resnet", STORED_RECORD) for _ in range(6)]
-        wait_until(lambda: proxy.open, description="a connection to S3")
+        wait_until(lambda: proxy.connections, description="a connection to S3")
         time.sleep(0.3)
         assert [gateway.infer("who", INLINE_RECORD).status_code for _ in range(4)] == [200] * 4
         assert not all(future.done() for future in pending)
@@ -59,23 +59,23 @@ def test_a_slow_object_in_s3_is_given_up_in_time_and_delays_no_other_caller(
     assert statuses.count(429) == 2
     assert statuses.count(504) >= 2
     assert {429, 503, 504} >= set(statuses)
-    proxy.slow_from = None
-    wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
+    proxy.slow_from_byte = None
+    wait_until(lambda: not proxy.connections, description="all connections to S3 to be closed")
     assert gateway.infer("resnet", STORED_RECORD).status_code == 200
 
 
 def test_a_model_whose_files_come_slowly_delays_no_other_model(
     gateway: Gateway, proxy: DrippingProxy
 ) -> None:
-    proxy.slow_from = 0
+    proxy.slow_from_byte = 0
     with ThreadPoolExecutor(4) as executor:
         # This is the first request for this model, so its labels must come from S3.
         pending = [executor.submit(gateway.infer, "colours", INLINE_RECORD) for _ in range(4)]
-        wait_until(lambda: proxy.open, description="a connection to S3")
+        wait_until(lambda: proxy.connections, description="a connection to S3")
         time.sleep(0.3)
         assert [gateway.infer("who", INLINE_RECORD).status_code for _ in range(4)] == [200] * 4
         assert not all(future.done() for future in pending)
-    proxy.slow_from = None
+    proxy.slow_from_byte = None
     assert {503, 504} >= {future.result().status_code for future in pending}
     assert gateway.infer("colours", INLINE_RECORD).status_code == 400  # the model takes a picture
 

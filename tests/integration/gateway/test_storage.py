@@ -17,7 +17,7 @@ from chalicelib.storage import Storage, check_key
 
 from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, StorageFailed, TooLarge
 from tests.support.aws import refusing_aws
-from tests.support.gateways import BUCKET, CREDENTIALS, Cloud
+from tests.support.gateways import BUCKET, CREDENTIALS, FakeBucket
 
 
 def s3_client(address: str) -> Any:
@@ -25,7 +25,7 @@ def s3_client(address: str) -> Any:
     return boto3.client("s3", endpoint_url=f"http://{address}", config=config, **CREDENTIALS)
 
 
-def test_an_object_is_read_completely_or_refused(cloud: Cloud) -> None:
+def test_an_object_is_read_completely_or_refused(cloud: FakeBucket) -> None:
     cloud.put("images/ten", b"0123456789", ContentType="text/plain")
     stored = Storage(BUCKET, 10, cloud.s3).get("images/ten")
     assert (stored.body, stored.content_type) == (b"0123456789", "text/plain")
@@ -43,7 +43,9 @@ def test_a_missing_permission_is_an_error_with_the_key() -> None:
         Storage(BUCKET, 9, s3_client(address)).put("results/x", b"{}")
 
 
-def test_a_missing_object_and_a_forbidden_one_are_distinguished_even_if_s3_refuses_both(cloud: Cloud) -> None:
+def test_a_missing_object_and_a_forbidden_one_are_distinguished_even_if_s3_refuses_both(
+    cloud: FakeBucket,
+) -> None:
     def refuse(**_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
 
@@ -101,13 +103,13 @@ def test_a_models_name_must_be_a_single_folder_name(name: str) -> None:
         check_name(name)
 
 
-def put_example_model(cloud: Cloud, prefix: str) -> ModelBucket:
+def put_example_model(cloud: FakeBucket, prefix: str) -> ModelBucket:
     cloud.put(f"{prefix}m/config.pbtxt", b"new")
     cloud.put(f"{prefix}m/1/model.bin", b"x" * 1000)
     return ModelBucket(Storage(BUCKET, 10, cloud.s3), prefix)
 
 
-def test_a_new_copy_of_a_model_replaces_the_old_one_completely(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_new_copy_of_a_model_replaces_the_old_one_completely(cloud: FakeBucket, tmp_path: Path) -> None:
     (tmp_path / "m" / "2").mkdir(parents=True)
     # Left by a load that was killed half-way.
     (tmp_path / ".m@0123" / "1").mkdir(parents=True)
@@ -119,7 +121,7 @@ def test_a_new_copy_of_a_model_replaces_the_old_one_completely(cloud: Cloud, tmp
 
 
 def test_a_full_disk_is_a_507_and_the_old_model_stays(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: FakeBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.pbtxt").write_text("old")
@@ -136,7 +138,7 @@ def test_a_full_disk_is_a_507_and_the_old_model_stays(
 
 
 def test_a_second_load_of_a_model_during_the_first_is_a_409(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cloud: FakeBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = Repository(tmp_path, put_example_model(cloud, "twice/"))
     started, release = threading.Event(), threading.Event()
@@ -160,14 +162,14 @@ def test_a_second_load_of_a_model_during_the_first_is_a_409(
     assert (tmp_path / "m" / "1" / "model.bin").stat().st_size == 1000
 
 
-def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: Cloud, tmp_path: Path) -> None:
+def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: FakeBucket, tmp_path: Path) -> None:
     cloud.put("evil/m/../../etc/passwd", b"x")
     with pytest.raises(BadInput, match="is no path"):
         Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
 
 
 def test_a_model_that_the_bucket_lacks_is_an_error_that_lists_the_others(
-    cloud: Cloud, tmp_path: Path
+    cloud: FakeBucket, tmp_path: Path
 ) -> None:
     with pytest.raises(NoSuchModel, match="no model 'z'; there are: m"):
         Repository(tmp_path, put_example_model(cloud, "few/")).claim_and_copy("z")

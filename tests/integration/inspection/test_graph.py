@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from sm.repository import models
 from sm.settings import HERE
 from sm.tools.inspect import mermaid
-from tests.support.ensemble_repositories import BAD, GOOD, ensemble, step, write
+from tests.support.ensemble_repositories import (
+    INVALID_ENSEMBLES,
+    VALID_ENSEMBLE,
+    ensemble,
+    step,
+    write_repository,
+)
 
 #: The first and the last of three steps read ``x``; the last reads three tensors.
 WIDE = ensemble(
@@ -74,11 +80,11 @@ def parse_flowchart(repository: Path) -> Flowchart:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("repository"), any="")
+    return write_repository(tmp_path_factory.mktemp("repository"), any="")
 
 
 def test_a_node_shows_model_version_and_backend_and_a_link_its_tensor(tmp_path: Path) -> None:
-    chart = parse_flowchart(write(tmp_path, good=GOOD))
+    chart = parse_flowchart(write_repository(tmp_path, good=VALID_ENSEMBLE))
     assert chart.titles == ["good · ensemble · batches of up to 8"]
     assert list(chart.nodes.values()) == [
         ("x input", "input"),
@@ -94,39 +100,41 @@ def test_a_node_shows_model_version_and_backend_and_a_link_its_tensor(tmp_path: 
 
 
 def test_a_tensor_that_two_steps_read_has_a_link_to_each(tmp_path: Path) -> None:
-    chart = parse_flowchart(write(tmp_path, wide=WIDE))
+    chart = parse_flowchart(write_repository(tmp_path, wide=WIDE))
     assert [(source, target) for source, label, target in chart.links if label.startswith("x ")] == [
         ("e0n0", "e0n1"),
         ("e0n0", "e0n3"),
     ]
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", INVALID_ENSEMBLES)
 def test_a_fault_is_red_and_explained_in_a_node_of_its_own(tmp_path: Path, name: str) -> None:
-    chart = parse_flowchart(write(tmp_path, **{name: BAD[name][0]}))
+    chart = parse_flowchart(write_repository(tmp_path, **{name: INVALID_ENSEMBLES[name][0]}))
     sentences, style = chart.nodes["e0faults"]
     assert style == "wrong"
-    assert BAD[name][1] in sentences
+    assert INVALID_ENSEMBLES[name][1] in sentences
     assert chart.wrong_links or len(chart.wrong_nodes) > 1
 
 
 def test_a_good_ensemble_has_nothing_red(tmp_path: Path) -> None:
-    chart = parse_flowchart(write(tmp_path, good=GOOD))
+    chart = parse_flowchart(write_repository(tmp_path, good=VALID_ENSEMBLE))
     assert (chart.wrong_links, chart.wrong_nodes) == ([], [])
     assert "e0faults" not in chart.nodes
 
 
 def test_special_characters_in_names_are_shown_as_text(tmp_path: Path) -> None:
-    text = GOOD.replace("'m'", "'<b>&m\\001\"]; end'")
+    text = VALID_ENSEMBLE.replace("'m'", "'<b>&m\\001\"]; end'")
     assert (
         '<b>&m\N{REPLACEMENT CHARACTER}"]; end FP32'
-        in parse_flowchart(write(tmp_path, good=text)).links[1][1]
+        in parse_flowchart(write_repository(tmp_path, good=text)).links[1][1]
     )
 
 
 def test_the_flowchart_has_all_ensembles_and_is_deterministic(tmp_path: Path) -> None:
     charts = [
-        mermaid.flowchart(models.read(write(tmp_path / folder / "models", one=GOOD, two=WIDE)))
+        mermaid.flowchart(
+            models.read(write_repository(tmp_path / folder / "models", one=VALID_ENSEMBLE, two=WIDE))
+        )
         for folder in "ab"
     ]
     assert charts[0] == charts[1]
@@ -152,7 +160,7 @@ def test_any_wiring_gives_a_valid_flowchart(
 
 
 def test_an_empty_ensemble_is_an_empty_subgraph(tmp_path: Path) -> None:
-    chart = parse_flowchart(write(tmp_path, empty="platform: 'ensemble'"))
+    chart = parse_flowchart(write_repository(tmp_path, empty="platform: 'ensemble'"))
     assert (chart.titles, chart.nodes) == (["empty · ensemble · no batches"], {})
 
 
@@ -162,7 +170,10 @@ def run_inspect(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_writes_the_flowchart_and_its_exit_status_reports_problems(tmp_path: Path) -> None:
-    good, bad = write(tmp_path / "good", good=GOOD), write(tmp_path / "bad", bad=BAD["missing"][0])
+    good, bad = (
+        write_repository(tmp_path / "good", good=VALID_ENSEMBLE),
+        write_repository(tmp_path / "bad", bad=INVALID_ENSEMBLES["missing"][0]),
+    )
     completed = run_inspect(good, "--graph", tmp_path / "good.mmd")
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
     assert run_inspect(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
@@ -173,15 +184,19 @@ def test_the_command_writes_the_flowchart_and_its_exit_status_reports_problems(t
 
 
 def test_the_command_says_if_there_is_no_ensemble_or_the_file_cannot_be_written(tmp_path: Path) -> None:
-    empty = run_inspect(write(tmp_path / "none"), "--graph")
+    empty = run_inspect(write_repository(tmp_path / "none"), "--graph")
     assert (empty.returncode, empty.stderr) == (1, f"sm: there is no ensemble in {tmp_path}/none to draw.\n")
-    nowhere = run_inspect(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "nowhere" / "a.mmd")
+    nowhere = run_inspect(
+        write_repository(tmp_path / "good", good=VALID_ENSEMBLE), "--graph", tmp_path / "nowhere" / "a.mmd"
+    )
     assert nowhere.returncode == 1
     assert nowhere.stderr == f"sm: {tmp_path}/nowhere/a.mmd cannot be written: No such file or directory.\n"
 
 
 def test_an_svg_file_name_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    completed = run_inspect(write(tmp_path / "good", good=GOOD), "--graph", tmp_path / "good.svg")
+    completed = run_inspect(
+        write_repository(tmp_path / "good", good=VALID_ENSEMBLE), "--graph", tmp_path / "good.svg"
+    )
     assert completed.returncode == 1
     assert completed.stderr.startswith(
         f"sm: {tmp_path}/good.svg: the graph is Mermaid text, not SVG. Name it {tmp_path}/good.mmd"

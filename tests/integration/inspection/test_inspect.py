@@ -15,8 +15,8 @@ from sm.repository.manifest import NAME
 from sm.settings import HERE
 from sm.tools.inspect.inspection_report import report, table
 from tests.support.empty_graph import EMPTY_GRAPH
-from tests.support.fake_gpu import standin_library, standin_nvidia_smi
-from tests.support.plans import plan
+from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
+from tests.support.plans import plan_manifest
 
 CONFIG = """
 name: "tiny"
@@ -55,7 +55,7 @@ def test_a_good_repository_has_no_problem(tmp_path: Path) -> None:
 
 
 def test_a_model_is_shown_with_its_tensors_batching_and_manifest(tmp_path: Path) -> None:
-    plan(target="cpu", gpu=None, precision="fp32").write(write_model(tmp_path) / "1")
+    plan_manifest(target="cpu", gpu=None, precision="fp32").write(write_model(tmp_path) / "1")
     (row,) = report(tmp_path)["models"]
     assert row == {
         "model": "tiny",
@@ -165,9 +165,9 @@ def test_a_plan_for_another_gpu_is_a_problem(tmp_path: Path, monkeypatch: pytest
     folder = write_model(
         tmp_path / "models", "resnet", CONFIG.replace('"python"', '"tensorrt"'), file="model.plan"
     )
-    plan().write(folder / "1")
-    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
-    standin_library(tmp_path / "lib", "11.0.0", monkeypatch)
+    plan_manifest().write(folder / "1")
+    fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
+    fake_tensorrt_library(tmp_path / "lib", "11.0.0", monkeypatch)
     (sentence,) = problems.find_problems(tmp_path / "models", Machine())
     assert "compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0" in sentence
     assert problems.find_start_problems(tmp_path / "models", Machine()) == [sentence]
@@ -219,7 +219,7 @@ def test_a_start_with_a_problem_ends_with_one_sentence_before_triton_starts(
             "platform: 'ensemble' ensemble_scheduling { step { model_name: 'none' } }",
         )
     else:
-        plan(model="tiny").write(folder / "1")
+        plan_manifest(model="tiny").write(folder / "1")
     completed = subprocess.run(
         [sys.executable, "serve"],
         cwd=HERE,

@@ -9,14 +9,14 @@ import pytest
 import requests
 
 from sm.inspection import problems
-from tests.support.ensemble_repositories import ANY_SIZE, BAD, GOOD, write
+from tests.support.ensemble_repositories import ANY_SIZE, INVALID_ENSEMBLES, VALID_ENSEMBLE, write_repository
 from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", INVALID_ENSEMBLES)
 def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> None:
-    text, sentence = BAD[name]
-    write(tmp_path, **{name: text})
+    text, sentence = INVALID_ENSEMBLES[name]
+    write_repository(tmp_path, **{name: text})
     matching = [problem for problem in problems.find_problems(tmp_path) if sentence in problem]
     assert len(matching) == 1, problems.find_problems(tmp_path)
     assert matching[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
@@ -24,15 +24,15 @@ def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> 
 
 
 def test_a_good_ensemble_has_no_problem(tmp_path: Path) -> None:
-    write(tmp_path, good=GOOD, any_size=ANY_SIZE)
+    write_repository(tmp_path, good=VALID_ENSEMBLE, any_size=ANY_SIZE)
     assert problems.find_problems(tmp_path) == []
 
 
 def test_ensembles_that_call_each_other_are_a_problem(tmp_path: Path) -> None:
-    write(
+    write_repository(
         tmp_path,
-        one=BAD["itself"][0].replace("itself", "other"),
-        other=BAD["itself"][0].replace("itself", "one"),
+        one=INVALID_ENSEMBLES["itself"][0].replace("itself", "other"),
+        other=INVALID_ENSEMBLES["itself"][0].replace("itself", "one"),
     )
     assert [sentence.rpartition("config.pbtxt ")[2] for sentence in problems.find_problems(tmp_path)] == [
         "has a step 'other' that asks 'one' again, without end.",
@@ -42,8 +42,11 @@ def test_ensembles_that_call_each_other_are_a_problem(tmp_path: Path) -> None:
 
 def test_triton_refuses_every_faulty_ensemble_and_loads_the_good_ones(tmp_path: Path) -> None:
     triton = prepare_triton(tmp_path, [])
-    write(
-        triton.box.repository, good=GOOD, any_size=ANY_SIZE, **{name: text for name, (text, _) in BAD.items()}
+    write_repository(
+        triton.box.repository,
+        good=VALID_ENSEMBLE,
+        any_size=ANY_SIZE,
+        **{name: text for name, (text, _) in INVALID_ENSEMBLES.items()},
     )
     triton.launch()
     try:

@@ -10,7 +10,7 @@ import pytest
 from sm.errors import StartError
 from sm.tools.invoke.reply import Reply
 from sm.tools.invoke.showing import save_body
-from tests.support.answering_server import answering
+from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
 
 
@@ -27,7 +27,7 @@ def test_an_error_of_aws_is_one_sentence(
     sm: RunSm, monkeypatch: pytest.MonkeyPatch, status: int, code: str, sentence: str
 ) -> None:
     body = {"message": "Endpoint my-endpoint of account 1 not found"}
-    with answering(status, body, code) as aws:
+    with server_with_fixed_response(status, body, code) as aws:
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
         result = sm("invoke", "my-endpoint", "--text", "a")
     assert (result.status, result.out) == (1, "")
@@ -35,19 +35,19 @@ def test_an_error_of_aws_is_one_sentence(
 
 
 def test_throttled_requests_are_counted_and_not_repeated(sm: RunSm, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(429, {"message": "slow down"}, "ThrottlingException") as aws:
+    with server_with_fixed_response(429, {"message": "slow down"}, "ThrottlingException") as aws:
         monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
         result = sm("invoke", "my-endpoint", "--text", "a", "-n", 6, "-c", 2)
     assert result.status == 1
     assert "6 × ThrottlingException: " in result.out
-    assert len(aws.asked) == 6
+    assert len(aws.request_bodies) == 6
 
 
 @pytest.mark.parametrize("addressed_by", ["url", "name"])
 def test_a_truncated_response_is_an_error(
     sm: RunSm, monkeypatch: pytest.MonkeyPatch, addressed_by: str
 ) -> None:
-    with answering(200, {"result": "half"}, missing=10) as server:
+    with server_with_fixed_response(200, {"result": "half"}, missing_bytes=10) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         result = sm("invoke", server.url if addressed_by == "url" else "my-endpoint", "--text", "a")
     assert (result.status, result.out) == (1, "")

@@ -18,7 +18,7 @@ import pytest
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.load import Load, dispatch_body
-from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels, scraping
+from tests.support.prometheus import DASHBOARD, Prometheus, alert_rules, panels, running_prometheus
 
 pytestmark = pytest.mark.exhaustive
 
@@ -61,7 +61,7 @@ def busy_box(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def prometheus(busy_box: RunningBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with scraping(tmp_path_factory.mktemp("prometheus"), busy_box.port) as server:
+    with running_prometheus(tmp_path_factory.mktemp("prometheus"), busy_box.port) as server:
         time.sleep(LOAD_S / 2)
         os.kill(busy_box.workers()[0], signal.SIGKILL)
         time.sleep(LOAD_S / 2)

@@ -61,7 +61,7 @@ class Worker:
         self.registry = LoadedRegistry(self.clients)
 
     def load(self, name: str, identity: str, **code: str) -> None:
-        url = self.platform.flat(name, None, **code)
+        url = self.platform.write_flat(name, None, **code)
         client = f"{url}/code/client.py" if code else ""
         triton_names = {"model": f"{name}-in-triton"}
         record = Record(

@@ -9,15 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.package_repositories import chain, config, names, package, packed, repository, unpacked
+from tests.support.package_repositories import (
+    archive_names,
+    package_successfully,
+    read_config,
+    run_package,
+    unpack,
+    write_chain,
+    write_repository,
+)
 
 
 def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
-    repository(tmp_path / "repository", "first", "second")
+    write_repository(tmp_path / "repository", "first", "second")
     (tmp_path / "repository" / "code").mkdir()
     (tmp_path / "repository" / "code" / "client.py").write_text("")
-    packed("repository", cwd=tmp_path)
-    assert names(tmp_path / "model.tar.gz") == [
+    package_successfully("repository", cwd=tmp_path)
+    assert archive_names(tmp_path / "model.tar.gz") == [
         *("code", "code/client.py"),
         *("first", "first/1", "first/1/model.py", "first/config.pbtxt"),
         *("second", "second/1", "second/1/model.py", "second/config.pbtxt"),
@@ -25,35 +33,36 @@ def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
 
 
 def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) -> None:
-    repository(tmp_path / "model", "first", "second")
+    write_repository(tmp_path / "model", "first", "second")
     for name in ("first", "second"):
         (tmp_path / "clients" / name).mkdir(parents=True)
         (tmp_path / "clients" / name / "client.py").write_text("")
-    packed("model", "--clients", "clients", cwd=tmp_path)
-    packed_clients = [name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")]
+    package_successfully("model", "--clients", "clients", cwd=tmp_path)
+    packed_clients = [name for name in archive_names(tmp_path / "model.tar.gz") if name.startswith("code")]
     both_clients = ["code", "code/first", "code/first/client.py", "code/second", "code/second/client.py"]
     assert sorted(packed_clients) == both_clients
-    packed("model", "--clients", "clients", "--mme", cwd=tmp_path)
-    assert "code/first/client.py" in names(tmp_path / "archives" / "first.tar.gz")
-    assert "code/second/client.py" not in names(tmp_path / "archives" / "first.tar.gz")
+    package_successfully("model", "--clients", "clients", "--mme", cwd=tmp_path)
+    assert "code/first/client.py" in archive_names(tmp_path / "archives" / "first.tar.gz")
+    assert "code/second/client.py" not in archive_names(tmp_path / "archives" / "first.tar.gz")
     (tmp_path / "model" / "code").mkdir()
     shutil.copytree(tmp_path / "clients" / "first", tmp_path / "model" / "code" / "first")
-    packed("model", "--clients", "clients", cwd=tmp_path)
+    package_successfully("model", "--clients", "clients", cwd=tmp_path)
     assert (
-        sorted(name for name in names(tmp_path / "model.tar.gz") if name.startswith("code")) == both_clients
+        sorted(name for name in archive_names(tmp_path / "model.tar.gz") if name.startswith("code"))
+        == both_clients
     )
     (tmp_path / "clients" / "first" / "client.py").write_text("# newer\n")
-    completed = package("model", "--clients", "clients", cwd=tmp_path)
+    completed = run_package("model", "--clients", "clients", cwd=tmp_path)
     assert completed.returncode == 1
     assert "two clients of one name; they differ in client.py" in completed.stderr
 
 
 def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(tmp_path: Path) -> None:
-    first = repository(tmp_path / "here" / "repository", "b", "a")
-    second = repository(tmp_path / "there" / "repository", "a", "b")
+    first = write_repository(tmp_path / "here" / "repository", "b", "a")
+    second = write_repository(tmp_path / "there" / "repository", "a", "b")
     for file in second.rglob("*"):
         os.utime(file, (1, 1))
-    outputs = [packed(folder, cwd=folder.parent) for folder in (first, second)]
+    outputs = [package_successfully(folder, cwd=folder.parent) for folder in (first, second)]
     assert outputs[0] == outputs[1]
     archives = [(folder.parent / "model.tar.gz").read_bytes() for folder in (first, second)]
     assert archives[0] == archives[1]
@@ -62,9 +71,9 @@ def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(t
 
 
 def test_a_repository_that_would_not_start_is_not_packed(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "good", "bad")
+    folder = write_repository(tmp_path / "repository", "good", "bad")
     shutil.rmtree(folder / "bad" / "1")
-    completed = package("repository", cwd=tmp_path)
+    completed = run_package("repository", cwd=tmp_path)
     assert completed.returncode == 1
     assert "good   python" in completed.stderr
     assert "bad has no version folder" in completed.stderr
@@ -72,52 +81,52 @@ def test_a_repository_that_would_not_start_is_not_packed(tmp_path: Path) -> None
 
 
 def test_links_are_packed_as_the_files_they_point_to(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first", "second")
+    folder = write_repository(tmp_path / "repository", "first", "second")
     (folder / "first" / "1" / "weights.bin").write_bytes(b"weights")
     (folder / "second" / "1" / "weights.bin").symlink_to("../../first/1/weights.bin")
     (folder / "second" / "2").symlink_to("1")
-    packed("repository", cwd=tmp_path)
-    out = unpacked(tmp_path / "model.tar.gz", tmp_path / "out")
+    package_successfully("repository", cwd=tmp_path)
+    out = unpack(tmp_path / "model.tar.gz", tmp_path / "out")
     assert (out / "second" / "2" / "weights.bin").read_bytes() == b"weights"
     assert not [path for path in out.rglob("*") if path.is_symlink()]
 
 
 def test_every_broken_link_is_listed(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (folder / "first" / "1" / "lost").symlink_to("no-such-file")
     (folder / "first" / "1" / "round").symlink_to("round")
-    completed = package("repository", cwd=tmp_path)
+    completed = run_package("repository", cwd=tmp_path)
     assert completed.returncode == 1
     assert "lost is a link to no-such-file, which is not there." in completed.stderr
     assert "round is a link to round, which is not there." in completed.stderr
 
 
 def test_a_link_out_of_the_repository_is_refused(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (tmp_path / "secret").write_text("mine")
     (folder / "first" / "1" / "outside").symlink_to(tmp_path / "secret")
-    completed = package("repository", cwd=tmp_path)
+    completed = run_package("repository", cwd=tmp_path)
     assert completed.returncode == 1
     assert "outside the repository" in completed.stderr
     assert not (tmp_path / "model.tar.gz").exists()
 
 
 def test_a_link_to_the_folder_it_is_in_is_refused(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (folder / "first" / "1" / "up").symlink_to("..")
-    completed = package("repository", cwd=tmp_path)
+    completed = run_package("repository", cwd=tmp_path)
     assert completed.returncode == 1
     assert "up is a link to a folder that it is in." in completed.stderr
 
 
 def test_caches_and_an_earlier_archive_are_left_out(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     for cache in (".git", "first/1/__pycache__", "first/.ipynb_checkpoints"):
         (folder / cache).mkdir()
         (folder / cache / "some").write_text("")
     for _ in range(2):
-        packed(".", cwd=folder)
-        assert names(folder / "model.tar.gz") == [
+        package_successfully(".", cwd=folder)
+        assert archive_names(folder / "model.tar.gz") == [
             "first",
             "first/1",
             "first/1/model.py",
@@ -126,19 +135,19 @@ def test_caches_and_an_earlier_archive_are_left_out(tmp_path: Path) -> None:
 
 
 def test_executable_files_stay_executable(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (folder / "first" / "run").write_text("")
     (folder / "first" / "run").chmod(0o700)
-    packed("repository", cwd=tmp_path)
+    package_successfully("repository", cwd=tmp_path)
     with tarfile.open(tmp_path / "model.tar.gz") as archive:
         modes = {entry.name: entry.mode for entry in archive}
     assert (modes["first/run"], modes["first/config.pbtxt"], modes["first/1"]) == (0o755, 0o644, 0o755)
 
 
 def test_an_output_path_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    repository(tmp_path / "repository", "first")
+    write_repository(tmp_path / "repository", "first")
     (tmp_path / "taken").write_text("no folder")
-    completed = package("repository", "-o", "taken/model.tar.gz", cwd=tmp_path)
+    completed = run_package("repository", "-o", "taken/model.tar.gz", cwd=tmp_path)
     assert completed.returncode == 1
     assert "taken/model.tar.gz cannot be written" in completed.stderr
     assert "Traceback" not in completed.stderr
@@ -146,10 +155,10 @@ def test_an_output_path_that_cannot_be_written_is_reported_in_one_sentence(tmp_p
 
 def test_on_a_full_disk_the_old_archive_stays_and_nothing_of_the_new_one(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk."""
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (folder / "first" / "1" / "weights.bin").write_bytes(os.urandom(5_000_000))
     (tmp_path / "model.tar.gz").write_text("old")
-    completed = package("repository", cwd=tmp_path, through="prlimit --fsize=1000000")
+    completed = run_package("repository", cwd=tmp_path, command_prefix="prlimit --fsize=1000000")
     assert completed.returncode == 1
     assert "model.tar.gz cannot be written" in completed.stderr
     assert "Traceback" not in completed.stderr
@@ -158,49 +167,49 @@ def test_on_a_full_disk_the_old_archive_stays_and_nothing_of_the_new_one(tmp_pat
 
 
 def test_in_multi_model_mode_each_model_has_its_archive_and_its_client(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first", "second")
+    folder = write_repository(tmp_path / "repository", "first", "second")
     for name in ("first", "second"):
         (folder / "code" / name).mkdir(parents=True)
         (folder / "code" / name / "client.py").write_text("")
     (folder / "code" / "common.py").write_text("")
-    packed("repository", "--mme", cwd=tmp_path)
+    package_successfully("repository", "--mme", cwd=tmp_path)
     assert sorted(path.name for path in (tmp_path / "archives").iterdir()) == [
         "first.tar.gz",
         "second.tar.gz",
     ]
-    assert names(tmp_path / "archives" / "first.tar.gz") == [
+    assert archive_names(tmp_path / "archives" / "first.tar.gz") == [
         *("code", "code/common.py", "code/first", "code/first/client.py"),
         *("first", "first/1", "first/1/model.py", "first/config.pbtxt"),
     ]
 
 
 def test_an_ensembles_archive_holds_its_steps(tmp_path: Path) -> None:
-    chain(tmp_path / "repository", "whole", "pre", "post")
-    packed("repository", "--mme", "-o", "out", cwd=tmp_path)
+    write_chain(tmp_path / "repository", "whole", "pre", "post")
+    package_successfully("repository", "--mme", "-o", "out", cwd=tmp_path)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole.tar.gz"]
-    top_folders = {name.partition("/")[0] for name in names(tmp_path / "out" / "whole.tar.gz")}
+    top_folders = {name.partition("/")[0] for name in archive_names(tmp_path / "out" / "whole.tar.gz")}
     assert top_folders == {"whole", "pre", "post"}
 
 
 def test_copies_have_their_own_names_in_every_configuration(tmp_path: Path) -> None:
-    folder = chain(tmp_path / "repository", "whole", "pre", "post")
+    folder = write_chain(tmp_path / "repository", "whole", "pre", "post")
     (folder / "pre" / "config.pbtxt").write_text(
         f'name:"pre"  # a comment with name: "pre"\n{(folder / "pre" / "config.pbtxt").read_text()}'
     )
-    packed("repository", "--mme", "--copies", 2, "-o", "out", cwd=tmp_path)
+    package_successfully("repository", "--mme", "--copies", 2, "-o", "out", cwd=tmp_path)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["whole-1.tar.gz", "whole-2.tar.gz"]
-    second = unpacked(tmp_path / "out" / "whole-2.tar.gz", tmp_path / "second")
+    second = unpack(tmp_path / "out" / "whole-2.tar.gz", tmp_path / "second")
     assert {path.name for path in second.iterdir()} == {"whole-2", "pre-2", "post-2"}
-    assert [config(second / name / "config.pbtxt").name for name in ("whole-2", "pre-2")] == [
+    assert [read_config(second / name / "config.pbtxt").name for name in ("whole-2", "pre-2")] == [
         "whole-2",
         "pre-2",
     ]
-    steps = config(second / "whole-2" / "config.pbtxt").ensemble_scheduling.step
+    steps = read_config(second / "whole-2" / "config.pbtxt").ensemble_scheduling.step
     assert [step.model_name for step in steps] == ["pre-2", "post-2"]
 
 
 def test_an_environment_in_another_models_folder_is_packed_with_the_model(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first", "other")
+    folder = write_repository(tmp_path / "repository", "first", "other")
     (folder / "other" / "env" / "bin").mkdir(parents=True)
     (folder / "other" / "env" / "bin" / "activate").write_text("")
     with (folder / "first" / "config.pbtxt").open("a") as stream:
@@ -209,28 +218,28 @@ def test_an_environment_in_another_models_folder_is_packed_with_the_model(tmp_pa
             'value: {string_value: "$$TRITON_MODEL_DIRECTORY/../other/env"}}\n'
         )
     (tmp_path / "here").mkdir()
-    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
-    first = unpacked(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
+    package_successfully("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    first = unpack(tmp_path / "archives" / "first.tar.gz", tmp_path / "first")
     assert (first / "first" / "env" / "bin" / "activate").is_file()
-    parameter = config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
+    parameter = read_config(first / "first" / "config.pbtxt").parameters["EXECUTION_ENV_PATH"]
     assert parameter.string_value == "$$TRITON_MODEL_DIRECTORY/env"
 
 
 def test_an_environment_of_its_own_is_packed_once(tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", "first")
+    folder = write_repository(tmp_path / "repository", "first")
     (folder / "first" / "env" / "bin").mkdir(parents=True)
     with (folder / "first" / "config.pbtxt").open("a") as stream:
         stream.write(
             'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}\n'
         )
     (tmp_path / "here").mkdir()
-    packed("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
-    assert names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
+    package_successfully("../repository", "--mme", "-o", "../archives", cwd=tmp_path / "here")
+    assert archive_names(tmp_path / "archives" / "first.tar.gz").count("first/env/bin") == 1
 
 
 @pytest.mark.parametrize("options", [("--copies", "2"), ("--mme", "--copies", "-1")])
 def test_copies_without_mme_or_a_valid_number_are_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
-    repository(tmp_path / "repository", "first")
-    completed = package("repository", *options, cwd=tmp_path)
+    write_repository(tmp_path / "repository", "first")
+    completed = run_package("repository", *options, cwd=tmp_path)
     assert completed.returncode == 1
     assert "--copies goes with --mme" in completed.stderr

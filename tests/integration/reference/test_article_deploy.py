@@ -9,34 +9,34 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.deploy_account import IMAGE, Cloud, cloud, proxy
+from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout
-from tests.support.push_commands import commands
+from tests.support.push_commands import dry_run_commands
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["checkout", "cloud", "proxy", "sm"]
 
 
-def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: Cloud) -> None:
+def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: FakeAccount) -> None:
     deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large")
     assert deploy.code == 0, deploy.err
     sagemaker = cloud.client("sagemaker")
-    [name] = cloud.things()["models"]
+    [name] = cloud.list_resources()["models"]
     container = sagemaker.describe_model(ModelName=name)["PrimaryContainer"]
     assert container["Image"] == IMAGE
     assert "ModelDataUrl" not in container
-    assert cloud.things()["archives"] == []
+    assert cloud.list_resources()["archives"] == []
     status = cloud.sm("status", "ships").out
     assert "model data     - (SingleModel)" in status
     # Deploying the same again changes nothing, and all of it can be deleted.
-    serving_before = cloud.serving()
+    serving_before = cloud.deployed_configuration()
     assert cloud.sm("deploy", "ships", "--image", IMAGE, "--instance-type", "ml.c5.large").code == 0
-    assert cloud.serving() == serving_before
+    assert cloud.deployed_configuration() == serving_before
     assert cloud.sm("delete", "ships", "--yes").code == 0
-    assert cloud.things()["models"] == []
+    assert cloud.list_resources()["models"] == []
 
 
-def test_a_multi_model_endpoint_still_needs_model_data(cloud: Cloud) -> None:
+def test_a_multi_model_endpoint_still_needs_model_data(cloud: FakeAccount) -> None:
     deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--mme")
     assert deploy.code == 1
     assert "--mme wants --model-data" in deploy.err
@@ -77,7 +77,7 @@ def test_iam_allows_no_s3_if_the_image_contains_the_models(sm: RunSm) -> None:
 @pytest.mark.parametrize("name", ["triton-multi-models", "team/triton_1"])
 def test_build_and_push_accepts_a_repository_name(checkout: Checkout, name: str) -> None:
     """``./build_and_push.sh NAME``, as the article's script does."""
-    printed = commands(checkout, name, "--region", "eu-west-1")
+    printed = dry_run_commands(checkout, name, "--region", "eu-west-1")
     registry = "$account.dkr.ecr.eu-west-1.amazonaws.com"
     assert printed[-1] == f"docker push {registry}/{name}:{checkout.tag}"
     assert f"--repository-names {name} || aws ecr create-repository" in printed[3]
@@ -88,14 +88,14 @@ def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_pa
     (tmp_path / "models" / "pets").mkdir(parents=True)
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("")
     models = str(tmp_path / "models")
-    build, push = commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
+    build, push = dry_run_commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2::4][:2]
     assert f"--target with-models --build-context models={models} ." in build
     tag = build.split("--tag pets:")[1].split()[0]
     assert tag.startswith(f"{checkout.tag}-models-")
     assert tag in push
     # Other content makes another image, so another tag.
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("max_batch_size: 1")
-    assert tag not in commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2]
+    assert tag not in dry_run_commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2]
 
 
 @pytest.mark.parametrize(

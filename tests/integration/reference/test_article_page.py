@@ -27,7 +27,7 @@ from sm.settings import HERE, Settings
 from sm.triton import server
 from tests.support.aws import fake_aws
 from tests.support.boxes import RunningBox, free_port, running_box, wait_until
-from tests.support.pages import blocks
+from tests.support.pages import code_blocks
 from tests.support.platform.account import IMAGE, ROLE, Account
 from tests.support.platform.host import REGION, Host
 from tests.support.platform.machines import ProcessLauncher
@@ -41,12 +41,12 @@ START_TIMEOUT_S = 120.0
 
 def code_by_path() -> dict[str, str]:
     """The page's code blocks by the path in their first line."""
-    code_blocks = {}
+    blocks_by_path = {}
     for language in ("python", "nginx", "dockerfile"):
-        for block in blocks(PAGE, language):
+        for block in code_blocks(PAGE, language):
             path, _, code = block.partition("\n")
-            code_blocks[path.removeprefix("# ")] = code
-    return code_blocks
+            blocks_by_path[path.removeprefix("# ")] = code
+    return blocks_by_path
 
 
 CODE = code_by_path()
@@ -190,7 +190,7 @@ def test_the_articles_client_works_unchanged_on_our_open_ports(
 
 def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path: Path) -> None:
     """The command as written, in a checkout with the repository in ``here``."""
-    (command,) = blocks(PAGE)
+    (command,) = code_blocks(PAGE)
     assert command == "TRIREME_MODEL_REPOSITORY=here ./serve\n"
     for name in ("serve", "sm", "clients", "nginx.conf"):
         (tmp_path / name).symlink_to(HERE / name)
@@ -251,7 +251,7 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
 def test_every_block_of_the_page_is_run_here() -> None:
     """The tests above use every block but the Dockerfiles, whose base images are missing here."""
     text = (HERE / "docs" / PAGE).read_text()
-    assert len(CODE) + len(blocks(PAGE)) == len(re.findall(r"^```\w+$", text, re.M))
+    assert len(CODE) + len(code_blocks(PAGE)) == len(re.findall(r"^```\w+$", text, re.M))
     assert set(CODE) == {
         "there/resnet/inference.py",
         "there/predictor.py",

@@ -14,7 +14,7 @@ import requests
 
 from sm.client.payloads import ImagePayload
 from tests.support.boxes import RunningBox
-from tests.support.check_client import sm
+from tests.support.check_client import run_sm
 from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request, runtime
 
 MODELS = ("resnet", "yolov5", "bert_base")
@@ -140,7 +140,7 @@ def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request("resnet"))
     (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
     for arguments in (("request.json",), ("payload.json", "--model", "resnet")):
-        completed = sm(tmp_path, "invoke", demo_box.url, "--json", *arguments)
+        completed = run_sm(tmp_path, "invoke", demo_box.url, "--json", *arguments)
         assert completed.returncode == 0, completed.stderr
         assert "coffee" in completed.stdout or "espresso" in completed.stdout, completed.stdout
 

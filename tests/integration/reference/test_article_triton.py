@@ -18,7 +18,7 @@ from PIL import Image
 
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box
-from tests.support.listening import listening
+from tests.support.listening import listening_ports
 from tests.support.reference.article import PICTURES
 from tests.support.reference.usual_ports import PORTS, usual_ports
 from tests.support.tritons import MODELS
@@ -41,7 +41,7 @@ def triton_ports(box: RunningBox) -> dict[int, str]:
     """The ports that Triton listens on, each with ``loopback`` or ``all`` for its address."""
     pid = box.pid("--model-repository=")
     address_names = {"0100007F": "loopback", "00000000": "all"}
-    return {port: address_names[address[-8:]] for port, address in listening(pid).items()}
+    return {port: address_names[address[-8:]] for port, address in listening_ports(pid).items()}
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,16 @@ from PIL import Image
 from sm.settings import HERE
 from tests.support.aws import fake_aws
 from tests.support.boxes import wait_until
-from tests.support.dripping_proxy import dripping
+from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.gateways import (
     BUCKET,
     KEY,
-    Cloud,
+    FakeBucket,
     Gateway,
-    chalice_local,
     environment,
-    new_triton,
-    served,
+    prepare_empty_triton,
+    running_chalice_local,
+    running_gateway_server,
 )
 from tests.support.tritons import HEAD, Model, TritonProcess
 
@@ -151,7 +151,7 @@ class ReferenceGateway:
     """A gateway with the reference's contract, and its bucket and Triton."""
 
     gateway: Gateway
-    cloud: Cloud
+    cloud: FakeBucket
     triton: TritonProcess
     env: dict[str, str]
     notes: Path
@@ -160,8 +160,8 @@ class ReferenceGateway:
         """How many times Triton has loaded a model."""
         return self.notes.read_text().splitlines().count(model) if self.notes.exists() else 0
 
-    def ask(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
-        response = self.gateway.ask(method, path, json=body, **options)
+    def request(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
+        response = self.gateway.request(method, path, json=body, **options)
         return response.status_code, response.json()
 
 
@@ -172,7 +172,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
     notes = home / "loads"
     os.environ["NOTES"] = str(notes)
     with fake_aws() as address:
-        cloud = Cloud(address)
+        cloud = FakeBucket(address)
         for name, model in MODELS.items():
             cloud.put_model(name, home / "models", model)
         cloud.put("models/densenet_onnx/densenet_onnx_labels.txt", "\n".join(LABELS).encode())
@@ -181,7 +181,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
         cloud.put("images/x.png", encode(make_picture()))
         cloud.put("images/text.jpg", b"no picture")
         cloud.put("images/large.jpg", b"x" * (2**20 + 1))
-        triton = new_triton(home / "triton", home / "repository")
+        triton = prepare_empty_triton(home / "triton", home / "repository")
         triton.start()
         env = environment(
             address,
@@ -191,7 +191,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReferenceGat
             TRIREME_GATEWAY_MAX_MB="1",
         )
         try:
-            with served(home / "gateway.log", env) as gateway:
+            with running_gateway_server(home / "gateway.log", env) as gateway:
                 yield ReferenceGateway(gateway, cloud, triton, env, notes)
         finally:
             triton.kill()
@@ -205,7 +205,7 @@ def test_twenty_first_requests_load_the_model_once(reference: ReferenceGateway) 
     assert reference.loads("densenet_onnx") == 0
     with ThreadPoolExecutor(20) as callers:
         responses = list(
-            callers.map(lambda _: reference.ask("POST", "/infer/densenet", JPEG_REQUEST), range(20))
+            callers.map(lambda _: reference.request("POST", "/infer/densenet", JPEG_REQUEST), range(20))
         )
     assert [status for status, _ in responses] == [200] * 20
     assert reference.loads("densenet_onnx") == 1
@@ -215,22 +215,24 @@ def test_of_several_gateways_with_one_repository_one_loads_the_model(
     reference: ReferenceGateway, tmp_path: Path
 ) -> None:
     with (
-        served(tmp_path / "second.log", reference.env) as second,
-        served(tmp_path / "third.log", reference.env) as third,
+        running_gateway_server(tmp_path / "second.log", reference.env) as second,
+        running_gateway_server(tmp_path / "third.log", reference.env) as third,
         ThreadPoolExecutor(12) as callers,
     ):
         gateways = [reference.gateway, second, third] * 4
-        answers = callers.map(lambda gateway: gateway.ask("POST", "/infer/late", json=JPEG_REQUEST), gateways)
+        answers = callers.map(
+            lambda gateway: gateway.request("POST", "/infer/late", json=JPEG_REQUEST), gateways
+        )
         assert {response.status_code for response in answers} == {200}
     assert reference.loads("late_onnx") == 1
 
 
 def test_health_is_answered_without_a_key(reference: ReferenceGateway) -> None:
-    assert reference.ask("GET", "/health", key=None) == (200, {"status": "healthy"})
+    assert reference.request("GET", "/health", key=None) == (200, {"status": "healthy"})
 
 
 def test_infer_with_labels_returns_the_five_best(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("POST", "/infer/densenet", JPEG_REQUEST)
+    status, answer = reference.request("POST", "/infer/densenet", JPEG_REQUEST)
     assert status == 200, answer
     assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
     assert (answer["status"], answer["model"]) == ("success", "densenet")
@@ -244,7 +246,7 @@ def test_infer_with_labels_returns_the_five_best(reference: ReferenceGateway) ->
 
 
 def test_infer_without_labels_returns_the_nested_list_of_scores(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)
+    status, answer = reference.request("POST", "/infer/resnet50", JPEG_REQUEST)
     assert status == 200, answer
     assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
     assert np.array(answer["predictions"]).shape == (1, 1000)
@@ -253,7 +255,7 @@ def test_infer_without_labels_returns_the_nested_list_of_scores(reference: Refer
 
 
 def test_two_short_names_may_mean_one_model(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("POST", "/infer/chrisnet", JPEG_REQUEST)
+    status, answer = reference.request("POST", "/infer/chrisnet", JPEG_REQUEST)
     assert (status, answer["model"]) == (200, "chrisnet")
     assert answer["result_s3_key"] == "results/images/x.jpg_chrisnet_inference.json"
 
@@ -261,7 +263,7 @@ def test_two_short_names_may_mean_one_model(reference: ReferenceGateway) -> None
 @pytest.mark.parametrize("body", [{"name": "Test inference"}, {}, [], "text", None, JPEG_REQUEST])
 def test_infer_of_the_default_model_accepts_any_json_body(reference: ReferenceGateway, body: object) -> None:
     headers = {"Content-Type": "application/json"}
-    response = reference.gateway.ask("POST", "/infer", data=json.dumps(body), headers=headers)
+    response = reference.gateway.request("POST", "/infer", data=json.dumps(body), headers=headers)
     assert response.status_code == 200, response.text
     assert list(response.json()) == ["status", "output"]
     assert response.json()["status"] == "success"
@@ -270,7 +272,7 @@ def test_infer_of_the_default_model_accepts_any_json_body(reference: ReferenceGa
 
 
 def test_models_lists_the_bucket_and_what_triton_has_loaded(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("GET", "/models")
+    status, answer = reference.request("GET", "/models")
     assert status == 200
     assert list(answer) == ["status", "available_models_in_s3", "loaded_models_in_triton"]
     assert answer["status"] == "success"
@@ -281,13 +283,13 @@ def test_models_lists_the_bucket_and_what_triton_has_loaded(reference: Reference
 
 def test_load_model_loads_it_again(reference: ReferenceGateway) -> None:
     loads_before = reference.loads("resnet50_onnx")
-    answer = reference.ask("POST", "/load_model/resnet50")
+    answer = reference.request("POST", "/load_model/resnet50")
     assert answer == (200, {"status": "success", "message": "Model resnet50 loaded successfully"})
     assert reference.loads("resnet50_onnx") == loads_before + 1
 
 
 def test_the_picture_is_squashed_and_divided_by_255(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("POST", "/infer/squashed", {"s3_key": "images/x.png"})
+    status, answer = reference.request("POST", "/infer/squashed", {"s3_key": "images/x.png"})
     assert status == 200, answer
     # As the reference does: Pillow resizes the whole picture to the input, channels first.
     expected = np.array(make_picture().resize((6, 8))).transpose(2, 0, 1)[None].astype(np.float32) / 255.0
@@ -295,7 +297,7 @@ def test_the_picture_is_squashed_and_divided_by_255(reference: ReferenceGateway)
 
 
 def test_a_models_preprocess_json_is_used(reference: ReferenceGateway) -> None:
-    status, answer = reference.ask("POST", "/infer/described", {"s3_key": "images/x.png"})
+    status, answer = reference.request("POST", "/infer/described", {"s3_key": "images/x.png"})
     assert status == 200, answer
     pixels = np.array(answer["predictions"], np.float32)
     assert pixels.shape == (1, 3, 8, 8)
@@ -368,7 +370,7 @@ def test_a_models_preprocess_json_is_used(reference: ReferenceGateway) -> None:
 def test_an_error_has_the_references_status_and_body(
     reference: ReferenceGateway, path: str, body: object, status: int, expected: dict[str, Any]
 ) -> None:
-    answer = reference.ask("POST", path, body)
+    answer = reference.request("POST", path, body)
     assert answer == (status, expected)
     assert list(answer[1]) == list(expected)
 
@@ -379,7 +381,7 @@ def test_a_model_that_cannot_be_loaded_is_a_500_for_every_waiting_caller(
 ) -> None:
     with ThreadPoolExecutor(5) as callers:
         responses = list(
-            callers.map(lambda _: reference.ask("POST", f"/infer/{short_name}", JPEG_REQUEST), range(5))
+            callers.map(lambda _: reference.request("POST", f"/infer/{short_name}", JPEG_REQUEST), range(5))
         )
     reason = {"broken": "no such luck", "absent": "the bucket has no model 'absent_onnx'"}[short_name]
     for status, answer in responses:
@@ -389,12 +391,12 @@ def test_a_model_that_cannot_be_loaded_is_a_500_for_every_waiting_caller(
         assert reason in answer["message"]
     if short_name == "broken":
         assert reference.loads("broken_onnx") == 1
-    status, answer = reference.ask("POST", f"/load_model/{short_name}")
+    status, answer = reference.request("POST", f"/load_model/{short_name}")
     assert (status, list(answer), answer["status"]) == (500, ["status", "message"], "error")
     assert reason in answer["message"]
     # Other requests are not affected.
-    assert reference.ask("GET", "/health")[1] == {"status": "healthy"}
-    assert reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200
+    assert reference.request("GET", "/health")[1] == {"status": "healthy"}
+    assert reference.request("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -405,7 +407,7 @@ def test_a_model_that_cannot_be_loaded_is_a_500_for_every_waiting_caller(
 def test_without_its_key_a_caller_gets_api_gateways_403(
     reference: ReferenceGateway, method: str, path: str, key: str | None
 ) -> None:
-    assert reference.ask(method, path, JPEG_REQUEST, key=key) == (403, {"message": "Forbidden"})
+    assert reference.request(method, path, JPEG_REQUEST, key=key) == (403, {"message": "Forbidden"})
     assert "a-wrong-key" not in reference.gateway.log.read_text()
     assert KEY not in reference.gateway.log.read_text()
 
@@ -413,73 +415,80 @@ def test_without_its_key_a_caller_gets_api_gateways_403(
 def test_a_model_is_loaded_again_after_a_restart_of_triton(reference: ReferenceGateway) -> None:
     loads_before = reference.loads("resnet50_onnx")
     reference.triton.kill()
-    status, answer = reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)
+    status, answer = reference.request("POST", "/infer/resnet50", JPEG_REQUEST)
     assert (status, list(answer)) == (500, ["status", "model", "message"])
     wait_until(
-        lambda: reference.gateway.ask("GET", "/health").status_code == 503, description="an unhealthy gateway"
+        lambda: reference.gateway.request("GET", "/health").status_code == 503,
+        description="an unhealthy gateway",
     )
-    assert list(reference.gateway.ask("GET", "/health").json()) == ["status", "error"]
+    assert list(reference.gateway.request("GET", "/health").json()) == ["status", "error"]
     reference.triton.start()
-    wait_until(lambda: reference.ask("GET", "/health")[0] == 200, description="a healthy gateway")
+    wait_until(lambda: reference.request("GET", "/health")[0] == 200, description="a healthy gateway")
     wait_until(
-        lambda: reference.ask("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200, description="the model back"
+        lambda: reference.request("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200,
+        description="the model back",
     )
     assert reference.loads("resnet50_onnx") == loads_before + 1
 
 
 def test_an_unreachable_or_slow_s3_is_a_500_in_time(reference: ReferenceGateway, tmp_path: Path) -> None:
     # Load the model first, so that nothing has to be loaded below.
-    assert reference.ask("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
+    assert reference.request("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
     unreachable_s3 = {
         **reference.env,
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "TRIREME_GATEWAY_TIMEOUT": "3",
     }
-    with served(tmp_path / "away.log", unreachable_s3) as gateway:
-        response = gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST)
+    with running_gateway_server(tmp_path / "away.log", unreachable_s3) as gateway:
+        response = gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST)
         assert response.status_code == 500
         assert list(response.json()) == ["status", "model", "message"]
-        assert gateway.ask("GET", "/models").json()["status"] == "error"
-        assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
+        assert gateway.request("GET", "/models").json()["status"] == "error"
+        assert gateway.request("GET", "/health").json() == {"status": "healthy"}
         # This request needs Triton only.
-        assert gateway.ask("POST", "/infer", json={}).status_code == 200
-    with dripping(f"http://{reference.cloud.address}") as proxy:
+        assert gateway.request("POST", "/infer", json={}).status_code == 200
+    with running_dripping_proxy(f"http://{reference.cloud.address}") as proxy:
         slow_s3 = {**unreachable_s3, "AWS_ENDPOINT_URL": proxy.url}
-        with served(tmp_path / "slow.log", slow_s3) as gateway:
-            assert gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
-            proxy.slow_from = 0
+        with running_gateway_server(tmp_path / "slow.log", slow_s3) as gateway:
+            assert gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
+            proxy.slow_from_byte = 0
             with ThreadPoolExecutor(8) as callers:
                 slow_calls = [
-                    callers.submit(gateway.ask, "POST", "/infer/densenet", json=JPEG_REQUEST)
+                    callers.submit(gateway.request, "POST", "/infer/densenet", json=JPEG_REQUEST)
                     for _ in range(8)
                 ]
-                wait_until(lambda: proxy.open, description="a connection to S3")
-                assert gateway.ask("POST", "/infer", json={}).status_code == 200
+                wait_until(lambda: proxy.connections, description="a connection to S3")
+                assert gateway.request("POST", "/infer", json={}).status_code == 200
                 assert {call.result().status_code for call in slow_calls} == {500}
 
 
 def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
     reference: ReferenceGateway, tmp_path: Path
 ) -> None:
-    assert reference.ask("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
+    assert reference.request("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
     short_timeout = {**reference.env, "TRIREME_GATEWAY_TIMEOUT": "5", "TRIREME_GATEWAY_THREADS": "4"}
-    with served(tmp_path / "hasty.log", short_timeout) as gateway, ThreadPoolExecutor(8) as callers:
-        assert gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
-        slow_calls = [callers.submit(gateway.ask, "POST", "/infer/slow", json=JPEG_REQUEST) for _ in range(4)]
+    with (
+        running_gateway_server(tmp_path / "hasty.log", short_timeout) as gateway,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        assert gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
+        slow_calls = [
+            callers.submit(gateway.request, "POST", "/infer/slow", json=JPEG_REQUEST) for _ in range(4)
+        ]
         wait_until(
             lambda: (reference.triton.box.repository / "slow_onnx").is_dir(),
             description="the start of the load",
         )
         for path in ("/infer/densenet", "/infer"):
-            assert gateway.ask("POST", path, json=JPEG_REQUEST).status_code == 200
-        assert gateway.ask("GET", "/health").json() == {"status": "healthy"}
+            assert gateway.request("POST", path, json=JPEG_REQUEST).status_code == 200
+        assert gateway.request("GET", "/health").json() == {"status": "healthy"}
         assert not any(call.done() for call in slow_calls)
         for call in slow_calls:
             assert call.result().status_code == 500
             assert "still being loaded" in call.result().json()["message"]
         # A later request waits for the same load and starts no second one.
         wait_until(
-            lambda: gateway.ask("POST", "/infer/slow", json=JPEG_REQUEST).status_code == 200,
+            lambda: gateway.request("POST", "/infer/slow", json=JPEG_REQUEST).status_code == 200,
             description="the model",
         )
     assert reference.loads("slow_onnx") == 1
@@ -488,12 +497,12 @@ def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
 def test_chalice_local_has_the_same_contract_and_chalices_own_errors(
     reference: ReferenceGateway, tmp_path: Path
 ) -> None:
-    with chalice_local(tmp_path / "local.log", reference.env) as gateway:
-        assert gateway.ask("GET", "/health", key=None).json() == {"status": "healthy"}
-        answer = gateway.ask("POST", "/infer/densenet", json=JPEG_REQUEST).json()
+    with running_chalice_local(tmp_path / "local.log", reference.env) as gateway:
+        assert gateway.request("GET", "/health", key=None).json() == {"status": "healthy"}
+        answer = gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST).json()
         assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
-        assert list(gateway.ask("POST", "/infer", json={}).json()) == ["status", "output"]
-        wrong_type = gateway.ask("POST", "/infer", data=b"x", headers={"Content-Type": "image/jpeg"})
+        assert list(gateway.request("POST", "/infer", json={}).json()) == ["status", "output"]
+        wrong_type = gateway.request("POST", "/infer", data=b"x", headers={"Content-Type": "image/jpeg"})
         assert (wrong_type.status_code, list(wrong_type.json())) == (415, ["Code", "Message"])
 
 

@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tests.support.deploy_account import IMAGE, Cloud, cloud, proxy
+from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 
 __all__ = ["cloud", "proxy"]
 
@@ -25,7 +25,7 @@ def metric_specification(name: str, endpoint: str) -> dict[str, Any]:
     }
 
 
-def scaling_policies(cloud: Cloud) -> dict[str, Any]:
+def scaling_policies(cloud: FakeAccount) -> dict[str, Any]:
     """The target tracking configurations in the account, by the policy's name."""
     response = cloud.client("application-autoscaling").describe_scaling_policies(ServiceNamespace="sagemaker")
     return {
@@ -34,7 +34,7 @@ def scaling_policies(cloud: Cloud) -> dict[str, Any]:
     }
 
 
-def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud: Cloud) -> None:
+def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud: FakeAccount) -> None:
     targets = ("--target-invocations", "600", "--target-cpu", "70", "--target-gpu", "90")
     assert cloud.deploy("--autoscale", "1:4", *targets).code == 0
     policies = scaling_policies(cloud)
@@ -48,7 +48,7 @@ def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud:
     assert predefined == "SageMakerVariantInvocationsPerInstance"
 
 
-def test_a_target_that_is_no_longer_given_is_removed(cloud: Cloud) -> None:
+def test_a_target_that_is_no_longer_given_is_removed(cloud: FakeAccount) -> None:
     assert cloud.deploy("--autoscale", "1:4", "--target-gpu", "90", "--target-cpu", "300").code == 0
     assert set(scaling_policies(cloud)) == {"ships-cpu", "ships-gpu"}
     assert cloud.deploy("--autoscale", "1:4", "--target-gpu", "80").code == 0
@@ -57,7 +57,7 @@ def test_a_target_that_is_no_longer_given_is_removed(cloud: Cloud) -> None:
     }
 
 
-def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: Cloud) -> None:
+def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: FakeAccount) -> None:
     for options, sentence in (
         (("--target-cpu", "70"), "go with --autoscale MIN:MAX"),
         (("--autoscale", "1:2"), "--target-gpu PERCENT"),
@@ -69,7 +69,7 @@ def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: Cloud
     assert cloud.proxy.changes == []
 
 
-def test_a_template_has_the_same_policies(cloud: Cloud) -> None:
+def test_a_template_has_the_same_policies(cloud: FakeAccount) -> None:
     options = (
         "--image",
         IMAGE,
@@ -91,7 +91,7 @@ def test_a_template_has_the_same_policies(cloud: Cloud) -> None:
     assert (metric["metric_name"], metric["namespace"]) == ("GPUUtilization", "/aws/sagemaker/Endpoints")
 
 
-def put_metric(cloud: Cloud, namespace: str, name: str, *values: float) -> None:
+def put_metric(cloud: FakeAccount, namespace: str, name: str, *values: float) -> None:
     """Send metric data to CloudWatch as SageMaker would have some minutes ago."""
     dimensions = [
         {"Name": "EndpointName", "Value": "ships"},
@@ -105,7 +105,7 @@ def put_metric(cloud: Cloud, namespace: str, name: str, *values: float) -> None:
     cloud.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=data)
 
 
-def test_status_shows_the_metrics_of_a_multi_model_endpoint_that_exist(cloud: Cloud) -> None:
+def test_status_shows_the_metrics_of_a_multi_model_endpoint_that_exist(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     assert "LoadedModelCount" not in cloud.sm("status", "ships").out
     request_metrics, instance_metrics = "AWS/SageMaker", "/aws/sagemaker/Endpoints"

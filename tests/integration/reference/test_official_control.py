@@ -62,15 +62,15 @@ def test_a_restricted_list_of_models_needs_the_key_but_ping_does_not(
 def test_the_url_of_every_kind_of_archive_is_its_folder(multi_model: MultiModel, layout: str) -> None:
     name, platform = f"hash-of-{layout}", multi_model.platform
     if layout == "flat":
-        url = platform.flat(name)
+        url = platform.write_flat(name)
     elif layout == "nested":
-        url = platform.nested(name, {"inner": multiplying_model(3)})
+        url = platform.write_nested(name, {"inner": multiplying_model(3)})
     elif layout == "ensemble":
-        url = platform.nested(
+        url = platform.write_nested(
             name, {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
         )
     else:
-        url = platform.nested(name, {}, inference=SCRIPT)
+        url = platform.write_nested(name, {}, inference=SCRIPT)
     response = multi_model.load(name, url)
     assert response.status_code == 200, response.text
     description = {"modelName": name, "modelUrl": str(platform.home / name)}

@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.package_repositories import chain, config, names, package, packed, repository, unpacked
+from tests.support.package_repositories import (
+    archive_names,
+    package_successfully,
+    read_config,
+    run_package,
+    unpack,
+    write_chain,
+    write_repository,
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A repository whose model has downloaded weights into caches, with links that lead out of it."""
-    repository_folder = repository(tmp_path / "repository", "bert")
+    repository_folder = write_repository(tmp_path / "repository", "bert")
     for cache in ("hf_cache", "bert/hf_cache", "bert/1/hf_cache/hub"):
         (repository_folder / cache).mkdir(parents=True)
         (repository_folder / cache / "blob").write_bytes(bytes(200_000))
@@ -21,9 +29,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_excluded_caches_are_left_out_and_listed_with_their_size(folder: Path, tmp_path: Path) -> None:
-    assert package("repository", cwd=tmp_path).returncode == 1
-    output = packed("repository", "--exclude", "hf_cache", cwd=tmp_path)
-    assert names(tmp_path / "model.tar.gz") == ["bert", "bert/1", "bert/1/model.py", "bert/config.pbtxt"]
+    assert run_package("repository", cwd=tmp_path).returncode == 1
+    output = package_successfully("repository", "--exclude", "hf_cache", cwd=tmp_path)
+    assert archive_names(tmp_path / "model.tar.gz") == [
+        "bert",
+        "bert/1",
+        "bert/1/model.py",
+        "bert/config.pbtxt",
+    ]
     left_out = [line for line in output.splitlines() if line.startswith("left out")]
     assert left_out == [
         "left out bert/1/hf_cache  0.2 MB",
@@ -35,10 +48,10 @@ def test_excluded_caches_are_left_out_and_listed_with_their_size(folder: Path, t
 def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path) -> None:
     (folder / "bert" / "1" / "notes.ckpt").write_text("")
     options = ("--exclude", "hf_cache", "--exclude", "*.ckpt", "--exclude", "bert/1/model.p?c")
-    completed = package("repository", "--mme", *options, cwd=tmp_path)
+    completed = run_package("repository", "--mme", *options, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
-    assert names(tmp_path / "archives" / "bert.tar.gz")[-1] == "bert/config.pbtxt"
-    assert "bert/1/notes.ckpt" not in names(tmp_path / "archives" / "bert.tar.gz")
+    assert archive_names(tmp_path / "archives" / "bert.tar.gz")[-1] == "bert/config.pbtxt"
+    assert "bert/1/notes.ckpt" not in archive_names(tmp_path / "archives" / "bert.tar.gz")
     assert "--exclude bert/1/model.p?c: nothing in repository has this name or path" in completed.stderr
 
 
@@ -53,32 +66,32 @@ def test_several_patterns_and_paths_can_be_excluded(folder: Path, tmp_path: Path
     ],
 )
 def test_excluding_a_file_that_a_model_needs_is_refused(tmp_path: Path, pattern: str, sentence: str) -> None:
-    chain(tmp_path / "repository", "whole", "pre", "post")
-    completed = package("repository", "--exclude", pattern, cwd=tmp_path)
+    write_chain(tmp_path / "repository", "whole", "pre", "post")
+    completed = run_package("repository", "--exclude", pattern, cwd=tmp_path)
     assert completed.returncode == 1, completed.stderr
     assert sentence in completed.stderr
     assert not (tmp_path / "model.tar.gz").exists()
 
 
 def test_a_whole_model_can_be_excluded(tmp_path: Path) -> None:
-    repository(tmp_path / "repository", "first", "second")
-    packed("repository", "--exclude", "second", cwd=tmp_path)
-    assert {name.partition("/")[0] for name in names(tmp_path / "model.tar.gz")} == {"first"}
+    write_repository(tmp_path / "repository", "first", "second")
+    package_successfully("repository", "--exclude", "second", cwd=tmp_path)
+    assert {name.partition("/")[0] for name in archive_names(tmp_path / "model.tar.gz")} == {"first"}
 
 
 def test_copies_have_the_given_first_number_and_name(tmp_path: Path) -> None:
-    repository(tmp_path / "repository", "model")
+    write_repository(tmp_path / "repository", "model")
     options = ("--mme", "--copies", 3, "--copies-from", 0, "--copy-name", "{model}_{number}")
-    packed("repository", *options, cwd=tmp_path)
+    package_successfully("repository", *options, cwd=tmp_path)
     archives = sorted(path.name for path in (tmp_path / "archives").iterdir())
     assert archives == ["model_0.tar.gz", "model_1.tar.gz", "model_2.tar.gz"]
-    last = unpacked(tmp_path / "archives" / "model_2.tar.gz", tmp_path / "last")
-    assert config(last / "model_2" / "config.pbtxt").name == "model_2"
+    last = unpack(tmp_path / "archives" / "model_2.tar.gz", tmp_path / "last")
+    assert read_config(last / "model_2" / "config.pbtxt").name == "model_2"
 
 
 @pytest.mark.parametrize("name", ["{model}", "{number}", "{model}/{number}", "{model}-{number}-{x}", "{"])
 def test_a_copy_name_that_is_not_unique_to_each_copy_is_refused(tmp_path: Path, name: str) -> None:
-    repository(tmp_path / "repository", "model")
-    completed = package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
+    write_repository(tmp_path / "repository", "model")
+    completed = run_package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
     assert completed.returncode == 1, completed.stderr
     assert "is no name for copies" in completed.stderr

@@ -19,9 +19,9 @@ from sm.repository import models
 from sm.settings import HERE
 from sm.tools.check.triton_server import served
 from tests.support.boxes import RunningBox, running_box
-from tests.support.fake_gpu import standin_nvidia_smi
+from tests.support.fake_gpu import fake_nvidia_smi
 from tests.support.model_archives import ArchiveFolder
-from tests.support.multi_model_endpoint import Endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.reference.official_repositories import (
     KIND_GPU,
     LISTED,
@@ -74,12 +74,12 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
     platform = ArchiveFolder(folder / "archives")
     home = str(platform.home)
     with running_box(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as box:
-        yield Endpoint(box, platform)
+        yield MultiModelEndpoint(box, platform)
 
 
 def infer(box: RunningBox, name: str) -> Any:
@@ -138,7 +138,7 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi is a stand-in. Triton gets the configuration unchanged and finds no GPU itself."""
-    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
+    fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     write(tmp_path / "repository" / "resnet", KIND_GPU)
     machine = Machine()
     assert problems.find(tmp_path / "repository", machine) == []
@@ -150,8 +150,8 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
 
 
 @WITHOUT_GPU
-def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: Endpoint) -> None:
-    url = endpoint.platform.flat("resnet")
+def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: MultiModelEndpoint) -> None:
+    url = endpoint.platform.write_flat("resnet")
     with (Path(url) / "config.pbtxt").open("a") as config:
         config.write(KIND_GPU)
     assert endpoint.load("resnet", url).status_code == 200
@@ -164,7 +164,7 @@ def test_an_archive_for_a_gpu_is_loaded_on_the_cpu(endpoint: Endpoint) -> None:
 
 
 @WITHOUT_GPU
-def test_an_archive_with_a_plan_and_no_gpu_is_a_400(endpoint: Endpoint) -> None:
+def test_an_archive_with_a_plan_and_no_gpu_is_a_400(endpoint: MultiModelEndpoint) -> None:
     write_plan(endpoint.platform.home / "plan" / "model")
     response = endpoint.load("plan", str(endpoint.platform.home / "plan" / "model"))
     assert response.status_code == 400
@@ -180,7 +180,7 @@ def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox,
 @pytest.mark.parametrize("name", ["bare", "inner"])
 @pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
 def test_an_archive_whose_configuration_triton_completes_is_loaded(
-    endpoint: Endpoint, name: str, nested: bool
+    endpoint: MultiModelEndpoint, name: str, nested: bool
 ) -> None:
     folder = endpoint.platform.home / f"{name}{nested}" / "model"
     write_bare(folder / "inside" if nested else folder, inner=name == "inner")

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box
-from tests.support.recordio import record
+from tests.support.recordio import encode_record
 from tests.support.script_archives import write_script
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
@@ -321,7 +321,7 @@ def test_xgboosts_defaults_read_libsvm_csv_and_recordio(
     np.testing.assert_allclose(
         read_result(invoke(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"]
     )
-    records = record([2.5, 25], keys=[1, 4]) + record([100], keys=[4])
+    records = encode_record([2.5, 25], keys=[1, 4]) + encode_record([100], keys=[4])
     response = invoke(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
     np.testing.assert_allclose(read_result(response), answers["booster"])
     assert invoke(box, "xgboost", b"a,b\n", CSV).status_code == 400
@@ -344,7 +344,7 @@ def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
     tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:
     repository = write_archive(tmp_path / "model", "transform", models_and_answers[0])
-    (repository / "code" / "requirements.txt").write_text(libraries.wanted)
+    (repository / "code" / "requirements.txt").write_text(libraries.requirements_text)
     for name in ("first", "second"):
         (repository / "code" / name).mkdir()
         (repository / "code" / name / "words.py").write_text(f"WORD = {name!r}\n")

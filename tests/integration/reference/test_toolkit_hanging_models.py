@@ -11,7 +11,7 @@ import pytest
 from sm.triton.server import MAX_STUCK_LOADS
 from tests.support.boxes import retry_until_ok, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import Endpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 
 EXIT_AT_IMPORT = "import os\nos._exit(3)\n"
 CRASH_AT_IMPORT = "import ctypes\nctypes.string_at(0)\n"
@@ -27,16 +27,16 @@ def write_model_starting_with(folder: Path, first: str = EXIT_AT_IMPORT) -> None
     script.write_text(first + script.read_text())
 
 
-def write_archive_starting_with(endpoint: Endpoint, name: str, first: str = "") -> str:
+def write_archive_starting_with(endpoint: MultiModelEndpoint, name: str, first: str = "") -> str:
     """Write an archive whose ``model.py`` begins with ``first``. Returns its URL."""
-    url = endpoint.platform.flat(name)
+    url = endpoint.platform.write_flat(name)
     script = Path(url) / "1" / "model.py"
     script.write_text(first + script.read_text())
     return url
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
     platform = ArchiveFolder(folder / "archives")
     with running_box(
@@ -46,7 +46,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         TRIREME_MODEL_ARCHIVES=str(platform.home),
         TRIREME_LOAD_TIMEOUT=str(LOAD_TIMEOUT_S),
     ) as box:
-        yield Endpoint(box, platform)
+        yield MultiModelEndpoint(box, platform)
 
 
 def test_a_model_whose_process_ends_during_its_import_stops_the_start(tmp_path: Path) -> None:
@@ -60,7 +60,9 @@ def test_a_model_whose_process_ends_during_its_import_stops_the_start(tmp_path: 
     assert f"the model 'resnet' {REASON}" in box.log.read_text()
 
 
-def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(endpoint: Endpoint) -> None:
+def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(
+    endpoint: MultiModelEndpoint,
+) -> None:
     hanging = {"first": EXIT_AT_IMPORT, "second": CRASH_AT_IMPORT, "third": EXIT_AT_IMPORT}
     urls = {name: write_archive_starting_with(endpoint, name, first) for name, first in hanging.items()}
     with ThreadPoolExecutor(3) as pool:
@@ -85,7 +87,7 @@ def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(e
         assert endpoint.unload(name).status_code == 200
 
 
-def test_an_archive_without_model_py_is_refused_without_calling_triton(endpoint: Endpoint) -> None:
+def test_an_archive_without_model_py_is_refused_without_calling_triton(endpoint: MultiModelEndpoint) -> None:
     url = Path(write_archive_starting_with(endpoint, "empty"))
     (url / "1" / "model.py").rename(url / "1" / "other.py")
     response = endpoint.load("empty", str(url))
@@ -93,9 +95,9 @@ def test_an_archive_without_model_py_is_refused_without_calling_triton(endpoint:
     assert "1 has no model.py, which the python backend wants" in response.json()["error"]
 
 
-def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: Endpoint) -> None:
+def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: MultiModelEndpoint) -> None:
     response = endpoint.load(
-        "slow", endpoint.platform.flat("slow", multiplying_model(seconds=3 * LOAD_TIMEOUT_S))
+        "slow", endpoint.platform.write_flat("slow", multiplying_model(seconds=3 * LOAD_TIMEOUT_S))
     )
     assert response.status_code == 504
     assert (
@@ -103,12 +105,14 @@ def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: Endpoi
         in response.json()["error"]
     )
     assert endpoint.names() == []
-    assert endpoint.load("slow", endpoint.platform.flat("slow")).status_code == 200
+    assert endpoint.load("slow", endpoint.platform.write_flat("slow")).status_code == 200
     assert endpoint.invoke("slow").json()["outputs"][0]["data"] == [1.0, 2.0]
     endpoint.unload("slow")
 
 
-def test_triton_is_restarted_when_too_many_loads_hang_and_keeps_its_models(endpoint: Endpoint) -> None:
+def test_triton_is_restarted_when_too_many_loads_hang_and_keeps_its_models(
+    endpoint: MultiModelEndpoint,
+) -> None:
     assert endpoint.load("kept", write_archive_starting_with(endpoint, "kept")).status_code == 200
     names = [f"hanging{number}" for number in range(MAX_STUCK_LOADS)]
     with ThreadPoolExecutor(4) as pool:

@@ -16,7 +16,7 @@ import requests
 
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.dripping_proxy import DrippingProxy, dripping
+from tests.support.dripping_proxy import DrippingProxy, running_dripping_proxy
 from tests.support.s3 import CREDENTIALS, client
 from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
@@ -38,7 +38,7 @@ BODIES = {
 
 @pytest.fixture(scope="module")
 def proxy(aws: str) -> Iterator[DrippingProxy]:
-    with dripping(aws) as proxy:
+    with running_dripping_proxy(aws) as proxy:
         yield proxy
 
 
@@ -72,15 +72,15 @@ def callers_waiting_for_s3(
 ) -> Iterator[list[Future[requests.Response]]]:
     """Start callers that wait for an S3 that sends its bytes very slowly."""
     body, content_type = BODIES[form]
-    proxy.slow_from = slow_from
+    proxy.slow_from_byte = slow_from
     try:
         with ThreadPoolExecutor(CALLERS) as executor:
             calls = [executor.submit(box.send, body, content_type) for _ in range(CALLERS)]
-            wait_until(lambda: proxy.open, description="a connection to S3")
+            wait_until(lambda: proxy.connections, description="a connection to S3")
             time.sleep(0.3)
             yield calls
     finally:
-        proxy.slow_from = None
+        proxy.slow_from_byte = None
 
 
 @pytest.mark.parametrize(("form", "slow_from"), [*((form, 0) for form in BODIES), ("record", 1000)])
@@ -100,21 +100,21 @@ def test_a_slow_s3_ends_in_a_504_and_does_not_delay_other_callers(
         response.text for response in responses
     ]
     assert 504 in {response.status_code for response in responses}
-    wait_until(lambda: not proxy.open, description="all connections to S3 to be closed")
+    wait_until(lambda: not proxy.connections, description="all connections to S3 to be closed")
     assert box.invoke("look", S3_PAYLOAD).status_code == 200
 
 
 def test_a_download_ends_when_its_caller_hangs_up(box: RunningBox, proxy: DrippingProxy) -> None:
     body, content_type = BODIES["record"]
     host, port = box.url.removeprefix("http://").split(":")
-    proxy.slow_from = 1000
+    proxy.slow_from_byte = 1000
     with socket.create_connection((host, int(port))) as caller:
         head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\n"
         caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: proxy.open, description="a connection to S3")
+        wait_until(lambda: proxy.connections, description="a connection to S3")
         timeouts_before = box.metric("trireme_invocations_total", status="504")
-    wait_until(lambda: not proxy.open, description="the connection to S3 to be closed")
-    proxy.slow_from = None
+    wait_until(lambda: not proxy.connections, description="the connection to S3 to be closed")
+    proxy.slow_from_byte = None
     # It was closed because the caller hung up, not because the deadline passed.
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the work")
     assert box.metric("trireme_invocations_total", status="504") == timeouts_before

@@ -30,7 +30,7 @@ from sm.router.s3.transfers import Transfer
 from sm.s3_uri import S3Uri
 from sm.settings import Settings
 from tests.support.boxes import free_port, wait_until
-from tests.support.dripping_proxy import dripping
+from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.s3 import client
 
 OBJECT = S3Uri("inputs", "a/b.txt")
@@ -138,13 +138,13 @@ def test_a_thread_is_free_again_once_its_caller_gave_up(executor: Executor, sche
 
 def test_a_response_that_never_ends_is_given_up_without_a_deadline_too(aws: str) -> None:
     connect(aws).put_object(Bucket="inputs", Key="a/b.txt", Body=b"x" * 900)
-    with dripping(aws) as proxy, ThreadPoolExecutor(1) as single_thread:
-        proxy.slow_from = 500
+    with running_dripping_proxy(aws) as proxy, ThreadPoolExecutor(1) as single_thread:
+        proxy.slow_from_byte = 500
         store = Store(("inputs",), 1000, single_thread, connect(proxy.url), timeout_s=0.5)
         with pytest.raises(NotReady, match=r"longer than 0\.5 s"):
             store.read(OBJECT)
         single_thread.submit(lambda: None).result(60)
-        wait_until(lambda: not proxy.open, description="the connection to be closed")
+        wait_until(lambda: not proxy.connections, description="the connection to be closed")
 
 
 def test_a_content_length_that_is_not_a_number_is_a_502(executor: Executor) -> None:

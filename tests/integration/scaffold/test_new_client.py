@@ -12,7 +12,7 @@ from sm.errors import StartError
 from sm.settings import HERE
 from sm.tools.scaffold.new_client import KINDS
 from sm.tools.scaffold.writing import NewClient, class_name
-from tests.support.check_client import check, sm
+from tests.support.check_client import check_client, run_sm
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def run_module(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind == "bytes" else kind for kind in KINDS]
 )
 def test_a_new_client_passes_check_client(home: Path, kind: str) -> None:
-    report = check(home, f"my_{kind}")
+    report = check_client(home, f"my_{kind}")
     assert report.status == 0, report.failed
 
 
@@ -69,7 +69,7 @@ def test_a_new_client_passes_ruff_and_mypy(home: Path) -> None:
 
 
 def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> None:
-    completed = sm(tmp_path, "new-client", "street_signs")
+    completed = run_sm(tmp_path, "new-client", "street_signs")
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout.splitlines() == [
         "wrote clients/street_signs",

@@ -15,7 +15,7 @@ import pytest
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, free_port, running_box
-from tests.support.containers import team_repository
+from tests.support.containers import write_team_repository
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_an_address_without_a_box_is_reported_in_one_sentence() -> None:
 
 
 def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model")
+    repository = write_team_repository(tmp_path / "model")
     client_folder = repository / "code" / "team"
     (client_folder / "sample").mkdir(parents=True)
     (repository / "code" / "team.py").rename(client_folder / "client.py")
@@ -97,7 +97,7 @@ def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:
 
 
 def test_a_box_that_does_not_start_says_why(tmp_path: Path) -> None:
-    repository = team_repository(tmp_path / "model", "import no_such_module\n")
+    repository = write_team_repository(tmp_path / "model", "import no_such_module\n")
     completed = run_sm_test(TRIREME_MODEL_REPOSITORY=str(repository))
     assert completed.returncode == 1
     assert "team.py: line 1: ModuleNotFoundError" in completed.stderr

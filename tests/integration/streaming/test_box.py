@@ -17,7 +17,7 @@ from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
-from tests.support.streaming_box import Start, runtime
+from tests.support.streaming_box import StartBox, runtime
 
 
 def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.Response:
@@ -74,7 +74,7 @@ def test_a_decoupled_models_responses_are_sent_as_events(box: RunningBox) -> Non
 
 
 @pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_part_arrives_before_the_next_one_exists(start: Start, nginx: str, tmp_path: Path) -> None:
+def test_a_part_arrives_before_the_next_one_exists(start: StartBox, nginx: str, tmp_path: Path) -> None:
     second, third = tmp_path / "second", tmp_path / "third"
     with start(TRIREME_NGINX=nginx, SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         response = post_for_events(box, "words", text=f"one {second} {third}")
@@ -239,7 +239,7 @@ def test_a_stream_is_logged_at_its_end_with_the_number_of_parts(box: RunningBox)
     assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
-def test_a_stop_waits_for_a_running_stream(start: Start) -> None:
+def test_a_stop_waits_for_a_running_stream(start: StartBox) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         response = post_for_events(box, "words", text="one two three four", seconds=1.0)
         lines = response.iter_lines(chunk_size=1)
@@ -249,7 +249,7 @@ def test_a_stop_waits_for_a_running_stream(start: Start) -> None:
         assert box.process.wait(60) == 0
 
 
-def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: Start) -> None:
+def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: StartBox) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         (worker,) = box.wait_for_workers(1)
         # Both streams take much longer than this test.
@@ -265,7 +265,7 @@ def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: Start) -> None:
         retry_until_ok(lambda: post_for_events(box, "words", text="a b"))
 
 
-def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: Start) -> None:
+def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: StartBox) -> None:
     with start(
         SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="5"
     ) as box:
@@ -278,7 +278,7 @@ def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: S
             assert last["code"] == "deadline_passed"
 
 
-def test_boto3_reads_tritons_own_streams(start: Start) -> None:
+def test_boto3_reads_tritons_own_streams(start: StartBox) -> None:
     with start(
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",

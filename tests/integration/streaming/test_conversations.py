@@ -12,7 +12,7 @@ import requests
 import websocket
 
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.streaming_box import Start
+from tests.support.streaming_box import StartBox
 
 Connect = Callable[..., websocket.WebSocket]
 
@@ -124,7 +124,7 @@ def test_websockets_leave_a_thread_to_other_callers(box: RunningBox, connect_to_
     connect_when_possible(connect_to_box)
 
 
-def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: Start) -> None:
+def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: StartBox) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MAX_REQUEST_SIZE="1000") as box:
         connection = connect(box)
         connection.send("x" * 1001)
@@ -134,7 +134,7 @@ def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: S
 
 
 @pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_stop_closes_an_idle_websocket_at_once(start: Start, nginx: str) -> None:
+def test_a_stop_closes_an_idle_websocket_at_once(start: StartBox, nginx: str) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_NGINX=nginx) as box:
         connection = connect(box)
         connection.send(message("slow", {"seconds": 0}))

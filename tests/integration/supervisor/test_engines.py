@@ -14,9 +14,9 @@ from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
 from sm.repository.manifest import NAME, Manifest
 from sm.server.supervisor.engines import progress
 from tests.support.boxes import CLIENTS, RunningBox, log_of_failed_start, running_box, wait_until
-from tests.support.fake_gpu import standin_nvidia_smi
-from tests.support.fake_trtexec import standin
-from tests.support.plans import plan
+from tests.support.fake_gpu import fake_nvidia_smi
+from tests.support.fake_trtexec import write_fake_trtexec
+from tests.support.plans import plan_manifest
 
 CONFIG = 'name: "tiny"\nbackend: "tensorrt"\nmax_batch_size: 8\n'
 
@@ -24,14 +24,14 @@ CONFIG = 'name: "tiny"\nbackend: "tensorrt"\nmax_batch_size: 8\n'
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository for a box with an A10G: a model with a plan for a T4, and a Python model."""
-    standin_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
+    fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
     folder = tmp_path / "models"
     (folder / "tiny" / "1").mkdir(parents=True)
     (folder / "tiny" / "config.pbtxt").write_text(CONFIG)
     (folder / "tiny" / "labels.txt").write_text("one\n")
     for name in ("model.plan", "model.onnx"):
         (folder / "tiny" / "1" / name).write_bytes(b"old")
-    plan(model="tiny", seconds=420.0).write(folder / "tiny" / "1")
+    plan_manifest(model="tiny", seconds=420.0).write(folder / "tiny" / "1")
     (folder / "other" / "1").mkdir(parents=True)
     (folder / "other" / "config.pbtxt").write_text('name: "other"\nbackend: "python"\n')
     (folder / "other" / "1" / "model.py").write_text("")
@@ -48,7 +48,7 @@ def test_a_plan_for_another_gpu_is_missing_and_other_models_are_not(repository: 
 
 def test_a_plan_file_that_was_removed_is_missing(repository: Path) -> None:
     gpu = {"name": "NVIDIA A10G", "compute_capability": "8.6"}
-    plan(model="tiny", gpu=gpu).write(repository / "tiny" / "1")
+    plan_manifest(model="tiny", gpu=gpu).write(repository / "tiny" / "1")
     assert find_missing_plans(repository) == []
     (repository / "tiny" / "1" / "model.plan").unlink()
     assert find_missing_plans(repository) == [repository / "tiny" / "1"]
@@ -90,7 +90,7 @@ def test_progress_is_reported_in_minutes(spent_s: float, usual_s: float | None, 
 def test_standin_ping_names_the_model_being_built_and_a_stop_ends_the_build(
     repository: Path, tmp_path: Path
 ) -> None:
-    trtexec_record = standin(tmp_path / "bin", seconds=60)
+    trtexec_record = write_fake_trtexec(tmp_path / "bin", seconds=60)
     with running_box(tmp_path, repository, False, (CLIENTS,), **build_variables(tmp_path)) as box:
         wait_until(trtexec_record.exists)
         status, text = wait_until(lambda: ping_while_building(box))
@@ -109,7 +109,7 @@ def ping_while_building(box: RunningBox) -> tuple[int, str] | None:
 
 
 def test_standin_a_build_that_fails_ends_the_start_with_its_reason(repository: Path, tmp_path: Path) -> None:
-    standin(tmp_path / "bin", "out of memory")
+    write_fake_trtexec(tmp_path / "bin", "out of memory")
     last_line = log_of_failed_start(
         tmp_path, repository, (CLIENTS,), **build_variables(tmp_path)
     ).splitlines()[-1]
@@ -118,7 +118,7 @@ def test_standin_a_build_that_fails_ends_the_start_with_its_reason(repository: P
 
 def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: Path, tmp_path: Path) -> None:
     """The wheel's Triton has no backend for plans, so the start ends there, after the build."""
-    trtexec_record = standin(tmp_path / "bin")
+    trtexec_record = write_fake_trtexec(tmp_path / "bin")
     for start in range(2):
         log = log_of_failed_start(tmp_path, repository, (CLIENTS,), **build_variables(tmp_path))
         assert trtexec_record.exists() is (start == 0)
@@ -137,9 +137,9 @@ def test_standin_a_plan_that_was_built_fits_and_is_not_built_again(repository: P
 def test_a_plan_built_from_another_graph_is_not_used(repository: Path, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
-    plan(model="tiny", source={"name": "model.onnx", "sha256": "1" * 64}).write(built)
+    plan_manifest(model="tiny", source={"name": "model.onnx", "sha256": "1" * 64}).write(built)
     assert not same_source(repository / "tiny" / "1", built)
-    plan(model="tiny").write(built)
+    plan_manifest(model="tiny").write(built)
     assert same_source(repository / "tiny" / "1", built)
 
 

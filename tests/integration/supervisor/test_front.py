@@ -22,7 +22,7 @@ from sm.server.supervisor import front
 from sm.server.supervisor.capacity import capacity
 from sm.settings import Settings
 from tests.support.boxes import descendants, wait_until
-from tests.support.nginx_front import NGINX, Front, error, make_box, running
+from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
 from tests.support.request_id_examples import ACCEPTED, REFUSED, ROOT
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 
 @pytest.fixture
 def nginx(run: Path) -> Iterator[Front]:
-    with running(run) as running_nginx:
+    with running_nginx(run) as running_nginx:
         yield running_nginx
 
 
@@ -38,7 +38,7 @@ def nginx(run: Path) -> Iterator[Front]:
 def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """An nginx that lets four requests through at once."""
     monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNREAD_REQUESTS", 0)
-    with running(run, threads=1, queue=0) as running_nginx:
+    with running_nginx(run, threads=1, queue=0) as running_nginx:
         yield running_nginx
 
 
@@ -46,8 +46,8 @@ def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     "path", ["/ping", "/metrics", "/models", "/models/a", "/execution-parameters", "/", "/openapi.json"]
 )
 def test_control_routes_go_to_the_control_plane(nginx: Front, path: str) -> None:
-    assert nginx.ask("GET", path)[0] == 200
-    assert nginx.upstream.seen[0][:2] == ("control", path)
+    assert nginx.request("GET", path)[0] == 200
+    assert nginx.upstream.received_requests[0][:2] == ("control", path)
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,22 @@ def test_control_routes_go_to_the_control_plane(nginx: Front, path: str) -> None
     ["/invocations", "/invocations?modelname=a%2Fb", "/endpoints/e/invocations", "/v2/health/ready", "/x"],
 )
 def test_every_other_route_goes_to_the_data_plane(nginx: Front, path: str) -> None:
-    assert nginx.ask("POST", path, b"{}")[0] == 200
-    assert nginx.upstream.seen[0][:2] == ("data", path)
+    assert nginx.request("POST", path, b"{}")[0] == 200
+    assert nginx.upstream.received_requests[0][:2] == ("data", path)
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 413, 422, 429, 500, 502, 503, 504, 507])
 def test_an_error_of_the_router_is_passed_on_unchanged(nginx: Front, status: int) -> None:
     nginx.upstream.status, nginx.upstream.body = status, b'{"error":"mine"}'
-    assert nginx.ask("POST", "/invocations", b"{}")[::2] == (status, b'{"error":"mine"}')
+    assert nginx.request("POST", "/invocations", b"{}")[::2] == (status, b'{"error":"mine"}')
 
 
 def test_a_body_over_the_limit_is_413_in_the_contracts_shape(run: Path) -> None:
-    with running(run, max_payload_mb=1.0) as nginx:
-        assert nginx.ask("POST", "/invocations", b" " * 2**20)[0] == 200
-        response = nginx.ask("POST", "/invocations", b" " * (2**20 + 1))
-        assert str(2**20) in error(response, 413, "too_large")["error"]
-        assert len(nginx.upstream.seen) == 1
+    with running_nginx(run, max_payload_mb=1.0) as nginx:
+        assert nginx.request("POST", "/invocations", b" " * 2**20)[0] == 200
+        response = nginx.request("POST", "/invocations", b" " * (2**20 + 1))
+        assert str(2**20) in read_error(response, 413, "too_large")["error"]
+        assert len(nginx.upstream.received_requests) == 1
 
 
 def post_in_chunks(nginx: Front, size: int) -> tuple[int, bytes]:
@@ -84,7 +84,7 @@ def post_in_chunks(nginx: Front, size: int) -> tuple[int, bytes]:
 
 
 def test_a_chunked_body_over_the_limit_is_413_too(run: Path) -> None:
-    with running(run, max_payload_mb=1.0) as nginx:
+    with running_nginx(run, max_payload_mb=1.0) as nginx:
         status, body = post_in_chunks(nginx, 3 * 2**19)
         assert status == 413
         assert json.loads(body)["code"] == "too_large"
@@ -92,7 +92,7 @@ def test_a_chunked_body_over_the_limit_is_413_too(run: Path) -> None:
 
 def test_a_chunked_body_reaches_the_router_with_a_content_length(nginx: Front) -> None:
     assert post_in_chunks(nginx, 400_000)[0] == 200
-    assert nginx.upstream.seen[0][3] == 400_000
+    assert nginx.upstream.received_requests[0][3] == 400_000
 
 
 def test_callers_beyond_the_workers_capacity_get_429_and_ping_still_works(narrow_nginx: Front) -> None:
@@ -100,16 +100,16 @@ def test_callers_beyond_the_workers_capacity_get_429_and_ping_still_works(narrow
     nginx.upstream.holding = True
     responses: list[tuple[int, dict[str, str], bytes]] = []
     callers = [
-        threading.Thread(target=lambda: responses.append(nginx.ask("POST", "/invocations", b"{}")))
+        threading.Thread(target=lambda: responses.append(nginx.request("POST", "/invocations", b"{}")))
         for _ in range(4)
     ]
     for caller in callers:
         caller.start()
-    wait_until(lambda: len(nginx.upstream.seen) == 4)
-    response = nginx.ask("POST", "/invocations", b"{}")
-    error(response, 429, "overloaded")
+    wait_until(lambda: len(nginx.upstream.received_requests) == 4)
+    response = nginx.request("POST", "/invocations", b"{}")
+    read_error(response, 429, "overloaded")
     assert response[1]["retry-after"] == "1"
-    assert nginx.ask("GET", "/ping")[0] == 200
+    assert nginx.request("GET", "/ping")[0] == 200
     nginx.upstream.hold.set()
     for caller in callers:
         caller.join(60)
@@ -120,15 +120,16 @@ def test_a_flood_of_scrapes_gets_429_and_ping_still_works(nginx: Front) -> None:
     nginx.upstream.holding, nginx.upstream.held_plane = True, "control"
     statuses: list[int] = []
     callers = [
-        threading.Thread(target=lambda: statuses.append(nginx.ask("GET", "/metrics")[0])) for _ in range(12)
+        threading.Thread(target=lambda: statuses.append(nginx.request("GET", "/metrics")[0]))
+        for _ in range(12)
     ]
     for caller in callers:
         caller.start()
-    wait_until(lambda: len(nginx.upstream.seen) == 8 and len(statuses) == 4)
-    response = nginx.ask("GET", "/metrics")
-    error(response, 429, "overloaded")
+    wait_until(lambda: len(nginx.upstream.received_requests) == 8 and len(statuses) == 4)
+    response = nginx.request("GET", "/metrics")
+    read_error(response, 429, "overloaded")
     assert response[1]["retry-after"] == "1"
-    assert nginx.ask("GET", "/ping")[0] == 200
+    assert nginx.request("GET", "/ping")[0] == 200
     nginx.upstream.hold.set()
     for caller in callers:
         caller.join(60)
@@ -154,8 +155,8 @@ def test_slow_uploads_do_not_block_other_callers(nginx: Front, size: int) -> Non
     with slow_callers(nginx, 16, size):
         for length in (2, 500_000, 2_000_000):
             for _ in range(5):
-                assert nginx.ask("POST", "/invocations", b" " * length)[0] == 200
-    assert {received for *_, received in nginx.upstream.seen} == {2, 500_000, 2_000_000}
+                assert nginx.request("POST", "/invocations", b" " * length)[0] == 200
+    assert {received for *_, received in nginx.upstream.received_requests} == {2, 500_000, 2_000_000}
 
 
 def test_a_slow_body_is_answered_once_it_is_complete(nginx: Front) -> None:
@@ -166,18 +167,18 @@ def test_a_slow_body_is_answered_once_it_is_complete(nginx: Front) -> None:
 
 
 def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path) -> None:
-    with running(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
+    with running_nginx(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
         stalled_head = socket.create_connection(("127.0.0.1", nginx.port), timeout=20)
         stalled_head.sendall(b"POST /invocations HTTP/1.1\r\nX: ")
         for caller in (*bodies, stalled_head):
             assert caller.recv(65536) == b""
         stalled_head.close()
-        assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+        assert nginx.request("POST", "/invocations", b"{}")[0] == 200
         wait_until(lambda: nginx.log.read_text().count("POST /invocations 408") == 4)
 
 
 def test_the_receive_timeout_is_for_a_pause_and_not_for_the_whole_body(run: Path) -> None:
-    with running(run, receive_timeout=6.0) as nginx, slow_callers(nginx, 1, 14) as (caller,):
+    with running_nginx(run, receive_timeout=6.0) as nginx, slow_callers(nginx, 1, 14) as (caller,):
         for _ in range(13):
             time.sleep(0.5)
             caller.sendall(b" ")
@@ -189,7 +190,7 @@ def test_bodies_beyond_the_memory_limit_get_429_before_they_are_sent(
 ) -> None:
     monkeypatch.setattr(front, "memory_limit", lambda: 2**30)
     max_bodies = capacity(Settings(workers=1, threads=2, queue=2), 2**30, 1024).large_bodies
-    with running(run) as nginx, slow_callers(nginx, max_bodies, 20_000_000):
+    with running_nginx(run) as nginx, slow_callers(nginx, max_bodies, 20_000_000):
         request_head = (
             b"POST /invocations HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2000000\r\n\r\n"
         )
@@ -200,34 +201,34 @@ def test_bodies_beyond_the_memory_limit_get_429_before_they_are_sent(
             assert (response.status, response.getheader("Retry-After")) == (429, "1")
             assert json.loads(response.read())["code"] == "overloaded"
         assert post_in_chunks(nginx, 400_000)[0] == 429
-        assert nginx.ask("POST", "/invocations", b" " * 500_000)[0] == 200
+        assert nginx.request("POST", "/invocations", b" " * 500_000)[0] == 200
 
 
 def test_requests_of_a_killed_nginx_worker_are_no_longer_counted(narrow_nginx: Front) -> None:
     nginx = narrow_nginx
     nginx.upstream.holding = True
     with slow_callers(nginx, 4, 1) as callers:
-        wait_until(lambda: len(nginx.upstream.seen) == 4)
-        assert nginx.ask("POST", "/invocations", b"{}")[0] == 429
+        wait_until(lambda: len(nginx.upstream.received_requests) == 4)
+        assert nginx.request("POST", "/invocations", b"{}")[0] == 429
         (worker,) = descendants(nginx.process.pid)
         os.kill(worker, signal.SIGKILL)
         assert all(caller.recv(65536) == b"" for caller in callers)
     nginx.upstream.hold.set()
-    assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+    assert nginx.request("POST", "/invocations", b"{}")[0] == 200
 
 
 def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
-    with running(run, ("control",)) as nginx:
-        response = nginx.ask("POST", "/invocations", b"{}")
-        error(response, 503, "not_ready")
+    with running_nginx(run, ("control",)) as nginx:
+        response = nginx.request("POST", "/invocations", b"{}")
+        read_error(response, 503, "not_ready")
         assert response[1]["retry-after"] == "1"
-        assert nginx.ask("GET", "/ping")[0] == 200
+        assert nginx.request("GET", "/ping")[0] == 200
 
 
 def test_without_a_control_plane_ping_is_503(run: Path) -> None:
-    with running(run, ("data",)) as nginx:
-        error(nginx.ask("GET", "/ping"), 503, "not_ready")
-        assert nginx.ask("POST", "/invocations", b"{}")[0] == 200
+    with running_nginx(run, ("data",)) as nginx:
+        read_error(nginx.request("GET", "/ping"), 503, "not_ready")
+        assert nginx.request("POST", "/invocations", b"{}")[0] == 200
 
 
 def test_nginx_waits_longer_than_the_router_behind_it(run: Path) -> None:
@@ -250,13 +251,13 @@ def test_nginx_waits_longer_for_a_stream_than_for_other_responses(
     run: Path, monkeypatch: pytest.MonkeyPatch, path: str, accept: str, status: int
 ) -> None:
     monkeypatch.setattr(front, "TIMEOUT_MARGIN_S", 1)
-    with running(run, timeout=0.1) as nginx:
+    with running_nginx(run, timeout=0.1) as nginx:
         nginx.upstream.holding = True
         release = threading.Timer(4.0, nginx.upstream.hold.set)
         # A response that nginx does not wait for never comes.
         if status == 200:
             release.start()
-        assert nginx.ask("POST", path, b"{}", Accept=accept)[0] == status
+        assert nginx.request("POST", path, b"{}", Accept=accept)[0] == status
 
 
 def test_with_generate_stream_every_response_is_treated_as_a_stream(run: Path) -> None:
@@ -289,27 +290,27 @@ def test_nginx_accepts_the_same_request_ids_as_the_router(nginx: Front) -> None:
 
 
 def request_id_for(nginx: Front, headers: dict[str, str]) -> str:
-    nginx.ask("POST", "/invocations", b"{}", **headers)
-    return nginx.upstream.seen[-1][2]["X-Trireme-Request-Id"]
+    nginx.request("POST", "/invocations", b"{}", **headers)
+    return nginx.upstream.received_requests[-1][2]["X-Trireme-Request-Id"]
 
 
 def test_every_response_has_one_request_id(nginx: Front) -> None:
     for path in ("/ping", "/models", "/invocations"):
-        assert nginx.ask("POST", path, b"{}", X_Request_Id="mine-3")[1]["x-request-id"] == "mine-3"
-        new_id = nginx.ask("POST", path, b"{}", X_Request_Id='"}\\')[1]["x-request-id"]
+        assert nginx.request("POST", path, b"{}", X_Request_Id="mine-3")[1]["x-request-id"] == "mine-3"
+        new_id = nginx.request("POST", path, b"{}", X_Request_Id='"}\\')[1]["x-request-id"]
         assert re.fullmatch("[0-9a-f]{32}", new_id)
 
 
 def test_an_error_of_nginx_has_the_callers_request_id(run: Path) -> None:
-    with running(run, ("control",)) as nginx:
-        response = nginx.ask("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
-        assert error(response, 503, "not_ready")["request_id"] == "mine-2"
+    with running_nginx(run, ("control",)) as nginx:
+        response = nginx.request("POST", "/invocations", b"{}", X_Amzn_SageMaker_Inference_Id="mine-2")
+        assert read_error(response, 503, "not_ready")["request_id"] == "mine-2"
 
 
 def test_nginx_sets_the_time_of_arrival_whatever_the_caller_sends(nginx: Front) -> None:
     before = time.time()
-    nginx.ask("POST", "/invocations", b"{}", X_Trireme_Start="1")
-    assert before - 1 <= float(nginx.upstream.seen[0][2]["X-Trireme-Start"]) <= time.time() + 1
+    nginx.request("POST", "/invocations", b"{}", X_Trireme_Start="1")
+    assert before - 1 <= float(nginx.upstream.received_requests[0][2]["X-Trireme-Start"]) <= time.time() + 1
 
 
 @pytest.mark.parametrize(
@@ -354,9 +355,9 @@ def test_before_a_stop_nginx_asks_callers_to_close_their_connections(nginx: Fron
 def test_sigquit_lets_running_requests_finish(nginx: Front) -> None:
     nginx.upstream.holding = True
     statuses: list[int] = []
-    caller = threading.Thread(target=lambda: statuses.append(nginx.ask("POST", "/invocations", b"{}")[0]))
+    caller = threading.Thread(target=lambda: statuses.append(nginx.request("POST", "/invocations", b"{}")[0]))
     caller.start()
-    wait_until(lambda: nginx.upstream.seen)
+    wait_until(lambda: nginx.upstream.received_requests)
     nginx.process.send_signal(signal.SIGQUIT)
     nginx.upstream.hold.set()
     caller.join(60)
@@ -365,10 +366,10 @@ def test_sigquit_lets_running_requests_finish(nginx: Front) -> None:
 
 
 def test_nginx_logs_only_its_own_errors_and_never_the_query(run: Path) -> None:
-    with running(run, max_payload_mb=0.001) as nginx:
-        nginx.ask("GET", "/ping")
-        nginx.ask("POST", "/invocations", b"{}")
-        nginx.ask("POST", "/invocations?key=secret", b" " * 5000)
+    with running_nginx(run, max_payload_mb=0.001) as nginx:
+        nginx.request("GET", "/ping")
+        nginx.request("POST", "/invocations", b"{}")
+        nginx.request("POST", "/invocations?key=secret", b" " * 5000)
         wait_until(lambda: b"413" in nginx.log.read_bytes())
         lines = [json.loads(line) for line in nginx.log.read_text().splitlines() if line.startswith("{")]
         assert [line["message"] for line in lines] == ["POST /invocations 413"]

@@ -16,7 +16,7 @@ import requests
 from tests.support.boxes import RunningBox, log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.script_archives import write_script
 from tests.support.tritons import MODELS
-from tests.support.wheels import wheel
+from tests.support.wheels import write_wheel
 
 #: A script with all four functions. It imports a module beside it, and its pickle names a class of that module.
 FOUR_FUNCTIONS = """
@@ -268,7 +268,7 @@ def test_transform_fn_alone_works_with_a_package_from_a_wheel(tmp_path: Path) ->
     repository = write_script(
         tmp_path / "model", "raise AssertionError('another script is named')\n", serve=TRANSFORM_FN
     )
-    wheel(repository / "code" / "wheels", "trireme_tiny")
+    write_wheel(repository / "code" / "wheels", "trireme_tiny")
     (repository / "code" / "requirements.txt").write_text("trireme-tiny\n")
     variables = {
         "SAGEMAKER_PROGRAM": "serve.py",

@@ -17,14 +17,14 @@ from sm.plugins.toolkit.requirements import (
     install_or_check,
     requirements_digest,
 )
-from tests.support.wheels import wheel
+from tests.support.wheels import write_wheel
 
 
 @pytest.fixture
 def code_folder(tmp_path: Path) -> Path:
     """A code folder whose requirements.txt names a package, with the package's wheel."""
     folder = tmp_path / "code"
-    wheel(folder / "wheels", "trireme_tiny")
+    write_wheel(folder / "wheels", "trireme_tiny")
     (folder / "requirements.txt").write_text("# ours\ntrireme-tiny>=1\n")
     return folder
 
@@ -49,7 +49,7 @@ def test_installed_packages_are_used_again_at_the_next_start(
 
 def test_another_wheel_or_another_text_changes_the_digest(code_folder: Path) -> None:
     digests = [requirements_digest(code_folder / "requirements.txt")]
-    wheel(code_folder / "wheels", "trireme_tiny", "1.1")
+    write_wheel(code_folder / "wheels", "trireme_tiny", "1.1")
     digests.append(requirements_digest(code_folder / "requirements.txt"))
     (code_folder / "requirements.txt").write_text("trireme-tiny==1.0\n")
     digests.append(requirements_digest(code_folder / "requirements.txt"))

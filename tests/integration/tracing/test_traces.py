@@ -14,7 +14,14 @@ import websocket
 from sm import __version__
 from tests.support import boxes
 from tests.support.boxes import RunningBox
-from tests.support.otlp_receiver import ERROR, UNSET, ReceivedSpan, Receiver, receiving, stalled
+from tests.support.otlp_receiver import (
+    ERROR,
+    UNSET,
+    ReceivedSpan,
+    Receiver,
+    running_receiver,
+    stalled_collector,
+)
 from tests.support.tritons import MODELS
 
 CLIENTS = (boxes.CLIENT_FOLDERS / "streaming", boxes.CLIENT_FOLDERS / "traced")
@@ -25,7 +32,7 @@ INFER_CALL = "inference.GRPCInferenceService/ModelInfer"
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    with receiving() as receiver:
+    with running_receiver() as receiver:
         yield receiver
 
 
@@ -86,7 +93,7 @@ def test_a_request_continues_the_callers_trace_with_the_conventions_attributes(
     assert response.status_code == 200, response.text
     assert trace_id_of(response) == CALLERS_TRACE
     request = span_named(receiver.trace(CALLERS_TRACE, 6), "POST /invocations")
-    assert (request.kind, request.parent, request.state) == ("server", CALLERS_SPAN, "vendor=1")
+    assert (request.kind, request.parent, request.trace_state) == ("server", CALLERS_SPAN, "vendor=1")
     assert (request.service, request.status) == ("trireme", UNSET)
     assert request.attributes == {
         "http.request.method": "POST",
@@ -267,7 +274,7 @@ def test_malformed_trace_headers_change_no_response_and_log_no_warning(
     assert response.json()["result"] == [1]
     assert trace_id_of(response) != CALLERS_TRACE
     request = span_named(receiver.trace(trace_id_of(response), 5), "POST /invocations")
-    assert len(request.state) <= 512
+    assert len(request.trace_state) <= 512
     log_lines = box.wait_for_log('"hostile"').splitlines()[lines_before:]
     assert not [line for line in log_lines if '"level":"info"' not in line]
 
@@ -293,7 +300,7 @@ def test_traces_contain_no_payload_and_no_query(box: RunningBox, receiver: Recei
 
 
 def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> None:
-    with receiving() as receiver:
+    with running_receiver() as receiver:
         with boxes.running_box(
             tmp_path,
             None,
@@ -322,7 +329,7 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
 
 @pytest.mark.exhaustive
 def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path: Path) -> None:
-    with stalled() as port:
+    with stalled_collector() as port:
         MODELS["echo"].write(tmp_path / "repository" / "echo")
         with boxes.running_box(
             tmp_path,

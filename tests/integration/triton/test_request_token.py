@@ -75,7 +75,7 @@ class DecoupledTokenModel(DecoupledModel):
 
 INPUTS, OUTPUTS = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
 TOKEN_MODELS = {
-    "batching": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS, batch=8),
+    "batching": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS, max_batch_size=8),
     "plain": TokenModel('return {"y": tensor(request, "x") * 2}', INPUTS, OUTPUTS),
     "stream": DecoupledTokenModel(
         'yield from [{"y": tensor(request, "x") + n} for n in range(3)]', INPUTS, OUTPUTS

@@ -25,7 +25,7 @@ def test_triton_is_ready_only_after_a_models_warm_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_warmup: bool
 ) -> None:
     tensors = {"x": ("FP32", [-1])}
-    monkeypatch.setitem(MODELS, "cold", Model(SLOW_CALL, tensors, {"y": ("FP32", [-1])}, batch=8))
+    monkeypatch.setitem(MODELS, "cold", Model(SLOW_CALL, tensors, {"y": ("FP32", [-1])}, max_batch_size=8))
     serving = prepare_triton(tmp_path, ["cold"])
     if has_warmup:
         with (serving.box.repository / "cold" / "config.pbtxt").open("a") as config:

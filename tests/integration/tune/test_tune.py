@@ -30,7 +30,7 @@ TWICE_MODEL = Model(
     'return {"y": tensor(request, "x") * 2}',
     {"x": ("FP32", [1])},
     {"y": ("FP32", [1])},
-    batch=4,
+    max_batch_size=4,
     head=HEAD.replace("import os, time", "import json, os, pathlib, time")
     + '        count = int(json.loads(args["model_config"])["instance_group"][0]["count"])\n'
     + '        assert count != 3, "there is no room for three"\n'

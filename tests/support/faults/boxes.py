@@ -12,7 +12,7 @@ from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
 from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, start_box, wait_until
-from tests.support.disks import SMALL
+from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers
 from tests.support.tritons import MODELS
 
@@ -59,8 +59,8 @@ def link_or_copy(source: str, target: str) -> None:
 def small_disks(folder: Path) -> AbstractContextManager[str]:
     """``/dev/shm`` and the folder for temporary files are disks of their own."""
     (folder / SMALL_TMP).mkdir(exist_ok=True)
-    small = SMALL.format(size=SMALL_TMP_MIB, folder=folder / SMALL_TMP)
-    return nullcontext(f"{SMALL.format(size=SMALL_SHM_MIB, folder=SHARED_MEMORY)} {small}")
+    small = MOUNT_SMALL_DISK.format(size=SMALL_TMP_MIB, folder=folder / SMALL_TMP)
+    return nullcontext(f"{MOUNT_SMALL_DISK.format(size=SMALL_SHM_MIB, folder=SHARED_MEMORY)} {small}")
 
 
 def few_descriptors(folder: Path) -> AbstractContextManager[str]:

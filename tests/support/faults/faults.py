@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sm.run_state import SHARED_MEMORY
 from tests.support.boxes import RunningBox
-from tests.support.disks import full
+from tests.support.disks import filled_disk
 from tests.support.faults.attack import Fault, kill, present, stall
 from tests.support.faults.boxes import (
     ECHO,
@@ -101,7 +101,7 @@ def filled(folder: Callable[[RunningBox], Path], meanwhile: Inject | None) -> In
     """An action that fills a disk for a while, and does something else ``meanwhile``."""
 
     def inject(box: RunningBox) -> None:
-        with full(box, folder(box)):
+        with filled_disk(box, folder(box)):
             if meanwhile:
                 meanwhile(box)
             time.sleep(FULL_S)

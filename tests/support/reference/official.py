@@ -87,7 +87,7 @@ class MultiModel:
         """Load an archive of one model, unless it is loaded already."""
         if self.ask("GET", f"/models/{name}").status_code == 200:
             return
-        answer = self.load(name, self.platform.flat(name, multiplying_model(2)), target)
+        answer = self.load(name, self.platform.write_flat(name, multiplying_model(2)), target)
         assert answer.status_code == 200, answer.text
 
 

@@ -19,7 +19,7 @@ from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
 from sm.settings import Settings
 from tests.support.boxes import wait_until
-from tests.support.hostile_pictures import encoded, large_png
+from tests.support.hostile_pictures import encode, large_png
 from tests.support.oriented_pictures import exif_orientation
 
 MIB = 2**20
@@ -41,7 +41,7 @@ def used_bytes(budget: DecodeBudget) -> int:
 
 
 def test_pixels_count_until_their_last_view_is_gone(budget: DecodeBudget) -> None:
-    pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
+    pixels = images.decode(encode(Image.new("RGB", (1000, 1000)), "JPEG"))
     assert used_bytes(budget) == 3_000_000
     view = pixels[10:20].transpose(1, 0, 2)
     del pixels
@@ -56,14 +56,14 @@ def test_after_decoding_only_the_pixels_count_in_every_format(
     budget: DecodeBudget, image_format: str, orientation: int
 ) -> None:
     exif = exif_orientation(orientation)
-    pixels = images.decode(encoded(Image.new("RGB", (300, 200)), image_format, exif=exif))
+    pixels = images.decode(encode(Image.new("RGB", (300, 200)), image_format, exif=exif))
     assert used_bytes(budget) == pixels.nbytes
     del pixels
     assert used_bytes(budget) == 0
 
 
 def test_a_picture_that_cannot_be_decoded_uses_no_budget(budget: DecodeBudget) -> None:
-    content = encoded(Image.effect_noise((300, 200), 99), "PNG")
+    content = encode(Image.effect_noise((300, 200), 99), "PNG")
     with pytest.raises(BadInput):
         images.decode(content[: len(content) // 2])
     assert used_bytes(budget) == 0
@@ -149,7 +149,7 @@ def test_a_model_flooded_with_large_pictures_leaves_room_for_small_ones(
     budget: DecodeBudget, size: int
 ) -> None:
     assert exhaust_one_model(budget, size * MIB) == max(1, int(17.5 / size))
-    content = encoded(Image.new("RGB", (800, 800)), "JPEG")  # 1.8 MiB
+    content = encode(Image.new("RGB", (800, 800)), "JPEG")  # 1.8 MiB
     with request_for("neighbour"):
         assert images.decode(content).shape == (800, 800, 3)
 
@@ -205,7 +205,7 @@ def test_released_memory_goes_first_to_the_waiting_model_that_has_none(
 
 def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudget) -> None:
     with request_for("one"):
-        pixels = images.decode(encoded(Image.new("RGB", (1000, 1000)), "JPEG"))
+        pixels = images.decode(encode(Image.new("RGB", (1000, 1000)), "JPEG"))
     assert budget._held == {"one": 3_000_000}
     del pixels
     with request_for("other"):

@@ -16,7 +16,7 @@ from sm.client.npy import read_npy
 from sm.client.payloads import TensorPayload
 from sm.errors import BadInput
 from sm.plugins.toolkit import codecs
-from tests.support.npy_bodies import ARRAYS, mutated, npy
+from tests.support.npy_bodies import ARRAYS, encode_npy, mutated_bodies
 
 SEED, BODIES = 13, 6000
 
@@ -34,7 +34,7 @@ def npy_with(descr: object, shape: object, data: bytes = b"", order: object = Fa
 @pytest.mark.parametrize("version", [None, (2, 0), (3, 0)])
 def test_arrays_that_numpy_writes_are_read(name: str, version: tuple[int, int] | None) -> None:
     array = ARRAYS[name]
-    read = read_npy(npy(array, version))
+    read = read_npy(encode_npy(array, version))
     assert (read.dtype, read.shape) == (array.dtype, array.shape)
     assert read.flags.f_contiguous == array.flags.f_contiguous
     np.testing.assert_array_equal(read, array)
@@ -42,7 +42,7 @@ def test_arrays_that_numpy_writes_are_read(name: str, version: tuple[int, int] |
 
 
 def test_bytes_after_the_array_are_ignored_as_numpy_ignores_them() -> None:
-    np.testing.assert_array_equal(read_npy(npy(ARRAYS["float"]) + b"more"), ARRAYS["float"])
+    np.testing.assert_array_equal(read_npy(encode_npy(ARRAYS["float"]) + b"more"), ARRAYS["float"])
 
 
 def npz_archive() -> bytes:
@@ -55,9 +55,9 @@ INVALID_BODIES = {
     "empty": b"",
     "not npy": b"hello",
     "npz archive": npz_archive(),
-    "pickle": npy(np.array([{"a": 1}], object)),
+    "pickle": encode_npy(np.array([{"a": 1}], object)),
     "object field": npy_with([("a", "O")], (1,), bytes(8)),
-    "truncated": npy(np.arange(100))[:-10],
+    "truncated": encode_npy(np.arange(100))[:-10],
     "version 9": b"\x93NUMPY\x09\x00\x10\x00" + b" " * 16,
     "header longer than the body": b"\x93NUMPY\x01\x00\xff\xff{",
     "header of 4 GB": b"\x93NUMPY\x02\x00\xff\xff\xff\xff{",
@@ -120,7 +120,7 @@ def test_a_mutated_body_is_an_array_or_refused_and_takes_no_memory(read_body: Ca
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for body in mutated(SEED, BODIES):
+            for body in mutated_bodies(SEED, BODIES):
                 try:
                     assert isinstance(read_body(body), np.ndarray)
                     outcomes["array"] += 1

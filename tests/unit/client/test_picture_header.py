@@ -26,17 +26,17 @@ from sm.client.picture_header import (
 from sm.errors import BadInput
 from tests.support.hostile_pictures import (
     PNG,
-    chunk,
-    encoded,
+    encode,
     exif_of_many_tags,
+    jpeg_segment,
     large_png,
     many_scans,
-    segment,
+    png_chunk,
     with_segments,
 )
 
 NOISE = Image.fromarray(np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8))
-BASELINE, PROGRESSIVE = encoded(NOISE, "JPEG"), encoded(NOISE, "JPEG", progressive=True)
+BASELINE, PROGRESSIVE = encode(NOISE, "JPEG"), encode(NOISE, "JPEG", progressive=True)
 #: A refusal by the header takes less processor time than this, in seconds, on the slowest machine.
 MAX_HEADER_S = 2.0
 
@@ -61,7 +61,7 @@ def test_a_large_jpeg_may_have_fewer_scans_than_a_small_one() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [PROGRESSIVE, encoded(NOISE.resize((4000, 3000)), "JPEG", progressive=True)],
+    [PROGRESSIVE, encode(NOISE.resize((4000, 3000)), "JPEG", progressive=True)],
     ids=["small", "12 megapixels"],
 )
 def test_progressive_pictures_from_real_encoders_are_decoded(content: bytes) -> None:
@@ -69,10 +69,10 @@ def test_progressive_pictures_from_real_encoders_are_decoded(content: bytes) -> 
 
 
 def test_scan_markers_inside_comments_exif_or_after_the_end_are_not_counted() -> None:
-    scans = segment(0xDA, b"\1\1\0\0\x3f\0") * (MAX_SCANS + 1)
+    scans = jpeg_segment(0xDA, b"\1\1\0\0\x3f\0") * (MAX_SCANS + 1)
     for content in (
-        with_segments(PROGRESSIVE, segment(0xFE, scans)),
-        with_segments(PROGRESSIVE, segment(0xE1, b"Exif\0\0" + scans)),
+        with_segments(PROGRESSIVE, jpeg_segment(0xFE, scans)),
+        with_segments(PROGRESSIVE, jpeg_segment(0xE1, b"Exif\0\0" + scans)),
         PROGRESSIVE + scans,
     ):
         assert decode(content).shape == (61, 83, 3)
@@ -88,12 +88,12 @@ def test_scans_behind_fill_bytes_restarts_and_garbage_are_counted() -> None:
 @pytest.mark.parametrize("marker", [0xFE, 0xE5, 0x01], ids=["comment", "APP5", "TEM"])
 def test_a_jpeg_of_a_million_segments_is_refused(marker: int) -> None:
     assert f"more than {MAX_SEGMENTS:,} segments" in refusal_reason(
-        with_segments(BASELINE, segment(marker, b"") * 1_000_000)
+        with_segments(BASELINE, jpeg_segment(marker, b"") * 1_000_000)
     )
 
 
 def test_a_png_of_a_million_chunks_is_refused() -> None:
-    content = large_png(8, 8, chunk(b"teSt", b"") * 1_000_000)
+    content = large_png(8, 8, png_chunk(b"teSt", b"") * 1_000_000)
     assert f"more than {MAX_CHUNKS:,} chunks" in refusal_reason(content)
 
 
@@ -103,7 +103,7 @@ def test_a_png_of_a_million_chunks_is_refused() -> None:
     ids=["iCCP", "zTXt", "iTXt"],
 )
 def test_a_png_of_many_compressed_chunks_is_refused(name: bytes, head: bytes) -> None:
-    compressed_chunk = chunk(name, head + zlib.compress(bytes(2**20 - 1), 9))
+    compressed_chunk = png_chunk(name, head + zlib.compress(bytes(2**20 - 1), 9))
     content = large_png(8, 8, compressed_chunk * (MAX_COMPRESSED_CHUNKS + 1))
     assert f"more than {MAX_COMPRESSED_CHUNKS} chunks" in refusal_reason(content)
 
@@ -113,19 +113,19 @@ def test_a_compressed_chunk_is_not_unpacked_whole(name: bytes, head: bytes) -> N
     compressed = zlib.compress(bytes(2**26), 1)
     tracemalloc.start()
     try:
-        refusal_reason(large_png(8, 8, chunk(name, head + compressed)))
+        refusal_reason(large_png(8, 8, png_chunk(name, head + compressed)))
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
 
 
 def test_a_png_with_two_sizes_is_refused_before_it_is_decoded() -> None:
-    second_header = chunk(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0))
+    second_header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0))
     assert "two sizes" in refusal_reason(large_png(8, 8, second_header))
 
 
 def test_a_webp_with_a_huge_canvas_is_refused() -> None:
-    small = encoded(NOISE, "WEBP", save_all=True, append_images=[NOISE.rotate(180)])
+    small = encode(NOISE, "WEBP", save_all=True, append_images=[NOISE.rotate(180)])
     assert small[12:16] == b"VP8X"
     huge = small[:24] + (16_000 - 1).to_bytes(3, "little") * 2 + small[30:]
     assert "16000x16000 pixels" in refusal_reason(huge)
@@ -138,14 +138,14 @@ def test_a_webp_with_a_huge_canvas_is_refused() -> None:
 def test_the_size_of_a_webp_is_read_in_each_of_its_encodings(
     lossless: bool, options: dict[str, bytes]
 ) -> None:
-    header = read_header(encoded(NOISE, "WEBP", lossless=lossless, **options))
+    header = read_header(encode(NOISE, "WEBP", lossless=lossless, **options))
     assert (header.width, header.height) == (83, 61)
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "WEBP"])
 def test_only_the_first_of_a_thousand_frames_is_decoded(image_format: str) -> None:
     frames = [Image.new("RGB", (64, 64), (index % 256, 0, 0)) for index in range(1000)]
-    content = encoded(frames[0], image_format, save_all=True, append_images=frames[1:], lossless=True)
+    content = encode(frames[0], image_format, save_all=True, append_images=frames[1:], lossless=True)
     started = time.process_time()
     assert (decode(content) == (0, 0, 0)).all()
     assert time.process_time() - started < MAX_HEADER_S
@@ -155,9 +155,9 @@ def test_only_the_first_of_a_thousand_frames_is_decoded(image_format: str) -> No
 def test_exif_whose_tags_all_refer_to_the_same_megabyte_is_not_read_whole(image_format: str) -> None:
     exif = exif_of_many_tags(1000, 2**20)
     content = (
-        encoded(NOISE, image_format, exif=exif)
+        encode(NOISE, image_format, exif=exif)
         if image_format == "WEBP"
-        else large_png(8, 8, chunk(b"eXIf", exif))
+        else large_png(8, 8, png_chunk(b"eXIf", exif))
     )
     tracemalloc.start()
     try:
@@ -171,9 +171,9 @@ def test_exif_whose_tags_all_refer_to_the_same_megabyte_is_not_read_whole(image_
 def test_exif_in_many_segments_of_a_jpeg_is_not_read_whole(mode: str) -> None:
     exif = exif_of_many_tags(500, 2**20)
     parts = [exif[start : start + 60_000] for start in range(0, len(exif), 60_000)]
-    segments = b"".join(segment(0xE1, b"Exif\0\0" + part) for part in parts)
+    segments = b"".join(jpeg_segment(0xE1, b"Exif\0\0" + part) for part in parts)
     # Pillow looks for the density in EXIF when there is no JFIF segment.
-    content = with_segments(without_jfif(encoded(NOISE.convert(mode), "JPEG")), segments)
+    content = with_segments(without_jfif(encode(NOISE.convert(mode), "JPEG")), segments)
     tracemalloc.start()
     try:
         decode(content)
@@ -188,8 +188,8 @@ def without_jfif(jpeg: bytes) -> bytes:
 
 
 def test_segments_that_do_not_change_the_pixels_are_removed_from_a_jpeg() -> None:
-    cmyk = encoded(NOISE.convert("CMYK"), "JPEG")
-    metadata = segment(0xE1, b"Exif\0\0") + segment(0xE2, b"MPF\0") + segment(0xFE, b"words")
+    cmyk = encode(NOISE.convert("CMYK"), "JPEG")
+    metadata = jpeg_segment(0xE1, b"Exif\0\0") + jpeg_segment(0xE2, b"MPF\0") + jpeg_segment(0xFE, b"words")
     assert without_metadata(with_segments(cmyk, metadata)) == cmyk
     assert b"Adobe" in cmyk
 
@@ -198,12 +198,12 @@ def test_segments_that_do_not_change_the_pixels_are_removed_from_a_jpeg() -> Non
 def test_without_exif_the_orientation_comes_from_xmp(image_format: str) -> None:
     packet = b'<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     if image_format == "JPEG":
-        content = with_segments(BASELINE, segment(0xE1, XMP + packet))
+        content = with_segments(BASELINE, jpeg_segment(0xE1, XMP + packet))
     elif image_format == "PNG":
-        png = encoded(NOISE, "PNG")
-        content = png[:33] + chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet) + png[33:]
+        png = encode(NOISE, "PNG")
+        content = png[:33] + png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet) + png[33:]
     else:
-        content = encoded(NOISE, "WEBP", xmp=packet)
+        content = encode(NOISE, "WEBP", xmp=packet)
     assert decode(content).shape == (83, 61, 3)
 
 
@@ -221,12 +221,12 @@ def test_a_signature_without_a_picture_is_refused(content: bytes) -> None:
     [
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99), "HEIC, which has to be converted"),
         (b"\0\0\0\x1cftypavif\0\0\0\0avifmif1" + bytes(99), "AVIF, which has to be converted"),
-        (encoded(NOISE, "GIF"), "GIF, which has to be converted"),
-        (encoded(NOISE, "TIFF"), "TIFF, which has to be converted"),
-        (encoded(NOISE, "BMP"), "BMP, which has to be converted"),
+        (encode(NOISE, "GIF"), "GIF, which has to be converted"),
+        (encode(NOISE, "TIFF"), "TIFF, which has to be converted"),
+        (encode(NOISE, "BMP"), "BMP, which has to be converted"),
         (b"%PDF-1.7\n", "PDF, which has to be converted"),
         (base64.b64encode(BASELINE), "encode once in JSON"),
-        (base64.b64encode(encoded(NOISE, "PNG")), "encode once in JSON"),
+        (base64.b64encode(encode(NOISE, "PNG")), "encode once in JSON"),
         (b"<!doctype html>", "a text"),
     ],
     ids=["HEIC", "AVIF", "GIF", "TIFF", "BMP", "PDF", "base64 JPEG", "base64 PNG", "HTML"],
@@ -241,6 +241,6 @@ def test_the_error_names_what_was_sent_instead_of_a_picture(content: bytes, word
 @pytest.mark.parametrize("animated", [False, True])
 def test_the_error_for_a_truncated_webp_says_so(share: float, animated: bool) -> None:
     frames = {"save_all": True, "append_images": [NOISE.rotate(90)]} if animated else {}
-    content = encoded(NOISE, "WEBP", **frames)
+    content = encode(NOISE, "WEBP", **frames)
     with pytest.raises(BadInput, match="truncated: it has"):
         decode(content[: int(len(content) * share)])

@@ -19,7 +19,7 @@ from sm.client.images import decode, resize, shrink
 from sm.client.payloads import ImagePayload
 from sm.client.picture_header import read_header
 from sm.errors import BadInput, TooLarge
-from tests.support.hostile_pictures import encoded, many_scans
+from tests.support.hostile_pictures import encode, many_scans
 from tests.support.oriented_pictures import RED, exif_orientation, six_blocks, stored_picture
 
 #: Pixels of a block's side; large enough to stay visible at one eighth of the size.
@@ -30,7 +30,7 @@ EIGHTH_SIZE = (3 * BLOCK // 8, 2 * BLOCK // 8)
 
 def picture_with_orientation(orientation: int) -> bytes:
     exif = exif_orientation(orientation)
-    return encoded(stored_picture(orientation, BLOCK), "JPEG", exif=exif, quality=95)
+    return encode(stored_picture(orientation, BLOCK), "JPEG", exif=exif, quality=95)
 
 
 def block_colours(pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -72,7 +72,7 @@ def test_a_picture_decoded_smaller_is_the_average_of_the_full_one(
 ) -> None:
     if not turbojpeg:
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    content = encoded(smooth_picture(320, 256).convert(mode), "JPEG", quality=95, **options)
+    content = encode(smooth_picture(320, 256).convert(mode), "JPEG", quality=95, **options)
     pixels = decode(content, (320 // scale, 256 // scale))
     assert pixels.shape == (256 // scale, 320 // scale, 3)
     average = resize(decode(content), 320 // scale, 256 // scale)
@@ -85,7 +85,7 @@ def test_a_picture_is_never_decoded_smaller_than_requested(
     width: int, height: int, wanted_width: int, wanted_height: int, orientation: int
 ) -> None:
     exif = exif_orientation(orientation)
-    content = encoded(Image.new("RGB", (width, height)), "JPEG", exif=exif)
+    content = encode(Image.new("RGB", (width, height)), "JPEG", exif=exif)
     full, scaled = decode(content), decode(content, (wanted_width, wanted_height))
     assert scaled.shape[1] >= min(wanted_width, full.shape[1])
     assert scaled.shape[0] >= min(wanted_height, full.shape[0])
@@ -95,20 +95,20 @@ def test_a_picture_is_never_decoded_smaller_than_requested(
 
 @pytest.mark.parametrize("image_format", ["PNG", "WEBP"])
 def test_png_and_webp_are_decoded_in_full_size(image_format: str) -> None:
-    content = encoded(Image.fromarray(six_blocks(BLOCK)), image_format)
+    content = encode(Image.fromarray(six_blocks(BLOCK)), image_format)
     assert np.array_equal(decode(content, (1, 1)), decode(content))
 
 
 def test_a_16_bit_png_is_decoded_in_full_size() -> None:
     grey = Image.fromarray(np.full((64, 64), 0x80FF, np.uint16))
-    assert (decode(encoded(grey, "PNG"), (8, 8)) == 0x80).all()
+    assert (decode(encode(grey, "PNG"), (8, 8)) == 0x80).all()
 
 
 @pytest.mark.parametrize("mode", ["RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [True, False])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_a_truncated_picture_is_refused(share: float, progressive: bool, mode: str) -> None:
-    content = encoded(smooth_picture(640, 480).convert(mode), "JPEG", progressive=progressive)
+    content = encode(smooth_picture(640, 480).convert(mode), "JPEG", progressive=progressive)
     with pytest.raises(BadInput):
         decode(content[: int(len(content) * share)], (64, 48))
 
@@ -119,7 +119,7 @@ def test_a_picture_with_too_many_scans_is_refused_when_decoding_smaller() -> Non
 
 
 def test_the_budget_counts_the_scaled_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = encoded(Image.new("RGB", (1600, 1200), RED), "JPEG")
+    content = encode(Image.new("RGB", (1600, 1200), RED), "JPEG")
     budget = DecodeBudget(400 * 300 * 3)
     monkeypatch.setattr(images, "DECODED", budget)
     with pytest.raises(TooLarge):
@@ -133,27 +133,27 @@ def test_the_budget_counts_the_scaled_size(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_progressive_picture_counts_its_full_size_at_every_scale() -> None:
     picture = Image.new("RGB", (1600, 1200), RED)
     baseline, progressive = (
-        read_header(encoded(picture, "JPEG", progressive=option)) for option in (False, True)
+        read_header(encode(picture, "JPEG", progressive=option)) for option in (False, True)
     )
     assert baseline.decode_bytes(8) == 200 * 150 * 3
     assert progressive.decode_bytes(8) >= 1600 * 1200 * 3
 
 
 def test_bytes_after_the_end_of_a_jpeg_do_not_slow_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = encoded(smooth_picture(640, 480), "JPEG")
+    content = encode(smooth_picture(640, 480), "JPEG")
     expected = decode(content, (80, 60))
     monkeypatch.setattr(images, "_by_pillow", None)
     assert np.array_equal(decode(content + b"a film" * 1000, (80, 60)), expected)
 
 
 def test_the_size_is_known_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    payload = ImagePayload.model_validate({"image": encoded(smooth_picture(640, 480), "JPEG")})
+    payload = ImagePayload.model_validate({"image": encode(smooth_picture(640, 480), "JPEG")})
     monkeypatch.setattr(images, "decode", None)
     assert payload.size == (640, 480)
 
 
 def test_pixels_stay_in_full_size_after_a_scaled_read() -> None:
-    payload = ImagePayload.model_validate({"image": encoded(smooth_picture(640, 480), "JPEG")})
+    payload = ImagePayload.model_validate({"image": encode(smooth_picture(640, 480), "JPEG")})
     assert payload.pixels_at_least(160, 100).shape == (120, 160, 3)
     assert payload.pixels.shape == (480, 640, 3)
     assert payload.size == (640, 480)
@@ -180,7 +180,7 @@ def test_without_opencv_shrinking_gives_the_same_result(monkeypatch: pytest.Monk
 
 
 def test_turbojpeg_and_pillow_decode_to_the_same_pixels() -> None:
-    content = encoded(smooth_picture(641, 479), "JPEG")
+    content = encode(smooth_picture(641, 479), "JPEG")
     expected = Image.open(io.BytesIO(content))
     expected.draft(None, (160, 119))
     assert np.array_equal(decode(content, (160, 119)), np.asarray(expected))

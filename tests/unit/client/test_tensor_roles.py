@@ -12,7 +12,7 @@ from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMeta
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
 from sm.plugins.model_choice import choose_model, is_served
-from tests.support.client_sources import NothingServed
+from tests.support.client_sources import EmptyTriton
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -87,7 +87,7 @@ def test_the_label_file_is_the_configured_one_or_labels_txt(tmp_path: Path) -> N
     assert label_file(tmp_path, "scores") == tmp_path / "names.txt"
 
 
-class TritonServing(NothingServed):
+class TritonServing(EmptyTriton):
     """A Triton that serves these models."""
 
     def __init__(self, *names: str) -> None:

@@ -21,18 +21,18 @@ def read_archive(platform: ArchiveFolder, url: str) -> Archive:
 
 
 def test_an_archive_may_be_a_single_model_folder(platform: ArchiveFolder) -> None:
-    archive = read_archive(platform, platform.flat("hash"))
+    archive = read_archive(platform, platform.write_flat("hash"))
     assert (list(archive.models), archive.entry) == (["model"], "model")
 
 
 def test_an_archive_may_hold_one_model_in_a_folder_of_its_own(platform: ArchiveFolder) -> None:
-    url = platform.nested("hash", {"only": multiplying_model()})
+    url = platform.write_nested("hash", {"only": multiplying_model()})
     archive = read_archive(platform, url)
     assert archive.entry == "only"
 
 
 def test_a_model_needs_no_configuration(platform: ArchiveFolder) -> None:
-    url = platform.flat("hash")
+    url = platform.write_flat("hash")
     (Path(url) / "config.pbtxt").unlink()
     assert read_archive(platform, url).entry == "model"
 
@@ -44,7 +44,7 @@ def test_the_entry_is_the_ensemble_and_its_steps_are_loaded_before_it(platform: 
         "c": multiplying_model(),
         "inner": chain_config("b"),
     }
-    archive = read_archive(platform, platform.nested("hash", models))
+    archive = read_archive(platform, platform.write_nested("hash", models))
     assert archive.entry == "all"
     assert list(archive.models) == ["b", "c", "inner", "all"]
     assert archive.roots == ["all"]
@@ -52,7 +52,7 @@ def test_the_entry_is_the_ensemble_and_its_steps_are_loaded_before_it(platform: 
 
 def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: ArchiveFolder) -> None:
     models = {"all": chain_config("a"), "a": multiplying_model(), "called_by_python": multiplying_model()}
-    assert read_archive(platform, platform.nested("hash", models)).roots == ["called_by_python", "all"]
+    assert read_archive(platform, platform.write_nested("hash", models)).roots == ["called_by_python", "all"]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_models_beside_an_ensemble_are_loaded_on_their_own(platform: ArchiveFold
 )
 def test_several_possible_entries_need_a_client(platform: ArchiveFolder, models: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="could be the one to call"):
-        read_archive(platform, platform.nested("hash", models))
-    archive = read_archive(platform, platform.nested("hash", models, client="class Mine(Client): ..."))
+        read_archive(platform, platform.write_nested("hash", models))
+    archive = read_archive(platform, platform.write_nested("hash", models, client="class Mine(Client): ..."))
     assert archive.entry == ""
     assert archive.plugin is not None
 
 
 def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: ArchiveFolder) -> None:
-    url = platform.flat("hash")
+    url = platform.write_flat("hash")
     for name in ("one", "two"):
         file = Path(url) / "code" / name / "client.py"
         file.parent.mkdir(parents=True)
@@ -87,34 +87,36 @@ def test_a_client_may_lie_in_a_folder_but_two_clients_are_refused(platform: Arch
 
 def test_a_toolkit_script_is_a_client(platform: ArchiveFolder) -> None:
     script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): ...\n"
-    plugin = read_archive(platform, platform.flat("hash", inference=script)).plugin
+    plugin = read_archive(platform, platform.write_flat("hash", inference=script)).plugin
     assert plugin is not None
     assert plugin.module == "inference"
 
 
 def test_an_archive_with_a_toolkit_script_needs_no_triton_model(platform: ArchiveFolder) -> None:
-    archive = read_archive(platform, platform.nested("hash", {}, inference="def model_fn(model_dir): ...\n"))
+    archive = read_archive(
+        platform, platform.write_nested("hash", {}, inference="def model_fn(model_dir): ...\n")
+    )
     assert (dict(archive.models), archive.entry, archive.roots) == ({}, "", [])
     assert archive.plugin is not None
 
 
 def test_other_python_files_are_not_a_client(platform: ArchiveFolder) -> None:
-    assert read_archive(platform, platform.flat("hash", helpers="x = 1\n")).plugin is None
+    assert read_archive(platform, platform.write_flat("hash", helpers="x = 1\n")).plugin is None
 
 
 def test_the_error_for_a_syntax_error_in_the_client_names_the_line(platform: ArchiveFolder) -> None:
     with pytest.raises(BadInput, match="line 2"):
-        read_archive(platform, platform.flat("hash", client="x = 1\ny = x +\n"))
+        read_archive(platform, platform.write_flat("hash", client="x = 1\ny = x +\n"))
 
 
 def test_the_error_for_an_unreadable_configuration_names_the_file(platform: ArchiveFolder) -> None:
-    url = platform.nested("hash", {"a": "no { configuration"})
+    url = platform.write_nested("hash", {"a": "no { configuration"})
     with pytest.raises(BadInput, match=r"a/config.pbtxt is no Triton configuration"):
         read_archive(platform, url)
 
 
 def test_an_archive_without_a_model_is_refused(platform: ArchiveFolder) -> None:
-    url = platform.nested("hash", {})
+    url = platform.write_nested("hash", {})
     Path(url).mkdir()
     with pytest.raises(BadInput, match="there is no model in"):
         read_archive(platform, url)
@@ -142,7 +144,7 @@ def test_only_a_folder_below_the_archive_folder_is_accepted(platform: ArchiveFol
 def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
     platform: ArchiveFolder, tmp_path: Path
 ) -> None:
-    platform.flat("hash")
+    platform.write_flat("hash")
     (platform.home / "link_out").symlink_to(tmp_path)
     with pytest.raises(BadInput, match="leads out"):
         read_archive(platform, str(platform.home / "link_out"))
@@ -153,14 +155,14 @@ def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
 
 @pytest.mark.parametrize("text", ["x" * (2**20 + 1), "name: '\xff"], ids=["over 1 MiB", "unclosed string"])
 def test_a_too_large_or_invalid_configuration_is_refused(platform: ArchiveFolder, text: str) -> None:
-    url = platform.flat("hash")
+    url = platform.write_flat("hash")
     (Path(url) / "config.pbtxt").write_text(text)
     with pytest.raises(BadInput, match="no Triton configuration"):
         read_archive(platform, url)
 
 
 def test_an_empty_configuration_is_accepted(platform: ArchiveFolder) -> None:
-    url = platform.flat("hash")
+    url = platform.write_flat("hash")
     (Path(url) / "config.pbtxt").write_text("")
     assert read_archive(platform, url).entry == "model"
 
@@ -177,19 +179,19 @@ def test_an_empty_configuration_is_accepted(platform: ArchiveFolder) -> None:
 def test_a_client_that_is_too_long_or_nested_too_deep_is_refused(
     platform: ArchiveFolder, module: str, text: str, reason: str
 ) -> None:
-    url = platform.flat("hash", None, **{module: text})
+    url = platform.write_flat("hash", None, **{module: text})
     with pytest.raises(BadInput, match=reason):
         read_archive(platform, url)
 
 
 def test_a_toolkit_script_nested_too_deep_fails_only_when_it_is_loaded(platform: ArchiveFolder) -> None:
-    url = platform.flat("hash", None, inference="-" * 500_000 + "1")
+    url = platform.write_flat("hash", None, inference="-" * 500_000 + "1")
     assert read_archive(platform, url).plugin is not None
 
 
 def test_a_python_model_without_its_model_py_is_refused(platform: ArchiveFolder) -> None:
     """Triton's load of such a model never ends."""
-    url = platform.flat("hash")
+    url = platform.write_flat("hash")
     (Path(url) / "1" / "model.py").unlink()
     with pytest.raises(BadInput, match=r"model/1 has no model.py"):
         read_archive(platform, url)
@@ -197,7 +199,7 @@ def test_a_python_model_without_its_model_py_is_refused(platform: ArchiveFolder)
 
 @pytest.mark.parametrize("name", ["..", "../../up", "a/b", "a\\nb"])
 def test_a_model_name_that_looks_like_a_path_is_refused(platform: ArchiveFolder, name: str) -> None:
-    url = Path(platform.flat("hash"))
+    url = Path(platform.write_flat("hash"))
     (url / "config.pbtxt").write_text(f'name: "{name}"\n' + (url / "config.pbtxt").read_text())
     with pytest.raises(BadInput, match="names the model"):
         read_archive(platform, str(url))
@@ -205,7 +207,7 @@ def test_a_model_name_that_looks_like_a_path_is_refused(platform: ArchiveFolder,
 
 def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> None:
     url = Path(
-        platform.nested(
+        platform.write_nested(
             "hash", {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
         )
     )
@@ -217,7 +219,7 @@ def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> Non
 def test_errors_name_files_by_the_path_that_the_platform_uses(
     platform: ArchiveFolder, tmp_path: Path
 ) -> None:
-    url = Path(platform.flat("hash"))
+    url = Path(platform.write_flat("hash"))
     (url / "config.pbtxt").write_text("no { configuration")
     copy = tmp_path / "copy"
     url.rename(copy)

@@ -20,7 +20,7 @@ from sm.multimodel.model_loader import Loader, plain
 from sm.multimodel.staging import Staging
 from sm.triton.server import MAX_STUCK_LOADS
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
-from tests.support.noted_control import Noted
+from tests.support.noted_control import RecordingControl
 
 
 class FullDisk(Staging):
@@ -35,7 +35,7 @@ class LoaderSetup:
     """Everything that a loader needs, and the state that it leaves."""
 
     folder: Path
-    triton: Noted = field(default_factory=Noted)
+    triton: RecordingControl = field(default_factory=RecordingControl)
 
     def __post_init__(self) -> None:
         self.platform = ArchiveFolder(self.folder / "archives")
@@ -61,7 +61,7 @@ ENSEMBLE = {"pre": multiplying_model(), "all": chain_config("pre")}
 
 
 def test_the_entry_gets_the_name_of_the_archive_and_free_inner_names_are_kept(setup: LoaderSetup) -> None:
-    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
     assert record.models == {"pre": "pre", "all": "one"}
     assert setup.triton.calls == ["load one"]
     assert setup.staged() == ["one", "pre"]
@@ -69,30 +69,30 @@ def test_the_entry_gets_the_name_of_the_archive_and_free_inner_names_are_kept(se
 
 def test_an_inner_model_whose_name_is_taken_gets_another_name(setup: LoaderSetup) -> None:
     loader = setup.loader()
-    loader.load("one", setup.platform.nested("one", ENSEMBLE))
-    record = loader.load("two", setup.platform.nested("two", ENSEMBLE))
+    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
+    record = loader.load("two", setup.platform.write_nested("two", ENSEMBLE))
     assert record.models == {"pre": f"pre-{record.id}", "all": "two"}
 
 
 def test_an_archive_may_have_the_name_of_another_archives_inner_model(setup: LoaderSetup) -> None:
     loader = setup.loader()
-    loader.load("one", setup.platform.nested("one", ENSEMBLE))
-    record = loader.load("pre", setup.platform.flat("pre"))
+    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
+    record = loader.load("pre", setup.platform.write_flat("pre"))
     assert record.entry == f"pre-{record.id}"
 
 
 def test_without_namespacing_a_taken_name_is_a_conflict_and_nothing_is_loaded(setup: LoaderSetup) -> None:
     loader = setup.loader(namespaced=False)
-    loader.load("one", setup.platform.nested("one", ENSEMBLE))
+    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
     with pytest.raises(Conflict, match="'pre' is loaded already"):
-        loader.load("two", setup.platform.nested("two", ENSEMBLE))
+        loader.load("two", setup.platform.write_nested("two", ENSEMBLE))
     assert list(setup.records.read().records) == ["one"]
     assert setup.staged() == ["one", "pre"]
 
 
 def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) -> None:
     loader = setup.loader()
-    loader.load("one", setup.platform.nested("one", ENSEMBLE))
+    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
     setup.triton.calls.clear()
     loader.unload("one")
     assert setup.triton.calls == ["unload one", "unload pre"]
@@ -105,20 +105,20 @@ def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) 
 def test_a_failed_load_leaves_nothing(setup: LoaderSetup, error: Exception) -> None:
     setup.triton.failing = error
     with pytest.raises(type(error)):
-        setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+        setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
     assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
 
 
 def test_a_full_disk_is_a_507_and_leaves_nothing(setup: LoaderSetup) -> None:
     with pytest.raises(OutOfMemory, match="No space left"):
-        setup.loader(disk_full=True).load("one", setup.platform.flat("one"))
+        setup.loader(disk_full=True).load("one", setup.platform.write_flat("one"))
     assert not setup.records.read().records
-    setup.loader().load("one", setup.platform.flat("one"))
+    setup.loader().load("one", setup.platform.write_flat("one"))
 
 
 def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSetup) -> None:
     loader = setup.loader()
-    record = loader.load("one", setup.platform.flat("one"))
+    record = loader.load("one", setup.platform.write_flat("one"))
     setup.triton.failing = NotReady("Triton is not there")
     with pytest.raises(NotReady):
         loader.unload("one")
@@ -128,7 +128,7 @@ def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSet
 
 def test_a_model_being_loaded_is_a_conflict_and_does_not_delay_other_models(setup: LoaderSetup) -> None:
     loader = setup.loader()
-    url = setup.platform.flat("slow")
+    url = setup.platform.write_flat("slow")
     thread = threading.Thread(target=loader.load, args=("slow", url))
     thread.start()
     while not setup.triton.calls:
@@ -136,14 +136,14 @@ def test_a_model_being_loaded_is_a_conflict_and_does_not_delay_other_models(setu
     for command in (lambda: loader.load("slow", url), lambda: loader.unload("slow")):
         with pytest.raises(Conflict, match="is being loaded"):
             command()
-    loader.load("other", setup.platform.flat("other"))
-    setup.triton.held.set()
+    loader.load("other", setup.platform.write_flat("other"))
+    setup.triton.release_slow_load.set()
     thread.join()
     assert sorted(record.name for record in setup.records.read().loaded()) == ["other", "slow"]
 
 
 def test_a_half_done_load_of_another_process_is_cleaned_up(setup: LoaderSetup) -> None:
-    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
     setup.records.put(replace(record, loaded=False))
     setup.triton.calls.clear()
     setup.loader().recover()
@@ -152,20 +152,20 @@ def test_a_half_done_load_of_another_process_is_cleaned_up(setup: LoaderSetup) -
 
 
 def test_a_model_that_triton_lost_may_be_loaded_again(setup: LoaderSetup) -> None:
-    url = setup.platform.flat("one")
+    url = setup.platform.write_flat("one")
     setup.loader().load("one", url)
     with pytest.raises(Conflict):
         setup.loader().load("one", url)
-    setup.triton.lost = ("one",)
+    setup.triton.unready_models = ("one",)
     setup.triton.calls.clear()
     setup.loader().load("one", url)
     assert setup.triton.calls == ["unload one", "load one"]
 
 
 def test_a_new_load_replaces_a_half_done_one(setup: LoaderSetup) -> None:
-    record = setup.loader().load("one", setup.platform.nested("one", ENSEMBLE))
+    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
     setup.records.put(replace(record, loaded=False))
-    second_record = setup.loader().load("one", setup.platform.flat("one", multiplying_model(2)))
+    second_record = setup.loader().load("one", setup.platform.write_flat("one", multiplying_model(2)))
     assert second_record.models == {"model": "one"}
     assert setup.staged() == ["one"]
 
@@ -185,20 +185,20 @@ def test_other_names_become_different_safe_folder_names() -> None:
 
 
 @dataclass
-class HangingTriton(Noted):
+class HangingTriton(RecordingControl):
     """Loads of the model ``hangs`` do not end."""
 
     def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
         super().load(model)
         if model == "hangs":
-            self.known[model] = "LOADING"
+            self.model_states[model] = "LOADING"
             raise DeadlinePassed("it takes too long")
-        self.known[model] = "READY"
+        self.model_states[model] = "READY"
 
     def unload(self, model: str) -> None:
         super().unload(model)
-        assert self.known.get(model) != "LOADING", "Triton would wait for the load"
-        self.known[model] = "UNAVAILABLE"
+        assert self.model_states.get(model) != "LOADING", "Triton would wait for the load"
+        self.model_states[model] = "UNAVAILABLE"
 
 
 def test_after_a_load_that_does_not_end_the_archive_may_be_loaded_under_another_name(
@@ -206,7 +206,7 @@ def test_after_a_load_that_does_not_end_the_archive_may_be_loaded_under_another_
 ) -> None:
     setup.triton = HangingTriton()
     loader = setup.loader()
-    url = setup.platform.flat("a", multiplying_model())
+    url = setup.platform.write_flat("a", multiplying_model())
     with pytest.raises(DeadlinePassed, match="set by TRIREME_LOAD_TIMEOUT"):
         loader.load("hangs", url)
     assert setup.records.read().records == {}
@@ -223,17 +223,17 @@ def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_rem
     setup.triton = HangingTriton()
     loader = setup.loader()
     with pytest.raises(DeadlinePassed):
-        loader.load("hangs", setup.platform.flat("a", multiplying_model()))
-    setup.triton.known["hangs"] = "READY"
+        loader.load("hangs", setup.platform.write_flat("a", multiplying_model()))
+    setup.triton.model_states["hangs"] = "READY"
     loader.reap()
     assert setup.triton.calls == ["load hangs", "unload hangs"]
     assert setup.staged() == []
 
 
 def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(setup: LoaderSetup) -> None:
-    setup.triton = HangingTriton(known={"a": "LOADING"})
+    setup.triton = HangingTriton(model_states={"a": "LOADING"})
     with pytest.raises(Conflict):
-        setup.loader(namespaced=False).load("a", setup.platform.flat("a", multiplying_model()))
+        setup.loader(namespaced=False).load("a", setup.platform.write_flat("a", multiplying_model()))
 
 
 def test_triton_is_restarted_when_too_many_loads_do_not_end(setup: LoaderSetup) -> None:
@@ -248,6 +248,6 @@ def test_triton_is_restarted_when_too_many_loads_do_not_end(setup: LoaderSetup) 
     )
     record = Record("x", "", "id", "", {str(number): str(number) for number in range(MAX_STUCK_LOADS)})
     loader._abandoned[record.id] = record
-    setup.triton.known = dict.fromkeys(record.models, "LOADING")
+    setup.triton.model_states = dict.fromkeys(record.models, "LOADING")
     loader.reap()
     assert replace_reasons == [f"{MAX_STUCK_LOADS} loads do not end in Triton: it is started again"]

@@ -26,7 +26,7 @@ def staging(tmp_path: Path) -> Staging:
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     platform = ArchiveFolder(tmp_path / "models")
-    return read_archive(platform.nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
+    return read_archive(platform.write_nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
 
 
 def test_files_are_linked_and_an_ensemble_calls_renamed_steps_by_their_new_names(
@@ -46,7 +46,7 @@ def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
     staging: Staging, tmp_path: Path
 ) -> None:
     platform = ArchiveFolder(tmp_path / "models")
-    url = Path(platform.flat("hash"))
+    url = Path(platform.write_flat("hash"))
     text = 'name: "hash" # a comment\n' + (url / "config.pbtxt").read_text()
     (url / "config.pbtxt").write_text(text)
     staging.add(read_archive(url), {"model": "hash"})
@@ -55,7 +55,7 @@ def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
 
 def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: Path) -> None:
     platform = ArchiveFolder(tmp_path / "models")
-    url = Path(platform.flat("hash"))
+    url = Path(platform.write_flat("hash"))
     (url / "config.pbtxt").unlink()
     staging.add(read_archive(url), {"model": "hash"})
     assert [path.name for path in (tmp_path / "repository" / "hash").iterdir()] == ["1"]
@@ -65,7 +65,7 @@ def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(
     staging: Staging, tmp_path: Path
 ) -> None:
     platform = ArchiveFolder(tmp_path / "models")
-    url = Path(platform.flat("hash"))
+    url = Path(platform.write_flat("hash"))
     (url / "config.pbtxt").write_text('name: "resnet"\n' + (url / "config.pbtxt").read_text())
     view = staging.create_view(read_archive(url), "id")
     assert sorted(path.name for path in view.iterdir()) == ["model", "resnet"]

@@ -19,37 +19,37 @@ from sm.plugins.registry import Registry
 from sm.plugins.toolkit import script_modules as modules
 from sm.settings import HERE, Settings
 from sm.tools.check import discovery
-from tests.support.client_sources import CLIENT, NothingServed, write
+from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
 
 
 def build_registry(*folders: Path, skip: bool = False) -> Registry:
-    return registry.build(folders, NothingServed(), Path("/nowhere"), skip)
+    return registry.build(folders, EmptyTriton(), Path("/nowhere"), skip)
 
 
 def test_a_folder_with_a_client_is_found_by_its_name(tmp_path: Path) -> None:
-    write(tmp_path, "hello", words="WORD = 'hi'")
+    write_client(tmp_path, "hello", words="WORD = 'hi'")
     clients_registry = build_registry(tmp_path)
     assert list(clients_registry.clients) == ["hello"]
     assert clients_registry.get("hello").inference(None) == "hi"
 
 
 def test_a_client_may_be_a_single_file(tmp_path: Path) -> None:
-    (tmp_path / "solo.py").write_text(CLIENT.replace("from .words import WORD", "WORD = 1"))
+    (tmp_path / "solo.py").write_text(CLIENT_SOURCE.replace("from .words import WORD", "WORD = 1"))
     assert list(build_registry(tmp_path).clients) == ["solo"]
 
 
 def test_two_clients_may_have_modules_of_the_same_name(tmp_path: Path) -> None:
-    write(tmp_path, "one", words="WORD = 1")
-    write(tmp_path, "two", words="WORD = 2")
+    write_client(tmp_path, "one", words="WORD = 1")
+    write_client(tmp_path, "two", words="WORD = 2")
     clients = build_registry(tmp_path).clients
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
 
 
 def test_a_client_may_import_a_file_beside_it_by_its_plain_name(tmp_path: Path) -> None:
-    text = CLIENT.replace("from .words", "from words")
-    write(tmp_path / "code", "one", text, words="WORD = 1")
-    write(tmp_path / "code", "two", text, words="WORD = 2")
-    clients = registry.build((), NothingServed(), tmp_path).clients
+    text = CLIENT_SOURCE.replace("from .words", "from words")
+    write_client(tmp_path / "code", "one", text, words="WORD = 1")
+    write_client(tmp_path / "code", "two", text, words="WORD = 2")
+    clients = registry.build((), EmptyTriton(), tmp_path).clients
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
     for name in ("one", "two"):
         modules.forget_modules(tmp_path / "code" / name)
@@ -57,11 +57,11 @@ def test_a_client_may_import_a_file_beside_it_by_its_plain_name(tmp_path: Path) 
 
 def test_a_client_directly_in_the_code_folder_may_import_the_files_beside_it(tmp_path: Path) -> None:
     code = tmp_path / "code"
-    write(code, "another", words="WORD = 1")
-    write(tmp_path, "code2", CLIENT.replace("from .words", "from words"), words="WORD = 3")
+    write_client(code, "another", words="WORD = 1")
+    write_client(tmp_path, "code2", CLIENT_SOURCE.replace("from .words", "from words"), words="WORD = 3")
     for file in (tmp_path / "code2").iterdir():
         file.rename(code / file.name)
-    clients_registry = registry.build((), NothingServed(), tmp_path)
+    clients_registry = registry.build((), EmptyTriton(), tmp_path)
     modules.forget_modules(code / "another")
     modules.forget_modules(code)
     assert {name: client.inference(None) for name, client in clients_registry.clients.items()} == {
@@ -71,13 +71,13 @@ def test_a_client_directly_in_the_code_folder_may_import_the_files_beside_it(tmp
 
 
 def test_clients_in_the_code_folder_of_the_repository_are_found(tmp_path: Path) -> None:
-    write(tmp_path / "code", "mine", words="WORD = 1")
-    assert list(registry.build((), NothingServed(), tmp_path).clients) == ["mine"]
+    write_client(tmp_path / "code", "mine", words="WORD = 1")
+    assert list(registry.build((), EmptyTriton(), tmp_path).clients) == ["mine"]
 
 
 def test_a_client_may_name_itself(tmp_path: Path) -> None:
-    text = CLIENT.replace("(Client):", "(Client):\n    name = 'other'")
-    write(tmp_path, "hello", text, words="WORD = 1")
+    text = CLIENT_SOURCE.replace("(Client):", "(Client):\n    name = 'other'")
+    write_client(tmp_path, "hello", text, words="WORD = 1")
     assert build_registry(tmp_path).clients["other"].name == "other"
 
 
@@ -93,26 +93,26 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
             "T lacks postprocess, preprocess",
         ),
         (
-            CLIENT.replace("from .words import WORD", "")
-            + CLIENT.split("WORD\n")[1].replace("Hello", "Again"),
+            CLIENT_SOURCE.replace("from .words import WORD", "")
+            + CLIENT_SOURCE.split("WORD\n")[1].replace("Hello", "Again"),
             "2 clients",
         ),
-        (CLIENT + "\n    def setup(self):\n        open('/nowhere/labels')\n", "FileNotFoundError"),
+        (CLIENT_SOURCE + "\n    def setup(self):\n        open('/nowhere/labels')\n", "FileNotFoundError"),
         ("raise KeyError\n", "line 1: KeyError: no message"),
         (
-            CLIENT + "\n    def samples(self):\n        return []\n",
+            CLIENT_SOURCE + "\n    def samples(self):\n        return []\n",
             "Hello.samples must be a tuple of strings, as ('one',), but it is a method.",
         ),
         (
-            CLIENT + "\n    models = 'resnet'\n",
+            CLIENT_SOURCE + "\n    models = 'resnet'\n",
             "Hello.models must be a tuple of strings, as ('one',), but it is 'resnet'.",
         ),
         (
-            CLIENT + "\n    payload = dict\n",
+            CLIENT_SOURCE + "\n    payload = dict\n",
             "Hello.payload must be a subclass of Payload, but it is <class 'dict'>.",
         ),
-        (CLIENT + "\n    result = 'classes'\n", "Hello.result must be a result kind"),
-        (CLIENT + "\n    name = 3\n", "Hello.name must be a string, but it is 3."),
+        (CLIENT_SOURCE + "\n    result = 'classes'\n", "Hello.result must be a result kind"),
+        (CLIENT_SOURCE + "\n    name = 3\n", "Hello.name must be a string, but it is 3."),
         (
             "from sm.client import TensorClient\nclass T(TensorClient):\n    def preprocess(self, p): ...\n"
             "    def postprocess(self, o, p): ...\n",
@@ -123,7 +123,7 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
 def test_a_client_that_cannot_load_stops_the_start_with_file_and_reason(
     tmp_path: Path, text: str, reason: str
 ) -> None:
-    write(tmp_path, "broken", text, words="WORD = 1")
+    write_client(tmp_path, "broken", text, words="WORD = 1")
     with pytest.raises(StartError, match="client.py: ") as caught:
         build_registry(tmp_path)
     assert reason in str(caught.value)
@@ -132,15 +132,15 @@ def test_a_client_that_cannot_load_stops_the_start_with_file_and_reason(
 
 def test_a_client_may_declare_with_properties_and_any_collection(tmp_path: Path) -> None:
     declarations = "\n    samples = frozenset({'a.jpg'})\n    @functools.cached_property\n    def aliases(self):\n        return ()\n"
-    write(tmp_path, "hello", "import functools\n" + CLIENT + declarations, words="WORD = 1")
+    write_client(tmp_path, "hello", "import functools\n" + CLIENT_SOURCE + declarations, words="WORD = 1")
     assert list(build_registry(tmp_path).clients) == ["hello"]
 
 
 def test_when_skipping_broken_clients_one_is_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path, "broken", "import nothing_of_this_name\n")
-    write(tmp_path, "hello", words="WORD = 1")
+    write_client(tmp_path, "broken", "import nothing_of_this_name\n")
+    write_client(tmp_path, "hello", words="WORD = 1")
     with caplog.at_level(logging.ERROR):
         clients_registry = build_registry(tmp_path, skip=True)
     assert list(clients_registry.clients) == ["hello"]
@@ -150,16 +150,16 @@ def test_when_skipping_broken_clients_one_is_left_out_and_reported(
 
 
 def test_two_clients_of_the_same_name_stop_the_start(tmp_path: Path) -> None:
-    write(tmp_path / "a", "hello", words="WORD = 1")
-    write(tmp_path / "b", "hello", words="WORD = 2")
+    write_client(tmp_path / "a", "hello", words="WORD = 1")
+    write_client(tmp_path / "b", "hello", words="WORD = 2")
     with pytest.raises(StartError, match="already a client called 'hello'") as caught:
         build_registry(tmp_path / "a", tmp_path / "b")
     assert all(f"{tmp_path}/{folder}/hello/client.py" in str(caught.value) for folder in "ab")
 
 
 def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
-    write(tmp_path / "clients", "hello", words="WORD = 1")
-    write(tmp_path / "model" / "code", "hello", words="WORD = 1")
+    write_client(tmp_path / "clients", "hello", words="WORD = 1")
+    write_client(tmp_path / "model" / "code", "hello", words="WORD = 1")
     (tmp_path / "clients" / "hello" / "__pycache__").mkdir()
     (tmp_path / "clients" / "hello" / "__pycache__" / "words.cpython-311.pyc").write_bytes(b"x")
     clients_registry = build_registry(tmp_path / "clients", tmp_path / "model" / "code")
@@ -167,27 +167,27 @@ def test_an_identical_copy_of_a_client_is_accepted(tmp_path: Path) -> None:
 
 
 def test_the_error_for_an_edited_copy_of_a_client_names_the_changed_file(tmp_path: Path) -> None:
-    write(tmp_path / "clients", "hello", words="WORD = 1")
-    write(tmp_path / "code", "hello", words="WORD = 2")
+    write_client(tmp_path / "clients", "hello", words="WORD = 1")
+    write_client(tmp_path / "code", "hello", words="WORD = 2")
     with pytest.raises(StartError, match=r"they differ in words\.py"):
         build_registry(tmp_path / "clients", tmp_path / "code")
 
 
 def test_a_file_and_a_folder_of_the_same_name_stop_the_start(tmp_path: Path) -> None:
-    write(tmp_path / "code", "hello", words="WORD = 1")
-    (tmp_path / "code" / "hello.py").write_text(CLIENT.replace("from .words import WORD", "WORD = 2"))
+    write_client(tmp_path / "code", "hello", words="WORD = 1")
+    (tmp_path / "code" / "hello.py").write_text(CLIENT_SOURCE.replace("from .words import WORD", "WORD = 2"))
     with pytest.raises(StartError, match=r"hello.py: there is already a client called 'hello': .*client.py"):
-        registry.build((), NothingServed(), tmp_path)
+        registry.build((), EmptyTriton(), tmp_path)
 
 
 BUILT_IN_CLIENTS = (HERE / "clients",)
-REPLACING_CLIENT = CLIENT.replace("(Client):", "(Client):\n    replaces = 'resnet'")
+REPLACING_CLIENT = CLIENT_SOURCE.replace("(Client):", "(Client):\n    replaces = 'resnet'")
 
 
 def test_a_client_with_a_built_in_clients_name_stops_the_start_with_advice(tmp_path: Path) -> None:
-    write(tmp_path / "code", "resnet", words="WORD = 1")
+    write_client(tmp_path / "code", "resnet", words="WORD = 1")
     with pytest.raises(StartError) as caught:
-        registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path)
+        registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}/code/resnet/client.py: the box comes with a client 'resnet', clients/resnet/client.py: "
         "give yours another name, or write replaces = 'resnet' into its class to serve it instead."
@@ -197,46 +197,48 @@ def test_a_client_with_a_built_in_clients_name_stops_the_start_with_advice(tmp_p
 def test_a_client_that_declares_it_replaces_the_built_in_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
+    write_client(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
     with caplog.at_level(logging.INFO):
-        clients_registry = registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path)
+        clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
     assert clients_registry.get("resnet").inference(None) == "mine"
     assert "resnet" not in clients_registry.left_out
     assert "clients/resnet/client.py is replaced by" in caplog.text
 
 
 def test_a_client_may_declare_a_replacement_where_there_is_none(tmp_path: Path) -> None:
-    write(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
-    assert list(registry.build((), NothingServed(), tmp_path).clients) == ["resnet"]
+    write_client(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
+    assert list(registry.build((), EmptyTriton(), tmp_path).clients) == ["resnet"]
 
 
 def test_check_client_checks_the_archives_client_and_reports_a_built_in_name(tmp_path: Path) -> None:
     settings = Settings.read({"TRIREME_MODEL_REPOSITORY": str(tmp_path)})
-    for source_text, replaces in ((CLIENT, False), (REPLACING_CLIENT, True)):
-        (write(tmp_path / "code", "resnet", source_text, words="WORD = 1") / "sample").mkdir()
+    for source_text, replaces in ((CLIENT_SOURCE, False), (REPLACING_CLIENT, True)):
+        (write_client(tmp_path / "code", "resnet", source_text, words="WORD = 1") / "sample").mkdir()
         source = discovery.find("resnet", settings)
         assert source.file == tmp_path / "code" / "resnet" / "client.py"
-        client = load(source, NothingServed(), tmp_path)
+        client = load(source, EmptyTriton(), tmp_path)
         with nullcontext() if replaces else pytest.raises(StartError, match="write replaces = 'resnet'"):
             check_name(client, source, discovery.find_box_clients(settings))
         shutil.rmtree(tmp_path / "code")
 
 
 def test_a_client_may_replace_only_a_client_of_its_own_name(tmp_path: Path) -> None:
-    write(tmp_path / "code", "better", REPLACING_CLIENT, words="WORD = 1")
+    write_client(tmp_path / "code", "better", REPLACING_CLIENT, words="WORD = 1")
     with pytest.raises(StartError, match="it replaces 'resnet', but its name is 'better'"):
-        registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path)
+        registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
 
 
 def test_when_skipping_broken_clients_the_built_in_client_wins_over_one_of_its_name(tmp_path: Path) -> None:
-    write(tmp_path / "code", "resnet", words="WORD = 1")
-    clients_registry = registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path, skip_broken=True)
+    write_client(tmp_path / "code", "resnet", words="WORD = 1")
+    clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
     assert "not served" in clients_registry.left_out["resnet"]  # the built-in client waits for its model
 
 
 def test_a_broken_replacement_does_not_bring_back_the_built_in_client(tmp_path: Path) -> None:
-    write(tmp_path / "code", "resnet", f"import nothing_of_this_name\n{REPLACING_CLIENT}", words="WORD = 1")
-    clients_registry = registry.build(BUILT_IN_CLIENTS, NothingServed(), tmp_path, skip_broken=True)
+    write_client(
+        tmp_path / "code", "resnet", f"import nothing_of_this_name\n{REPLACING_CLIENT}", words="WORD = 1"
+    )
+    clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path, skip_broken=True)
     assert "nothing_of_this_name" in clients_registry.left_out["resnet"]
 
 
@@ -244,15 +246,18 @@ def test_clients_of_different_names_in_folders_of_the_same_name_keep_their_modul
     tmp_path: Path,
 ) -> None:
     late_import_client = "from sm.client.base import Client\n\nclass Late(Client):\n    name = '{}'\n\n    def inference(self, _):\n        from .words import WORD\n        return WORD\n"
-    write(tmp_path / "a", "hello", late_import_client.format("one"), words="WORD = 1")
-    write(tmp_path / "b", "hello", late_import_client.format("two"), words="WORD = 2")
+    write_client(tmp_path / "a", "hello", late_import_client.format("one"), words="WORD = 1")
+    write_client(tmp_path / "b", "hello", late_import_client.format("two"), words="WORD = 2")
     clients = build_registry(tmp_path / "a", tmp_path / "b").clients
     assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
 
 
 def test_a_client_whose_model_is_missing_stops_the_start(tmp_path: Path) -> None:
-    write(
-        tmp_path, "hello", CLIENT.replace("(Client):", "(Client):\n    models = ('gone',)"), words="WORD = 1"
+    write_client(
+        tmp_path,
+        "hello",
+        CLIENT_SOURCE.replace("(Client):", "(Client):\n    models = ('gone',)"),
+        words="WORD = 1",
     )
     with pytest.raises(StartError, match="'gone' is not served"):
         build_registry(tmp_path)
@@ -265,18 +270,18 @@ def test_a_built_in_client_waits_for_its_model() -> None:
 
 
 def test_the_error_for_an_unknown_model_lists_the_known_ones(tmp_path: Path) -> None:
-    write(tmp_path, "hello", words="WORD = 1")
+    write_client(tmp_path, "hello", words="WORD = 1")
     with pytest.raises(UnknownModel, match="there are: hello"):
         build_registry(tmp_path).get("helo")
 
 
 def test_the_only_client_is_the_default_and_an_unknown_default_stops_the_start(tmp_path: Path) -> None:
-    write(tmp_path, "hello", words="WORD = 1")
+    write_client(tmp_path, "hello", words="WORD = 1")
     clients_registry = build_registry(tmp_path)
     assert clients_registry.default("") == "hello"
     with pytest.raises(StartError, match="SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody'"):
         clients_registry.default("nobody")
-    write(tmp_path, "second", words="WORD = 1")
+    write_client(tmp_path, "second", words="WORD = 1")
     assert build_registry(tmp_path).default("") == ""
 
 
@@ -310,7 +315,7 @@ def test_tensors_that_differ_from_the_served_model_are_reported(
     served = ModelMetadata(
         "m", ("1",), 8, {inputs[0]: TensorMetadata(*inputs)}, {outputs[0]: TensorMetadata(*outputs)}
     )
-    differences = list(registry.differences(ClientWithTensors(NothingServed(), Path(), Path()), served))
+    differences = list(registry.differences(ClientWithTensors(EmptyTriton(), Path(), Path()), served))
     if difference:
         assert differences
     else:
@@ -324,7 +329,7 @@ SCRIPT = "import words\n\ndef model_fn(folder):\n    return words.WORD\n"
 def test_files_beside_a_toolkit_script_are_its_modules_and_not_clients(tmp_path: Path) -> None:
     (tmp_path / "inference.py").write_text(SCRIPT)
     (tmp_path / "words.py").write_text("WORD = 1")
-    write(tmp_path, "hello", words="WORD = 1")
+    write_client(tmp_path, "hello", words="WORD = 1")
     assert [(source.name, source.module) for source in discover((tmp_path,))] == [
         ("model", "inference"),
         ("hello", ""),
@@ -333,9 +338,9 @@ def test_files_beside_a_toolkit_script_are_its_modules_and_not_clients(tmp_path:
 
 def test_a_toolkit_script_is_the_default_beside_other_clients(tmp_path: Path) -> None:
     code = tmp_path / "code"
-    write(code, "hello", words="WORD = 1")
+    write_client(code, "hello", words="WORD = 1")
     (code / "inference.py").write_text(SCRIPT.replace("import words", "").replace("words.WORD", "len"))
-    clients_registry = registry.build((), NothingServed(), tmp_path)
+    clients_registry = registry.build((), EmptyTriton(), tmp_path)
     modules.forget_modules(code)
     assert sorted(clients_registry.clients) == ["hello", "model"]
     assert clients_registry.default("") == "model"
@@ -349,7 +354,12 @@ def test_a_toolkit_script_is_the_default_beside_other_clients(tmp_path: Path) ->
 
 @pytest.mark.parametrize("exception", ["KeyboardInterrupt", "SystemExit"])
 def test_a_client_that_tries_to_exit_stops_the_start_or_is_left_out(tmp_path: Path, exception: str) -> None:
-    write(tmp_path, "hello", f"{CLIENT}\n    def setup(self):\n        raise {exception}\n", words="WORD = 1")
+    write_client(
+        tmp_path,
+        "hello",
+        f"{CLIENT_SOURCE}\n    def setup(self):\n        raise {exception}\n",
+        words="WORD = 1",
+    )
     with pytest.raises(StartError, match=f"client.py: line .*{exception}"):
         build_registry(tmp_path)
     assert exception in build_registry(tmp_path, skip=True).left_out["hello"]

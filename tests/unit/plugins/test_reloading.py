@@ -14,7 +14,7 @@ from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.registry import Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
-from tests.support.client_sources import NothingServed, write
+from tests.support.client_sources import EmptyTriton, write_client
 
 HELLO = """
 from sm.client.base import Client
@@ -34,7 +34,7 @@ def without_bytecode_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def live_clients(folder: Path, report_folder: Path) -> LiveClients:
-    build = partial(registry.build, (folder,), NothingServed(), Path("/nowhere"), True)
+    build = partial(registry.build, (folder,), EmptyTriton(), Path("/nowhere"), True)
     return LiveClients(build, (folder,), report_folder)
 
 
@@ -48,7 +48,7 @@ def infer(clients: LiveClients, name: str) -> object:
 
 
 def test_a_changed_file_is_reloaded_once_it_no_longer_changes(tmp_path: Path) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     assert not clients.check_files()
     file.write_text(HELLO[:50])
@@ -60,7 +60,7 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(tmp_path: Path) ->
     assert infer(clients, "other") == "goodbye"
 
 
-class ChangingTriton(NothingServed):
+class ChangingTriton(EmptyTriton):
     """A Triton whose served models can be changed."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def test_a_client_whose_model_is_missing_at_the_start_serves_once_the_model_does
 ) -> None:
     monkeypatch.setattr("sm.plugins.reloading.RETRY_INTERVAL_S", 0.0)
     triton = ChangingTriton()
-    write(tmp_path / "c", "hello", HELLO.replace('name = "other"', 'models = ("late",)'))
+    write_client(tmp_path / "c", "hello", HELLO.replace('name = "other"', 'models = ("late",)'))
     build = partial(registry.build, (tmp_path / "c",), triton, Path("/nowhere"), True)
     clients = LiveClients(build, (tmp_path / "c",), tmp_path / "reports")
     assert not reload_changes(clients)
@@ -90,8 +90,8 @@ def test_a_client_whose_model_is_missing_at_the_start_serves_once_the_model_does
 
 
 def test_only_the_changed_client_is_reloaded(tmp_path: Path) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
-    write(tmp_path / "c", "unchanged", HELLO.replace("other", "unchanged"))
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
+    write_client(tmp_path / "c", "unchanged", HELLO.replace("other", "unchanged"))
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     old_client, unchanged = clients["other"], clients["unchanged"]
     file.write_text(f"{HELLO}\n")
@@ -101,7 +101,7 @@ def test_only_the_changed_client_is_reloaded(tmp_path: Path) -> None:
 
 
 def test_a_broken_client_is_reported_under_each_of_its_names_and_not_listed(tmp_path: Path) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     file.write_text("import nothing_of_this_name")
     assert reload_changes(clients)
@@ -118,7 +118,7 @@ def test_a_broken_client_is_reported_under_each_of_its_names_and_not_listed(tmp_
 
 @pytest.mark.parametrize("text", ["raise SystemExit", "import sys; sys.exit(3)"])
 def test_a_client_that_calls_sys_exit_is_reported_as_broken(text: str, tmp_path: Path) -> None:
-    write(tmp_path / "c", "hello", text)
+    write_client(tmp_path / "c", "hello", text)
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     with pytest.raises(ClientFailed, match="line 1: SystemExit"):
         LiveRegistry(clients).get("hello")
@@ -131,7 +131,7 @@ def test_a_client_that_calls_sys_exit_is_reported_as_broken(text: str, tmp_path:
 def test_after_a_client_tries_to_exit_its_old_version_serves_until_the_next_change(
     exit_statement: str, indentation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     registry = LiveRegistry(clients)
     assert registry.reload_errors.get("other") is None
@@ -143,7 +143,7 @@ def test_after_a_client_tries_to_exit_its_old_version_serves_until_the_next_chan
     assert exception_name in str(registry.reload_errors.get("other"))
     assert any("the old version of 'other' serves" in message for message in caplog.messages)
     # A change of another client does not change this one's error.
-    write(tmp_path / "c", "new", HELLO.replace("other", "new"))
+    write_client(tmp_path / "c", "new", HELLO.replace("other", "new"))
     assert reload_changes(clients)
     assert (infer(clients, "new"), infer(clients, "other")) == ("hello", "hello")
     assert exception_name in str(registry.reload_errors.get("other"))
@@ -159,9 +159,9 @@ def test_after_a_client_tries_to_exit_its_old_version_serves_until_the_next_chan
 def test_after_a_reload_raises_the_old_versions_serve_until_the_next_change(
     error: BaseException, tmp_path: Path
 ) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     broken = [False]
-    build = partial(registry.build, (tmp_path / "c",), NothingServed(), Path("/nowhere"), True)
+    build = partial(registry.build, (tmp_path / "c",), EmptyTriton(), Path("/nowhere"), True)
 
     def build_or_raise(**options: Any) -> Registry:
         if broken[0]:
@@ -182,7 +182,7 @@ def test_after_a_reload_raises_the_old_versions_serve_until_the_next_change(
 
 
 def test_several_workers_log_an_error_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = write(tmp_path / "c", "hello", HELLO) / "client.py"
+    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     workers = [live_clients(tmp_path / "c", tmp_path / "reports") for _ in range(3)]
     file.write_text("\n1 +\n")
     with caplog.at_level(logging.INFO):
@@ -193,7 +193,7 @@ def test_several_workers_log_an_error_once(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_the_error_for_an_unknown_name_lists_the_clients(tmp_path: Path) -> None:
-    write(tmp_path / "c", "hello", HELLO)
+    write_client(tmp_path / "c", "hello", HELLO)
     clients = live_clients(tmp_path / "c", tmp_path / "reports")
     with pytest.raises(UnknownModel, match="there are: other"):
         LiveRegistry(clients).get("nobody")

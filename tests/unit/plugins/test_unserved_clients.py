@@ -12,7 +12,7 @@ from sm.errors import NotReady, UnknownModel
 from sm.plugins import registry, unserved_clients
 from sm.plugins.registry import Registry
 from sm.plugins.unserved_clients import LateClients
-from tests.support.client_sources import NothingServed, write
+from tests.support.client_sources import EmptyTriton, write_client
 
 CLIENT_OF_LATE_MODEL = """
 from sm.client.base import Client
@@ -28,7 +28,7 @@ class LateClient(Client):
 """
 
 
-class ChangingTriton(NothingServed):
+class ChangingTriton(EmptyTriton):
     """A Triton whose served models can be changed; ``metadata_calls`` counts the calls."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def triton() -> ChangingTriton:
 def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The registry of a worker that started while no model was served."""
     monkeypatch.setattr(unserved_clients, "RETRY_INTERVAL_S", 0.0)
-    write(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
+    write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
     return replace(built, clients=LateClients(built.clients, built.unserved))
 
@@ -105,7 +105,7 @@ def test_triton_is_queried_once_per_interval_and_only_for_waiting_clients(
 
 
 def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
-    write(
+    write_client(
         tmp_path / "c",
         "late_client",
         CLIENT_OF_LATE_MODEL.replace('self.triton.metadata("late").name', "1 / 0"),

@@ -10,19 +10,19 @@ import pytest
 from sm.hardware import Gpu, Hardware
 from sm.repository import manifest
 from sm.repository.manifest import Manifest
-from tests.support.plans import PLAN, plan
+from tests.support.plans import PLAN_MANIFEST, plan_manifest
 
 A10G = Gpu("NVIDIA A10G", "8.6")
 T4 = Gpu("Tesla T4", "7.5")
 
 
 def plan_built_with(version: str) -> Manifest:
-    return plan(tool={"name": "TensorRT", "version": version})
+    return plan_manifest(tool={"name": "TensorRT", "version": version})
 
 
 def test_a_written_manifest_is_read_back(tmp_path: Path) -> None:
-    plan().write(tmp_path)
-    assert Manifest.read(tmp_path) == plan()
+    plan_manifest().write(tmp_path)
+    assert Manifest.read(tmp_path) == plan_manifest()
     assert json.loads((tmp_path / manifest.NAME).read_text())["built"] == "2026-11-21T12:00:00Z"
 
 
@@ -34,9 +34,9 @@ def test_a_missing_manifest_is_none(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("no json", "the file: Invalid JSON"),
-        (json.dumps({**PLAN, "target": "tpu"}), "target: Input should be"),
-        (json.dumps({**PLAN, "built": "2026-11-21T12:00:00"}), "built: Input should have timezone"),
-        (json.dumps({**PLAN, "more": 1}), "more: Extra inputs"),
+        (json.dumps({**PLAN_MANIFEST, "target": "tpu"}), "target: Input should be"),
+        (json.dumps({**PLAN_MANIFEST, "built": "2026-11-21T12:00:00"}), "built: Input should have timezone"),
+        (json.dumps({**PLAN_MANIFEST, "more": 1}), "more: Extra inputs"),
     ],
 )
 def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text: str, reason: str) -> None:
@@ -46,7 +46,7 @@ def test_the_error_for_an_invalid_manifest_names_the_field(tmp_path: Path, text:
 
 
 def test_the_error_for_a_plan_of_another_gpu_names_the_difference_and_the_remedy() -> None:
-    assert plan().find_misfit(Hardware((A10G,), "11.0.0")) == (
+    assert plan_manifest().find_misfit(Hardware((A10G,), "11.0.0")) == (
         "resnet's plan was built for compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0. "
         "Rebuild: sm build-model resnet --target tensorrt, or start with TRIREME_BUILD_ENGINES=missing."
     )
@@ -74,4 +74,4 @@ def test_a_plan_for_this_gpu_and_tensorrt_runs(version: str | None) -> None:
 
 
 def test_a_cpu_model_runs_everywhere() -> None:
-    assert plan(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None
+    assert plan_manifest(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sm.errors import BadInput
 from sm.plugins.toolkit.recordio import read
-from tests.support.recordio import FLOAT32, FLOAT64, INT32, record
+from tests.support.recordio import FLOAT32, FLOAT64, INT32, encode_record
 
 
 @pytest.mark.parametrize("datatype", [FLOAT32, FLOAT64, INT32], ids=["float32", "float64", "int32"])
 def test_records_are_rows_with_or_without_keys(datatype: tuple[int, str]) -> None:
-    rows = read(record([1, 2, 3], kind=datatype) + record([7, 8], keys=[0, 4], kind=datatype))
+    rows = read(encode_record([1, 2, 3], kind=datatype) + encode_record([7, 8], keys=[0, 4], kind=datatype))
     assert rows.values.tolist() == [1, 2, 3, 7, 8]
     assert rows.indices.tolist() == [0, 1, 2, 0, 4]
     assert rows.starts.tolist() == [0, 3, 5]
@@ -26,11 +26,11 @@ def test_records_are_rows_with_or_without_keys(datatype: tuple[int, str]) -> Non
     [
         (b"", "has no record"),
         (b"\0" * 8, "record 1 of the body does not begin as RecordIO does"),
-        (record([1])[:-5], "record 1 of the body is cut off"),
-        (record([1]) + b"abc", "record 2 of the body is cut off"),
+        (encode_record([1])[:-5], "record 1 of the body is cut off"),
+        (encode_record([1]) + b"abc", "record 2 of the body is cut off"),
         (struct.pack("<II", 0xCED7230A, 4) + b"\xff" * 4, "record 1 of the body is not a protobuf record"),
-        (record([1], name=b"others"), "no features called 'values'"),
-        (record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
+        (encode_record([1], name=b"others"), "no features called 'values'"),
+        (encode_record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
     ],
     ids=[
         "empty",
@@ -48,7 +48,7 @@ def test_the_error_for_an_invalid_record_names_its_position(body: bytes, reason:
 
 
 @given(st.binary().map(lambda data: struct.pack("<II", 0xCED7230A, len(data)) + data) | st.binary())
-@example(record([1], keys=[1]))
+@example(encode_record([1], keys=[1]))
 def test_any_bytes_are_read_as_records_or_refused_as_bad_input(body: bytes) -> None:
     try:
         read(body)

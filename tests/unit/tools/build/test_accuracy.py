@@ -8,7 +8,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.tools.build.accuracy import Comparison
-from tests.support.onnx_graphs import code, one_size, plus_one, words
+from tests.support.onnx_graphs import batch_sum, embedding, one_hot, plus_one
 
 
 def test_a_graph_does_not_differ_from_itself(tmp_path: Path) -> None:
@@ -18,14 +18,14 @@ def test_a_graph_does_not_differ_from_itself(tmp_path: Path) -> None:
 
 
 def test_free_lengths_are_tried_at_several_sizes(tmp_path: Path) -> None:
-    graph = words(tmp_path / "model.onnx")
+    graph = embedding(tmp_path / "model.onnx")
     sizes = Comparison(graph, 2).against(graph.path).sizes
     assert sizes == ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")
 
 
 def test_integer_inputs_stay_below_the_bounds_of_the_graph(tmp_path: Path) -> None:
-    assert words(tmp_path / "words.onnx").bounds == {"ids": 10}
-    assert code(tmp_path / "code.onnx").bounds == {"ids": 6}
+    assert embedding(tmp_path / "words.onnx").bounds == {"ids": 10}
+    assert one_hot(tmp_path / "code.onnx").bounds == {"ids": 6}
 
 
 def test_no_batch_above_the_maximum_is_tried(tmp_path: Path) -> None:
@@ -39,13 +39,13 @@ def test_a_graph_of_a_fixed_batch_size_is_tried_once(tmp_path: Path) -> None:
 
 
 def test_a_graph_whose_records_affect_each_other_is_refused(tmp_path: Path) -> None:
-    graph = one_size(tmp_path / "model.onnx")
+    graph = batch_sum(tmp_path / "model.onnx")
     with pytest.raises(StartError, match="y differs from its source by up to .* for inputs of 3: the graph"):
         Comparison(graph, 8).against(graph.path)
 
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path: Path) -> None:
-    graph = one_size(tmp_path / "other.onnx")
+    graph = batch_sum(tmp_path / "other.onnx")
     with pytest.raises(StartError, match="y differs from its source by up to"):
         Comparison(plus_one(tmp_path / "model.onnx"), 1).against(graph.path)
 

@@ -26,7 +26,7 @@ from sm.tools.build.graph_runner import session
 from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
-from tests.support.onnx_graphs import plus_one, saved
+from tests.support.onnx_graphs import plus_one, save_graph
 
 FLOAT, CLASSES = TensorProto.FLOAT, 4
 DESCRIPTION = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 1 / 255, "mean": [0.4, 0.5, 0.6]}
@@ -37,14 +37,14 @@ RNG = np.random.default_rng(7)
 def identity_graph(path: Path, shape: tuple[int, int, int]) -> Graph:
     """A graph that returns its picture, so that the scaling added before it can be seen."""
     sizes = (FLOAT, ["b", *shape])
-    return saved(path, [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes})
+    return save_graph(path, [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes})
 
 
 def rows_graph(path: Path) -> Graph:
     """A detector whose rows are its input, so that a test can choose them."""
     sizes = (FLOAT, ["b", 3000, 5 + CLASSES])
     nodes = [helper.make_node("Identity", ["rows"], ["output0"])]
-    return saved(path, nodes, {"rows": sizes}, {"output0": sizes})
+    return save_graph(path, nodes, {"rows": sizes}, {"output0": sizes})
 
 
 def write_picture_detector(path: Path) -> Path:
@@ -52,7 +52,7 @@ def write_picture_detector(path: Path) -> Path:
     flat = helper.make_tensor("flat", TensorProto.INT64, [3], [0, 4, 9])
     node = helper.make_node("Reshape", ["images", "flat"], ["rows"])
     inputs, outputs = {"images": (FLOAT, ["b", 3, 6, 2])}, {"rows": (FLOAT, ["b", 4, 9])}
-    return saved(path, [node], inputs, outputs, (flat,)).path
+    return save_graph(path, [node], inputs, outputs, (flat,)).path
 
 
 def random_rows(count: int = 3000) -> NDArray[np.float32]:

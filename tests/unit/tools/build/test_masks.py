@@ -17,7 +17,7 @@ from sm.tools.build import masks
 from sm.tools.build.changes import Changes
 from sm.tools.build.graph_runner import session
 from sm.tools.build.onnx_graph import Graph
-from tests.support.onnx_graphs import saved, words
+from tests.support.onnx_graphs import embedding, save_graph
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
 MASK = VOCABULARY.mask
@@ -40,7 +40,7 @@ def write_language_model(path: Path, opset: int = 17) -> Graph:
     inputs = {"input_ids": (TensorProto.INT64, ["b", "s"])}
     outputs = {"logits": (TensorProto.FLOAT, ["b", "s", 300])}
     weights = (weight("table", 300, 12), weight("matrix", 12, 300), weight("bias", 300))
-    saved(path, nodes, inputs, outputs, weights)
+    save_graph(path, nodes, inputs, outputs, weights)
     model = onnx.load(path)
     model.opset_import[0].version = opset
     onnx.save(model, path)
@@ -87,7 +87,7 @@ def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
 
 def test_a_graph_that_is_no_masked_language_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="does not end as a masked language model"):
-        masks.add_mask_outputs(words(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
+        masks.add_mask_outputs(embedding(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
 
 
 def test_the_error_for_a_tokenizer_without_a_mask_says_so(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sm.errors import StartError
 from sm.tools.build import build_request
 from sm.tools.build.build_request import BuildRequest
-from tests.support.onnx_graphs import plus_one, words
+from tests.support.onnx_graphs import embedding, plus_one
 
 
 def build_request_with(**fields: Any) -> BuildRequest:
@@ -32,7 +32,7 @@ def test_a_shapes_option_has_an_input_and_three_growing_shapes() -> None:
 
 
 def test_the_shapes_of_one_input_apply_to_all_that_share_its_sizes(tmp_path: Path) -> None:
-    graph = words(tmp_path / "model.onnx")
+    graph = embedding(tmp_path / "model.onnx")
     request = build_request_with(shapes=dict([build_request.shapes("ids=1x128,16x128,128x128")]))
     ranges = build_request.ranges(request, graph, 8)
     assert ranges == {"b": (1, 16, 128), "s": (128, 128, 128)}
@@ -50,7 +50,7 @@ def test_by_default_batches_go_up_to_the_configurations_maximum(tmp_path: Path) 
 
 
 def test_the_error_for_a_free_length_without_a_range_has_an_example(tmp_path: Path) -> None:
-    graph = words(tmp_path / "model.onnx")
+    graph = embedding(tmp_path / "model.onnx")
     with pytest.raises(StartError, match="'s', for which a plan needs a range: --shapes ids=1x128,16x128,"):
         build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
 

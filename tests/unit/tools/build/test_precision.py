@@ -12,7 +12,7 @@ from onnx import TensorProto
 from sm.errors import StartError
 from sm.tools.build.graph_runner import session
 from sm.tools.build.precision import convert_precision
-from tests.support.onnx_graphs import plus_one, product
+from tests.support.onnx_graphs import matrix_product, plus_one
 
 
 def weight_types(path: Path) -> set[int]:
@@ -25,14 +25,14 @@ def test_fp32_keeps_the_graph(tmp_path: Path) -> None:
 
 
 def test_fp16_has_16_bit_weights_and_the_same_inputs_and_outputs(tmp_path: Path) -> None:
-    graph = product(tmp_path / "m.onnx")
+    graph = matrix_product(tmp_path / "m.onnx")
     half = convert_precision(graph, "fp16", None, tmp_path / "out.onnx")
     assert weight_types(half.path) == {TensorProto.FLOAT16}
     assert (half.inputs, half.outputs) == (graph.inputs, graph.outputs)
 
 
 def test_int8_is_calibrated_with_a_folder_of_inputs_and_close_to_fp32(tmp_path: Path) -> None:
-    graph, folder = product(tmp_path / "m.onnx"), tmp_path / "typical"
+    graph, folder = matrix_product(tmp_path / "m.onnx"), tmp_path / "typical"
     folder.mkdir()
     batch = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
     np.save(folder / "0.npy", batch)
@@ -65,7 +65,7 @@ def test_the_error_for_a_precision_that_is_not_possible_says_why(
     np.savez(tmp_path / "wrong" / "0.npz", z=np.zeros((1, 4), np.float32))
     with pytest.raises(StartError, match=reason):
         convert_precision(
-            product(tmp_path / "m.onnx"),
+            matrix_product(tmp_path / "m.onnx"),
             precision,  # type: ignore[arg-type]
             tmp_path / folder if folder else None,
             tmp_path / "out.onnx",

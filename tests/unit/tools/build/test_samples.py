@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sm.tools.build.graph_runner import session
 from sm.tools.build.samples import InProcess, count_equal_answers
-from tests.support.onnx_graphs import one_size, plus_one
+from tests.support.onnx_graphs import batch_sum, plus_one
 
 CLIENT = """
 import numpy as np
@@ -34,7 +34,7 @@ def test_equal_answers_of_two_graphs_are_counted(tmp_path: Path) -> None:
     graph, client_folder = plus_one(tmp_path / "model.onnx"), write_client(tmp_path)
     model = InProcess(graph, session(graph.path))
     assert count_equal_answers(client_folder, tmp_path, model, model) == (1, 1)
-    other_model = InProcess(graph, session(one_size(tmp_path / "other.onnx").path))
+    other_model = InProcess(graph, session(batch_sum(tmp_path / "other.onnx").path))
     assert count_equal_answers(client_folder, tmp_path, model, other_model) == (0, 1)
 
 

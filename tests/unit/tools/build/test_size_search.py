@@ -13,7 +13,7 @@ from sm.tools.build.build_request import Range
 from sm.tools.build.graph_runner import session
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.size_search import SizeSearch, error_reason
-from tests.support.onnx_graphs import plus_row, saved, strided, words
+from tests.support.onnx_graphs import embedding, plus_row, save_graph, strided
 
 FLOAT = TensorProto.FLOAT
 
@@ -43,12 +43,12 @@ def test_one_of_several_free_sizes_may_be_a_batch(tmp_path: Path) -> None:
         helper.make_node("Add", ["all", "state"], ["y"]),
     ]
     inputs["state"] = (FLOAT, [1, "one"])
-    graph = saved(tmp_path / "model.onnx", nodes, inputs, outputs, (ones,))
+    graph = save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (ones,))
     assert {"n": 1, "one": 1} in make_search(graph).find()
 
 
 def test_only_the_requested_sizes_are_tried(tmp_path: Path) -> None:
-    graph = words(tmp_path / "model.onnx")
+    graph = embedding(tmp_path / "model.onnx")
     comparison = Comparison(graph, 2, ranges={"b": (1, 2, 2), "s": (5, 6, 900)})
     assert comparison.against(graph.path).sizes == ("1x5", "1x6", "1x900", "2x5", "2x6")
 
@@ -63,7 +63,7 @@ def test_the_error_for_a_graph_that_runs_at_no_size_says_what_to_do(tmp_path: Pa
     shape = helper.make_tensor("shape", TensorProto.INT64, [2], [-1, 50_000])
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
     inputs, outputs = {"x": (FLOAT, [1, "n"])}, {"y": (FLOAT, ["rows", 50_000])}
-    graph = saved(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
+    graph = save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
     with pytest.raises(
         StartError, match=r"sizes that were tried .*\. Name sizes that it takes with --shapes x="
     ):
@@ -71,7 +71,7 @@ def test_the_error_for_a_graph_that_runs_at_no_size_says_what_to_do(tmp_path: Pa
 
 
 def test_an_input_of_too_many_elements_counts_as_large(tmp_path: Path) -> None:
-    graph = words(tmp_path / "model.onnx")
+    graph = embedding(tmp_path / "model.onnx")
     search = SizeSearch(graph, session(graph.path), {})
     assert not search._is_large({"s": 16000})
     assert search._is_large({"s": 2**24 + 1})

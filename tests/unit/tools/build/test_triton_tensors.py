@@ -13,7 +13,7 @@ from sm.errors import StartError
 from sm.tools.build.graph_runner import session
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.triton_tensors import adapt
-from tests.support.onnx_graphs import OPSET, branches, plus_one, saved, scaled
+from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
 
 FLOAT = TensorProto.FLOAT
 
@@ -54,7 +54,7 @@ def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> Non
     inputs = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
     outputs = {"label": (TensorProto.INT64, ["n"])}
     one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
-    graph = adapted_graph(saved(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
     assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
         "x": (-1, 3),
         "weight": (-1, 1),
@@ -69,7 +69,7 @@ def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> Non
 def test_a_one_dimensional_recording_is_not_a_batch(tmp_path: Path) -> None:
     samples = (FLOAT, ["samples"])
     nodes = [helper.make_node("Neg", ["x"], ["y"])]
-    recording = saved(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
+    recording = save_graph(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
     assert not recording.batched
     assert adapted_graph(recording).inputs[0].shape == (-1,)
 
@@ -80,7 +80,7 @@ def test_a_table_of_similarities_is_not_a_batch(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
     ]
     inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
-    table = saved(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
+    table = save_graph(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
     assert not table.batched
     assert adapted_graph(table).outputs[0].shape == (-1, -1)
 
@@ -102,7 +102,7 @@ def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> N
     default = helper.make_tensor("factor", FLOAT, [1], [2.0])
     inputs, outputs = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
     node = helper.make_node("Mul", ["x", "factor"], ["y"])
-    graph = adapted_graph(saved(tmp_path / "model.onnx", [node], inputs, outputs, (default,)))
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", [node], inputs, outputs, (default,)))
     assert [value.name for value in graph.inputs] == ["x"]
 
 
@@ -129,7 +129,7 @@ def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
 
 def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) -> None:
     sizes = (TensorProto.COMPLEX64, ["b", 4])
-    graph = saved(
+    graph = save_graph(
         tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
     )
     with pytest.raises(StartError, match="x is of type complex64, which Triton has not. Add a Cast"):
@@ -137,7 +137,7 @@ def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) 
 
 
 def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path) -> None:
-    graph = saved(
+    graph = save_graph(
         tmp_path / "m.onnx",
         [helper.make_node("Identity", ["x"], ["y"])],
         {"x": (FLOAT, None)},
