@@ -1,4 +1,4 @@
-"""A real Triton with small python models, started and killed by a test."""
+"""Start a real Triton with small python models, stop it and kill it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXECUTE = """
         return [response(self.answer(request)) for request in requests]
 """
 
-#: Leaves a note when it sees that nobody wants more.
+#: Writes a note when it sees that the request was cancelled.
 EXECUTE_DECOUPLED = """
     def execute(self, requests):
         for request in requests:
@@ -60,7 +60,15 @@ EXECUTE_DECOUPLED = """
 
 @dataclass(frozen=True)
 class Model:
-    """``answer`` is the body of a function of ``request`` that returns the outputs by name."""
+    """A model of Triton's python backend.
+
+    Attributes:
+        answer: The body of a function of ``request`` that returns the outputs by name.
+        inputs: Datatype and shape of each input.
+        outputs: Datatype and shape of each output.
+        max_batch_size: 0: no batching.
+        head: The source before that function.
+    """
 
     answer: str
     inputs: dict[str, tuple[str, list[int]]]
@@ -94,7 +102,7 @@ class Model:
 
 @dataclass(frozen=True)
 class DecoupledModel(Model):
-    """``answer`` yields any number of outputs, or of responses."""
+    """A decoupled model: ``answer`` yields any number of outputs or of responses."""
 
     def execute(self) -> str:
         return EXECUTE_DECOUPLED
@@ -118,7 +126,7 @@ open(self.folder + ("/cancelled" if request.is_cancelled() else "/finished"), "w
 return {"y": np.full((1, size), 7, np.float32)}
 """
 
-#: Counts to ``count`` with a rest before each number but the first; fails at 13. With a negative rest it waits for
+#: Counts to ``count`` with a pause of ``seconds`` before each number but the first; fails at 13. With a negative rest it waits for
 #: a note ``go-on``.
 COUNTS = """
 for number in range(int(tensor(request, "count")[0])):
@@ -135,7 +143,7 @@ MODELS: dict[str, Model] = {
     "echo": Model(
         'return {"y": tensor(request, "x")}', {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}, max_batch_size=8
     ),
-    # Holds as many megabytes as it is asked for.
+    # Takes as many megabytes of memory as the request asks for.
     "greedy": Model(
         'held = b"x" * (int(tensor(request, "x")[0, 0]) * 2**20)\n'
         'return {"y": np.full((1, 3), len(held) / 2**20, np.float32)}',
@@ -152,7 +160,7 @@ MODELS: dict[str, Model] = {
     "slow": Model(
         SLOW, {"seconds": ("FP32", [1]), "size": ("INT64", [1])}, {"y": ("FP32", [-1])}, max_batch_size=1
     ),
-    # The output's size is in the input's content, not in its shape.
+    # The size of the output depends on the input's value, not on its shape.
     "ones": Model(
         'return {"y": np.ones(int(tensor(request, "size")[0]), np.float32)}',
         {"size": ("INT64", [1])},
@@ -182,7 +190,7 @@ MODELS: dict[str, Model] = {
 
 @dataclass
 class TritonProcess:
-    """One Triton on its own ports; :meth:`start` again after :meth:`kill` uses the same ones."""
+    """A Triton process with ports of its own. It keeps them when it is started again after :meth:`kill`."""
 
     box: Box
     settings: Settings = SETTINGS
@@ -211,11 +219,11 @@ class TritonProcess:
             )
 
     def kill(self) -> None:
-        """As a crash would; its python backend's processes and files are nobody's then."""
+        """Kill Triton, its stubs and their files in shared memory, as a crash and a clean-up would."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        # The group lives on as long as one of its processes does.
+        # Kills the stubs: they are in Triton's process group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         shared_memory_cleanup.remove_files(f"trireme-{self.box.id}-py")
@@ -226,7 +234,7 @@ class TritonProcess:
             self.process.wait(TRITON_TIMEOUT_S)
 
     def shared_memory_files(self) -> list[str]:
-        """What this box has in shared memory, the python backend's own left out."""
+        """Return the names of this box's files in shared memory, without the python backend's."""
         mine = f"trireme-{self.box.id}-"
         return sorted(
             path.name for path in Path("/dev/shm").glob(f"{mine}*") if not path.name.startswith(f"{mine}py")
@@ -234,7 +242,7 @@ class TritonProcess:
 
 
 def prepare_triton(folder: Path, models: list[str], shared_bytes: int = 256 * 2**20) -> TritonProcess:
-    """A Triton yet to be started, with these of :data:`MODELS`."""
+    """Prepare a Triton with some of :data:`MODELS`; the caller starts it."""
     (folder / "run").mkdir()
     repository = folder / "repository"
     for name in models:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.boxes import RunningBox
 from tests.support.faults.fuzz import Fuzz, judge
 from tests.support.faults.inputs import Sample
-from tests.support.faults.requests_at_random import FORMS, Drawn, draw
+from tests.support.faults.requests_at_random import FORMS, RandomRequest, draw_request
 
 SEED, REQUESTS = 1, 400
 SHAPED = json.dumps({"error": "no", "code": "bad_input", "request_id": "1"}).encode()
@@ -22,10 +22,10 @@ def test_odd_requests_get_client_errors_and_harm_nobody(box: RunningBox, samples
 
 
 def test_a_seed_and_a_number_always_make_the_same_request() -> None:
-    requests = [draw(SEED, number) for number in range(REQUESTS)]
-    assert requests == [draw(SEED, number) for number in range(REQUESTS)]
+    requests = [draw_request(SEED, number) for number in range(REQUESTS)]
+    assert requests == [draw_request(SEED, number) for number in range(REQUESTS)]
     assert {each.form for each in requests} == set(FORMS)
-    assert requests != [draw(SEED + 1, number) for number in range(REQUESTS)]
+    assert requests != [draw_request(SEED + 1, number) for number in range(REQUESTS)]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_a_seed_and_a_number_always_make_the_same_request() -> None:
 def test_an_answer_is_classified_and_a_wrong_one_is_a_finding(
     status: int, body: bytes, complete: bool, column: str, finding: str
 ) -> None:
-    request = Drawn("garbage", "POST", "/", b"", complete)
+    request = RandomRequest("garbage", "POST", "/", b"", complete)
     assert judge(request, status, "text/plain", body) == (column, finding)
 
 
 def test_a_501_is_a_finding_for_a_request_of_known_http() -> None:
-    assert judge(Drawn("v2 JSON", "POST", "/", b""), 501, "application/json", SHAPED)[1]
+    assert judge(RandomRequest("v2 JSON", "POST", "/", b""), 501, "application/json", SHAPED)[1]

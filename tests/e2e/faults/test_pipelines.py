@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.faults.attack import Fault, attack, stall
-from tests.support.faults.boxes import DEADLINE_S, RESTARTS, everything, stubs
+from tests.support.faults.attack import Fault, attack, make_stall
+from tests.support.faults.boxes import DEADLINE_S, RESTARTS, all_processes, stubs
 from tests.support.faults.inputs import JSON, Sample, v2_numbers, with_golden_answers
 from tests.support.load import dispatch_body
 from tests.support.model_archives import chain_config
@@ -77,11 +77,11 @@ def samples(box: RunningBox) -> list[Sample]:
     "fault",
     [
         *(
-            Fault(f"the stub of {model}", stall(partial(stubs, model=model), STALL_S), model, STALL_S)
+            Fault(f"the stub of {model}", make_stall(partial(stubs, model=model), STALL_S), model, STALL_S)
             for model in ("echo", "relay", "parts")
         ),
-        Fault("all stubs", stall(stubs, STALL_S, every=True), "chain", STALL_S),
-        Fault("the whole box", stall(everything, STALL_S, every=True), "chain", STALL_S),
+        Fault("all stubs", make_stall(stubs, STALL_S, every=True), "chain", STALL_S),
+        Fault("the whole box", make_stall(all_processes, STALL_S, every=True), "chain", STALL_S),
     ],
     ids=lambda fault: fault.name,
 )
@@ -89,5 +89,5 @@ def test_a_stall_gives_nobody_anothers_answer(box: RunningBox, samples: list[Sam
     row = attack(box, samples, fault)
     assert row.wrong == 0, row.details
     assert row.hangs == 0
-    assert row.back_s is not None
+    assert row.recovery_s is not None
     assert not row.details

@@ -52,9 +52,9 @@ def test_the_recovery_time_is_that_of_the_slowest_model() -> None:
         reply(12.5, 14.0, model="other"),
     ]
     # What was sent before the failure was seen proves nothing.
-    assert report.back_to_right(replies, {"m", "other"}, since=10.0) == pytest.approx(4.0)
-    assert report.back_to_right(replies, {"m"}, since=10.0) == pytest.approx(0.9)
-    assert report.back_to_right(replies[:-1], {"m", "other"}, since=10.0) is None
+    assert report.recovery_time(replies, {"m", "other"}, since=10.0) == pytest.approx(4.0)
+    assert report.recovery_time(replies, {"m"}, since=10.0) == pytest.approx(0.9)
+    assert report.recovery_time(replies[:-1], {"m", "other"}, since=10.0) is None
     assert report.first_error(replies, since=10.0) == pytest.approx(0.5)
     assert report.first_error(replies[1:2], since=10.0) is None
 

@@ -20,4 +20,4 @@ def test_every_answer_after_a_stall_is_the_callers_own(
     row = attack(box, samples, fault, seed=SEED)
     assert row.wrong == 0, row.details
     assert row.hangs == 0
-    assert row.back_s is not None, row
+    assert row.recovery_s is not None, row

@@ -16,8 +16,8 @@ import tritonclient.http as triton_http
 
 from sm.triton.inference_plan import REQUEST_TOKEN
 from tests.support.boxes import RunningBox
-from tests.support.faults.attack import Fault, attack, stall
-from tests.support.faults.boxes import attacked_box, everything, make_repository, stubs
+from tests.support.faults.attack import Fault, attack, make_stall
+from tests.support.faults.boxes import all_processes, attacked_box, make_repository, stubs
 from tests.support.faults.inputs import Sample, demo_samples, v2_numbers, with_golden_answers
 from tests.support.tritons import Model
 
@@ -50,7 +50,7 @@ def samples(box: RunningBox) -> list[Sample]:
     [
         ("resnet", partial(stubs, model="resnet")),
         ("slow_echo", partial(stubs, model="slow_echo")),
-        ("slow_echo", everything),
+        ("slow_echo", all_processes),
     ],
     ids=["one process of ResNet", "one process without tokens", "the whole box"],
 )
@@ -58,12 +58,12 @@ def test_a_stall_gives_no_caller_another_callers_answer(
     box: RunningBox, samples: list[Sample], model: str, find_pids: Callable[[RunningBox], list[int]]
 ) -> None:
     fault = Fault(
-        model, stall(find_pids, STALL_S, every=find_pids is everything), focus=model, seconds=STALL_S
+        model, make_stall(find_pids, STALL_S, every=find_pids is all_processes), focus=model, seconds=STALL_S
     )
     outcome = attack(box, [sample for sample in samples if sample.model == model], fault)
     assert outcome.wrong == 0, outcome.details
     assert outcome.hangs == 0
-    assert outcome.back_s is not None
+    assert outcome.recovery_s is not None
     assert not outcome.details
 
 

@@ -19,14 +19,14 @@ from tests.support.gateways import BUCKET, MODELS, FakeBucket, Gateway
 
 
 def test_health_names_each_triton_and_needs_no_key(local_gateway: Gateway) -> None:
-    response = local_gateway.ask("GET", "/health", key=None)
+    response = local_gateway.request("GET", "/health", key=None)
     assert response.status_code == 200
     assert response.json()["status"] == "healthy"
     assert list(response.json()["tritons"].values()) == ["ready", "ready"]
 
 
 def test_models_lists_those_of_the_bucket_and_those_loaded(local_gateway: Gateway) -> None:
-    assert local_gateway.ask("GET", "/models").json() == {
+    assert local_gateway.request("GET", "/models").json() == {
         "bucket": sorted(MODELS),
         "loaded": {name: ["1"] for name in sorted(MODELS)},
     }
@@ -78,7 +78,7 @@ def test_a_model_may_have_an_explicit_batch_of_one(local_gateway: Gateway) -> No
 
 
 def test_infer_without_a_model_is_a_404(local_gateway: Gateway) -> None:
-    response = local_gateway.ask("POST", "/infer", json={})
+    response = local_gateway.request("POST", "/infer", json={})
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
@@ -104,7 +104,7 @@ def test_parameters_and_version_of_the_caller_are_used(local_gateway: Gateway, c
     cloud.put("images/red.png", RED)
     body = {"s3_key": "images/red.png", "parameters": {"top": 1}, "version": "1"}
     assert local_gateway.infer("resnet", body).json()["predictions"] == ["1.000000:0:0:tabby"]
-    response = local_gateway.ask("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
+    response = local_gateway.request("POST", "/infer/resnet?version=7", json={"s3_key": "images/red.png"})
     assert response.status_code == 400
     assert response.json()["error"] == "no version 7 of model 'resnet'; there are: 1"
 
@@ -114,7 +114,7 @@ def test_an_unknown_model_is_a_400_that_lists_the_others(local_gateway: Gateway)
     assert response.status_code == 400
     assert response.json()["models"] == sorted(MODELS)
     assert response.json()["code"] == "unknown_model"
-    load_response = local_gateway.ask("POST", "/load_model/nobody")
+    load_response = local_gateway.request("POST", "/load_model/nobody")
     assert load_response.status_code == 400
     assert load_response.json()["models"] == sorted(MODELS)
 
@@ -137,7 +137,7 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(
     cloud.put("models/broken/config.pbtxt", b"backend: 'python' nonsense")
     cloud.put("models/broken/1/model.py", b"raise ValueError('no such luck')")
     try:
-        response = local_gateway.ask("POST", "/load_model/broken")
+        response = local_gateway.request("POST", "/load_model/broken")
     finally:
         for key in ("config.pbtxt", "1/model.py"):
             cloud.s3.delete_object(Bucket="trireme-test", Key=f"models/broken/{key}")
@@ -171,7 +171,7 @@ def test_a_model_that_triton_cannot_load_is_a_400_with_its_reason(
 def test_a_bad_request_is_an_error_that_says_what_is_wrong(
     local_gateway: Gateway, body: bytes, status: int, sentence: str
 ) -> None:
-    response = local_gateway.ask(
+    response = local_gateway.request(
         "POST", "/infer/resnet", data=body, headers={"Content-Type": "application/json"}
     )
     assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
@@ -192,9 +192,9 @@ def test_concurrent_first_requests_all_get_a_complete_client(
 
 
 def test_errors_of_chalice_itself_have_the_same_shape(local_gateway: Gateway) -> None:
-    response = local_gateway.ask("GET", "/infer/resnet")
+    response = local_gateway.request("GET", "/infer/resnet")
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
-    image_response = local_gateway.ask(
+    image_response = local_gateway.request(
         "POST", "/infer/resnet", data=b"x", headers={"Content-Type": "image/jpeg"}
     )
     assert (image_response.status_code, image_response.json()["code"]) == (415, "unsupported_content_type")
@@ -203,10 +203,10 @@ def test_errors_of_chalice_itself_have_the_same_shape(local_gateway: Gateway) ->
 def test_a_key_is_required_and_no_key_is_ever_logged(local_gateway: Gateway) -> None:
     for path in ("/models", "/load_model/resnet", "/infer/resnet"):
         method = "GET" if path == "/models" else "POST"
-        assert local_gateway.ask(method, path, key=None, json={}).status_code == 401
-        response = local_gateway.ask(method, path, key="a-wrong-key", json={})
+        assert local_gateway.request(method, path, key=None, json={}).status_code == 401
+        response = local_gateway.request(method, path, key="a-wrong-key", json={})
         assert (response.status_code, response.json()["code"]) == (403, "forbidden")
-    assert local_gateway.ask("GET", "/models").status_code == 200
+    assert local_gateway.request("GET", "/models").status_code == 200
     log = local_gateway.log.read_text()
     assert '"caller":"tests"' in log
     assert "a-wrong-key" not in log

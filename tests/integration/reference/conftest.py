@@ -16,14 +16,14 @@ from tests.support.reference import official
 @pytest.fixture(scope="session")
 def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box in the official container's single mode. Its model-repository API needs a key."""
-    with official.single(tmp_path_factory.mktemp("single")) as box:
+    with official.running_single_model_box(tmp_path_factory.mktemp("single")) as box:
         yield box
 
 
 @pytest.fixture(scope="session")
 def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[official.MultiModel]:
     """The same box in multi-model mode."""
-    with official.multi_model(tmp_path_factory.mktemp("multi_model")) as endpoint:
+    with official.running_multi_model_box(tmp_path_factory.mktemp("multi_model")) as endpoint:
         yield endpoint
 
 

@@ -39,11 +39,11 @@ def test_a_restricted_model_repository_needs_its_key_on_the_platforms_routes_too
 
 
 def test_with_the_key_models_can_be_loaded_listed_and_unloaded(multi_model: MultiModel) -> None:
-    multi_model.load_fresh("keyed")
-    assert "keyed" in [model["modelName"] for model in multi_model.ask("GET", "/models").json()["models"]]
-    assert multi_model.ask("GET", "/models/keyed").status_code == 200
-    assert multi_model.ask("DELETE", "/models/keyed").status_code == 200
-    assert multi_model.ask("GET", "/models/keyed").status_code == 404
+    multi_model.ensure_loaded("keyed")
+    assert "keyed" in [model["modelName"] for model in multi_model.request("GET", "/models").json()["models"]]
+    assert multi_model.request("GET", "/models/keyed").status_code == 200
+    assert multi_model.request("DELETE", "/models/keyed").status_code == 200
+    assert multi_model.request("GET", "/models/keyed").status_code == 404
 
 
 def test_a_restricted_list_of_models_needs_the_key_but_ping_does_not(
@@ -75,9 +75,9 @@ def test_the_url_of_every_kind_of_archive_is_its_folder(multi_model: MultiModel,
     assert response.status_code == 200, response.text
     description = {"modelName": name, "modelUrl": str(platform.home / name)}
     assert response.json() == description
-    assert multi_model.ask("GET", f"/models/{name}").json() == description
-    assert description in multi_model.ask("GET", "/models").json()["models"]
-    assert multi_model.ask("DELETE", f"/models/{name}").status_code == 200
+    assert multi_model.request("GET", f"/models/{name}").json() == description
+    assert description in multi_model.request("GET", "/models").json()["models"]
+    assert multi_model.request("DELETE", f"/models/{name}").status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +102,15 @@ def open_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModel]:
 )
 def test_a_404_names_the_loaded_models(open_box: MultiModel, method: str, path: str) -> None:
     for name in ("first", "second"):
-        open_box.load_fresh(name)
-    response = open_box.ask(method, path, json={"inputs": []})
+        open_box.ensure_loaded(name)
+    response = open_box.request(method, path, json={"inputs": []})
     assert response.status_code == 404
     assert response.json()["error"] == "no model 'unknown' is loaded; loaded are: first, second"
     assert response.json()["models"] == ["first", "second"]
 
 
 def test_a_404_names_no_models_if_the_list_is_restricted(multi_model: MultiModel) -> None:
-    multi_model.load_fresh("secret")
+    multi_model.ensure_loaded("secret")
     response = requests.post(f"{multi_model.box.url}/models/unknown/invoke", json={"inputs": []}, timeout=10)
     assert (response.status_code, response.json()["error"]) == (404, "no model 'unknown' is loaded")
 
@@ -123,7 +123,7 @@ def control_plane_memory(box: RunningBox) -> int:
 def test_twenty_large_bodies_are_refused_and_do_not_stay_in_memory(
     open_box: MultiModel,
 ) -> None:
-    open_box.load_fresh("first")
+    open_box.ensure_loaded("first")
     memory_before = control_plane_memory(open_box.box)
     body = b'{"model_name":"' + b"x" * LARGE_BODY_BYTES + b'"}'
 
@@ -143,7 +143,7 @@ def test_twenty_large_bodies_are_refused_and_do_not_stay_in_memory(
 
 def test_the_control_plane_frees_the_memory_of_parsed_bodies(open_box: MultiModel) -> None:
     """Bodies within the limit: a megabyte each, parsed into many objects."""
-    open_box.load_fresh("first")
+    open_box.ensure_loaded("first")
     memory_before = control_plane_memory(open_box.box)
     body = b"[" + b"[]," * (2**20 // 3 - 2) + b"[]]"
     with ThreadPoolExecutor(20) as callers:
@@ -169,7 +169,7 @@ def test_every_control_route_refuses_a_large_body(open_box: MultiModel, path: st
 
 
 def test_a_body_at_the_limit_is_read(open_box: MultiModel) -> None:
-    assert open_box.ask("POST", "/models", data=b" " * 2**20).status_code == 400
+    assert open_box.request("POST", "/models", data=b" " * 2**20).status_code == 400
 
 
 def test_without_nginx_the_limit_is_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.triton.wheel import VERSION
 from tests.support.empty_graph import EMPTY_GRAPH
-from tests.support.reference.official_repositories import inspect, serve, write
+from tests.support.reference.official_repositories import run_failing_serve, run_inspect, write_model
 
 OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.10"
 ENVIRONMENT = (
@@ -23,13 +23,13 @@ ONNX = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 
 
 def write_unknown_backend(folder: Path) -> None:
-    write(folder)
+    write_model(folder)
     (folder / "config.pbtxt").write_text('backend: "openvinno"\nmax_batch_size: 8\n')
 
 
 def write_damaged_graph(folder: Path) -> None:
     """A graph of the CPU target, cut short."""
-    write(folder)
+    write_model(folder)
     program = problems.ONNX_PROGRAM.read_bytes()
     (folder / "1" / "model.py").write_bytes(program)
     (folder / "1" / "model.onnx").write_bytes(bytes([7 << 3 | 2, 100, 1 << 3 | 2, 90]) + bytes(20))
@@ -37,7 +37,7 @@ def write_damaged_graph(folder: Path) -> None:
 
 def write_environment_for_another_python(folder: Path) -> None:
     """An environment as conda-pack makes it, for a Python version without a stub here."""
-    write(folder, ENVIRONMENT)
+    write_model(folder, ENVIRONMENT)
     with tarfile.open(folder / "env.tar.gz", "w:gz") as archive:
         for name in (
             "bin/activate",
@@ -49,27 +49,27 @@ def write_environment_for_another_python(folder: Path) -> None:
 
 
 def write_without_environment(folder: Path) -> None:
-    write(folder, ENVIRONMENT)
+    write_model(folder, ENVIRONMENT)
 
 
 def write_misspelled_field(folder: Path) -> None:
-    write(folder, "dynamic_batchin { }\n")
+    write_model(folder, "dynamic_batchin { }\n")
 
 
 def write_without_script(folder: Path) -> None:
-    write(folder)
+    write_model(folder)
     (folder / "1" / "model.py").unlink()
     (folder / "1" / "weights.bin").touch()
 
 
 def write_syntax_error(folder: Path) -> None:
-    write(folder)
+    write_model(folder)
     (folder / "1" / "model.py").write_text("import numpy\nclass TritonPythonModel\n    pass\n")
 
 
 def write_beside_a_folder_without_a_model(folder: Path) -> None:
     """A good model beside a folder that is not a model."""
-    write(folder)
+    write_model(folder)
     (folder.parent / "notes").mkdir()
 
 
@@ -101,13 +101,13 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_inspect_and_serve_report_the_same_sentence(tmp_path: Path, case: str) -> None:
     write_repository, expected = CASES[case]
     write_repository(tmp_path / "resnet")
-    code, output = inspect(tmp_path)
+    code, output = run_inspect(tmp_path)
     (sentence,) = [
         line.removeprefix("problem: ") for line in output.splitlines() if line.startswith("problem: ")
     ]
     assert code == 1
     assert expected in sentence
-    code, output = serve(tmp_path)
+    code, output = run_failing_serve(tmp_path)
     assert code == 1
     assert sentence.replace('"', '\\"') in output
     assert "loading resnet" not in output, "Triton was started"
@@ -116,7 +116,7 @@ def test_inspect_and_serve_report_the_same_sentence(tmp_path: Path, case: str) -
 def test_serve_reports_every_problem(tmp_path: Path) -> None:
     write_without_script(tmp_path / "first")
     write_misspelled_field(tmp_path / "second")
-    _, output = serve(tmp_path)
+    _, output = run_failing_serve(tmp_path)
     assert "first/1 has no model.py" in output
     assert "second/config.pbtxt is no Triton configuration: line 6" in output
 

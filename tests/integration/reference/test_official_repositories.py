@@ -23,12 +23,12 @@ from tests.support.fake_gpu import fake_nvidia_smi
 from tests.support.model_archives import ArchiveFolder
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.reference.official_repositories import (
+    GPU_LIST,
     KIND_GPU,
-    LISTED,
-    inspect,
-    serve,
-    write,
-    write_bare,
+    run_failing_serve,
+    run_inspect,
+    write_model,
+    write_model_without_config,
 )
 
 ECHO_REQUEST: dict[str, Any] = {
@@ -60,10 +60,10 @@ def write_plan(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("official") / "repository"
-    write(folder / "gpu", KIND_GPU)
-    write(folder / "listed", LISTED)
-    write_bare(folder / "bare")
-    write_bare(folder / "inner", inner=True)
+    write_model(folder / "gpu", KIND_GPU)
+    write_model(folder / "listed", GPU_LIST)
+    write_model_without_config(folder / "bare")
+    write_model_without_config(folder / "inner", in_version=True)
     return folder
 
 
@@ -114,21 +114,21 @@ def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
 
 @WITHOUT_GPU
 def test_a_setting_makes_a_model_for_a_gpu_an_error(tmp_path: Path) -> None:
-    write(tmp_path / "resnet", KIND_GPU)
-    code, output = serve(tmp_path, TRIREME_WITHOUT_GPU="error")
+    write_model(tmp_path / "resnet", KIND_GPU)
+    code, output = run_failing_serve(tmp_path, TRIREME_WITHOUT_GPU="error")
     assert code == 1
     assert (
         "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine"
         in output
     )
-    assert inspect(tmp_path, TRIREME_WITHOUT_GPU="error")[0] == 1
-    assert inspect(tmp_path, TRIREME_WITHOUT_GPU="cpu")[0] == 0
+    assert run_inspect(tmp_path, TRIREME_WITHOUT_GPU="error")[0] == 1
+    assert run_inspect(tmp_path, TRIREME_WITHOUT_GPU="cpu")[0] == 0
 
 
 @WITHOUT_GPU
 def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(tmp_path: Path) -> None:
     write_plan(tmp_path / "resnet")
-    code, output = serve(tmp_path)
+    code, output = run_failing_serve(tmp_path)
     assert code == 1
     assert "resnet is a TensorRT plan, and there is no GPU here" in output
     assert "sm build-model resnet --target cpu" in output
@@ -139,12 +139,12 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
 ) -> None:
     """nvidia-smi is a stand-in. Triton gets the configuration unchanged and finds no GPU itself."""
     fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6", monkeypatch)
-    write(tmp_path / "repository" / "resnet", KIND_GPU)
+    write_model(tmp_path / "repository" / "resnet", KIND_GPU)
     machine = Machine()
     assert problems.find(tmp_path / "repository", machine) == []
     assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        code, output = serve(tmp_path / "repository")
+        code, output = run_failing_serve(tmp_path / "repository")
         assert code == 1
         assert "has kind KIND_GPU but no GPUs are available" in output
 
@@ -183,14 +183,14 @@ def test_an_archive_whose_configuration_triton_completes_is_loaded(
     endpoint: MultiModelEndpoint, name: str, nested: bool
 ) -> None:
     folder = endpoint.platform.home / f"{name}{nested}" / "model"
-    write_bare(folder / "inside" if nested else folder, inner=name == "inner")
+    write_model_without_config(folder / "inside" if nested else folder, in_version=name == "inner")
     assert endpoint.load(f"{name}{nested}", str(folder)).status_code == 200
     assert endpoint.invoke(f"{name}{nested}").json()["outputs"][0]["data"] == [1.0, 2.0]
     endpoint.unload(f"{name}{nested}")
 
 
 def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_path: Path) -> None:
-    code, output = inspect(repository, TRIREME_WITHOUT_GPU="cpu")
+    code, output = run_inspect(repository, TRIREME_WITHOUT_GPU="cpu")
     assert code == 0, output
     assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in output
     command = [

@@ -50,7 +50,7 @@ def test_the_target_model_names_the_model_of_v2_json(single_box: RunningBox, con
 
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "application/json"])
 def test_the_target_model_names_an_archive(multi_model: MultiModel, content_type: str) -> None:
-    multi_model.load_fresh("resnet", "resnet_pt_v0.tar.gz")
+    multi_model.ensure_loaded("resnet", "resnet_pt_v0.tar.gz")
     answer, _ = invoke(
         multi_model.box, json.dumps(ECHO_REQUEST), content_type, TargetModel="resnet_pt_v0.tar.gz"
     )
@@ -59,9 +59,9 @@ def test_the_target_model_names_an_archive(multi_model: MultiModel, content_type
 
 
 def test_the_platforms_invoke_route_accepts_octet_stream(multi_model: MultiModel) -> None:
-    multi_model.load_fresh("resnet", "resnet_pt_v0.tar.gz")
+    multi_model.ensure_loaded("resnet", "resnet_pt_v0.tar.gz")
     headers = {"Content-Type": "application/octet-stream"}
-    response = multi_model.ask(
+    response = multi_model.request(
         "POST", "/models/resnet/invoke", data=json.dumps(ECHO_REQUEST), headers=headers
     )
     assert response.status_code == 200, response.text

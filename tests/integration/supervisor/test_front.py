@@ -30,16 +30,16 @@ pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
 
 @pytest.fixture
 def nginx(run: Path) -> Iterator[Front]:
-    with running_nginx(run) as running_nginx:
-        yield running_nginx
+    with running_nginx(run) as front:
+        yield front
 
 
 @pytest.fixture
 def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """An nginx that lets four requests through at once."""
     monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNREAD_REQUESTS", 0)
-    with running_nginx(run, threads=1, queue=0) as running_nginx:
-        yield running_nginx
+    with running_nginx(run, threads=1, queue=0) as front:
+        yield front
 
 
 @pytest.mark.parametrize(

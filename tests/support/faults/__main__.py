@@ -1,4 +1,4 @@
-"""``python -m tests.support.faults``: the standing attack in full. The exit status is 1 if the goal is missed."""
+"""``python -m tests.support.faults``: run all fault tests in full. The exit status is 1 if a goal is missed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.faults.overload import overload
 from tests.support.faults.soak import soak
 from tests.support.faults.stalls import make_stalls
 
-#: What ``all`` does, each with its defaults.
+#: The commands that ``all`` runs, each with its defaults.
 COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload")
 
 
@@ -80,17 +80,22 @@ def run_faults(folder: Path, options: argparse.Namespace) -> bool:
 
 
 def run_table(folder: Path, faults: Sequence[Fault], options: argparse.Namespace) -> bool:
-    """One row for each fault. In a box that has had many, restarts are delayed more and more."""
+    """Inject each fault, and print the table.
+
+    By default each fault gets a fresh box, because a box delays its restarts more and more.
+    """
     chosen = [fault for fault in faults if options.only in fault.name]
     repository = make_repository(folder)
     rows: list[report.Row] = []
     samples: list[Sample] = []
-    for group in grouped(chosen) if options.one_box else [[fault] for fault in chosen]:
+    for group in group_by_kind(chosen) if options.one_box else [[fault] for fault in chosen]:
         with attacked_box(folder, repository, group[0].kind) as box:
             samples = samples or learn_samples(box)
             for fault in group:
                 rows.append(attack(box, samples, fault, seed=options.seed))
-                tell(f"{len(rows)} of {len(chosen)}: {' | '.join(rows[-1].cells())}", *rows[-1].details)
+                report_progress(
+                    f"{len(rows)} of {len(chosen)}: {' | '.join(rows[-1].cells())}", *rows[-1].details
+                )
     return finish(
         report.markdown(rows), [f"{row.fault}: {missed}" for row in rows for missed in row.misses()]
     )
@@ -98,43 +103,48 @@ def run_table(folder: Path, faults: Sequence[Fault], options: argparse.Namespace
 
 def run_fuzz(folder: Path, options: argparse.Namespace) -> bool:
     with attacked_box(folder, make_repository(folder)) as box:
-        done = Fuzz(box, learn_samples(box), options.seed, options.requests, options.first).run(tell)
-        tell(*done.findings)
+        done = Fuzz(box, learn_samples(box), options.seed, options.requests, options.first).run(
+            report_progress
+        )
+        report_progress(*done.findings)
         missed = done.misses()
     return finish(done.markdown(), missed)
 
 
 def run_soak(folder: Path, options: argparse.Namespace) -> bool:
     with attacked_box(folder, make_repository(folder)) as box:
-        done = soak(box, learn_samples(box), options.requests, options.seed, tell)
-    tell(*done.details)
+        done = soak(box, learn_samples(box), options.requests, options.seed, report_progress)
+    report_progress(*done.details)
     return finish(done.markdown(), done.misses())
 
 
 def run_overload(folder: Path, options: argparse.Namespace) -> bool:
     with attacked_box(folder, make_repository(folder)) as box:
         done = overload(box, learn_samples(box), options.seconds)
-    tell(*done.details)
+    report_progress(*done.details)
     return finish(done.markdown(), done.misses())
 
 
-def grouped(faults: Sequence[Fault]) -> list[list[Fault]]:
-    """Those that are for the same kind of box together."""
+def group_by_kind(faults: Sequence[Fault]) -> list[list[Fault]]:
+    """Return the faults grouped by their kind of box."""
     kinds = dict.fromkeys(fault.kind for fault in faults)
     return [[fault for fault in faults if fault.kind == kind] for kind in kinds]
 
 
-def tell(*lines: str) -> None:
-    """Progress, on standard error."""
+def report_progress(*lines: str) -> None:
+    """Print progress to standard error."""
     for line in lines:
         print(line, file=sys.stderr, flush=True)
 
 
-def finish(table: str, missed: Sequence[str]) -> bool:
-    """Print the result; whether the goal is missed."""
+def finish(table: str, missed_goals: Sequence[str]) -> bool:
+    """Print the result, and return true if a goal is missed."""
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, commit {commit()}, {machine()}.\n\n{table}")
-    print("\nThe goal is met." if not missed else f"\nThe goal is missed: {'; '.join(missed)}.", flush=True)
-    return bool(missed)
+    print(
+        "\nThe goal is met." if not missed_goals else f"\nThe goal is missed: {'; '.join(missed_goals)}.",
+        flush=True,
+    )
+    return bool(missed_goals)
 
 
 def commit() -> str:
@@ -145,7 +155,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """Other users of a machine make everything later: the load says how many there are."""
+    """Return the cores and the load average, because a busy machine slows every measurement."""
     return f"{cores()} cores, load average {os.getloadavg()[2]:.1f} over 15 minutes"
 
 

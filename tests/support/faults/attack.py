@@ -1,4 +1,4 @@
-"""One fault under load: start the callers, break something, see when the right answers come again."""
+"""Inject one fault into a box under load, and measure when right answers come again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tests.support.faults.callers import Callers, PingWatcher
 from tests.support.faults.inputs import Sample
 
 CALLERS = 8
-#: Seconds in which every model must have answered before the fault, and after it.
-WARM_TIMEOUT_S, BACK_TIMEOUT_S = 120.0, 60.0
-#: Right answers of every model for so long: it is over.
-QUIET_S = 2.0
-#: Looks for processes that were started while the others were being stopped.
+#: Seconds for a right answer of every model, before the fault and after it.
+FIRST_ANSWERS_TIMEOUT_S, RECOVERY_TIMEOUT_S = 120.0, 60.0
+QUIET_S = 2.0  # the box has recovered after so long without a failure
+#: How often to look for processes that were started while others were being stopped.
 STOP_ROUNDS = 5
 
 
@@ -30,23 +29,23 @@ class Fault:
     """``inject`` breaks something, mends it if that is part of the fault, and returns."""
 
     name: str
-    #: May return what callers of its own saw.
+    #: May return the outcomes of callers of its own.
     inject: Callable[[RunningBox], Counter[str] | None]
-    #: The model that half of the callers ask for alone.
+    #: Half of the callers send requests for this model only.
     focus: str = ""
-    #: How long ``inject`` keeps the box from answering at all.
+    #: How long the fault keeps the box from answering at all.
     seconds: float = 0.0
-    #: The box that it is for, of :data:`tests.support.faults.boxes.KINDS`.
+    #: The kind of box, one of :data:`tests.support.faults.boxes.BOX_KINDS`.
     kind: str = ""
     #: As in :class:`report.Row`.
-    back_within_s: float = report.BACK_WITHIN_S
+    recovery_limit_s: float = report.RECOVERY_LIMIT_S
     allowed: frozenset[str] = frozenset()
 
 
 def attack(
     box: RunningBox, samples: Sequence[Sample], fault: Fault, callers: int = CALLERS, seed: int = 0
 ) -> report.Row:
-    """Inject ``fault`` while ``callers`` check every answer."""
+    """Inject ``fault`` while ``callers`` check every answer, and return a row of the report."""
     models = {sample.model for sample in samples}
     load = Callers(
         box.port,
@@ -58,67 +57,67 @@ def attack(
     )
     watcher = PingWatcher(box.port).start()
     load.start()
-    began = ended = time.monotonic()
-    seen: Counter[str] = Counter()
-    trouble: tuple[str, ...] = ()
+    fault_began = fault_ended = time.monotonic()
+    outcomes_of_fault: Counter[str] = Counter()
+    errors: tuple[str, ...] = ()
     try:
         wait_until(
             lambda: {reply.model for reply in load.snapshot() if not reply.failed} == models,
-            WARM_TIMEOUT_S,
+            FIRST_ANSWERS_TIMEOUT_S,
             "a right answer of every model",
         )
-        began = time.monotonic()
-        seen = fault.inject(box) or Counter()
-        ended = time.monotonic()
-        wait_for_right_answers(load, models, ended)
+        fault_began = time.monotonic()
+        outcomes_of_fault = fault.inject(box) or Counter()
+        fault_ended = time.monotonic()
+        wait_for_right_answers(load, models, fault_ended)
     except AssertionError as error:
-        trouble = (str(error),)
+        errors = (str(error),)
     finally:
         load.stop()
         watcher.stop()
     replies = load.snapshot()
     return report.Row(
         fault.name,
-        report.first_error(replies, began),
-        None if trouble else report.back_to_right(replies, models, ended),
-        load.outcomes() + seen,
-        report.summarize_pings(watcher.pings, began),
-        (*trouble, *load.details),
-        fault.back_within_s,
+        report.first_error(replies, fault_began),
+        None if errors else report.recovery_time(replies, models, fault_ended),
+        load.outcomes() + outcomes_of_fault,
+        report.summarize_pings(watcher.pings, fault_began),
+        (*errors, *load.details),
+        fault.recovery_limit_s,
         fault.allowed,
     )
 
 
 def wait_for_right_answers(load: Callers, models: set[str], since: float) -> None:
-    """Until all is quiet, or it is clear that it will not be."""
-    while time.monotonic() < since + BACK_TIMEOUT_S:
+    """Wait until all models answer right and no request has failed for a while, or until the timeout."""
+    while time.monotonic() < since + RECOVERY_TIMEOUT_S:
         replies = load.snapshot()
         last_failure = max((reply.ended for reply in replies if reply.failed), default=since)
         quiet = time.monotonic() - max(since, last_failure) > QUIET_S
-        if quiet and report.back_to_right(replies, models, since) is not None:
+        if quiet and report.recovery_time(replies, models, since) is not None:
             return
         time.sleep(0.1)
 
 
-def kill(find: Callable[[RunningBox], list[int]]) -> Callable[[RunningBox], None]:
-    """An action that kills one process."""
+def make_kill(find: Callable[[RunningBox], list[int]]) -> Callable[[RunningBox], None]:
+    """Return an action that kills the first process that ``find`` returns."""
 
     def inject(box: RunningBox) -> None:
-        os.kill(present(find(box))[0], signal.SIGKILL)
+        os.kill(require_processes(find(box))[0], signal.SIGKILL)
 
     return inject
 
 
-def stall(
+def make_stall(
     find: Callable[[RunningBox], list[int]], seconds: float, every: bool = False
 ) -> Callable[[RunningBox], None]:
-    """An action that lets one process, or ``every`` one that is found, stand still for a while."""
+    """Return an action that stops the first process that ``find`` returns, or ``every`` one, for a while."""
 
     def inject(box: RunningBox) -> None:
         stopped: list[int] = []
         try:
             for _ in range(STOP_ROUNDS):
-                found = [pid for pid in present(find(box)) if pid not in stopped]
+                found = [pid for pid in require_processes(find(box)) if pid not in stopped]
                 for pid in found if every else found[:1]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGSTOP)
@@ -134,6 +133,6 @@ def stall(
     return inject
 
 
-def present(pids: list[int]) -> list[int]:
+def require_processes(pids: list[int]) -> list[int]:
     assert pids, "the process is not there"
     return pids

@@ -1,4 +1,4 @@
-"""The box that is attacked, and its processes by what they are."""
+"""Start the box that is attacked, and find its processes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers
 from tests.support.tritons import MODELS
 
-#: A team's python model, without any help of the box's own runner against mixed-up answers.
+#: A plain python model. Unlike the box's own runner, it has no protection against mixed-up answers.
 ECHO = "echo"
-#: One that takes as much memory as it is asked to.
+#: A model that takes as much memory as a request asks for.
 GREEDY = "greedy"
-#: Seconds that an invocation may take in the attacked box, and how much longer a caller waits before it is a hang.
+#: Seconds that an invocation may take, and how much longer a caller waits until it counts a hang.
 DEADLINE_S = 30
 HANG_MARGIN_S = 10.0
-#: So many faults are no reason to give the box up.
+#: The box's restart limit, above the number of faults that it gets.
 RESTARTS = 1000
-#: The small box's folder for temporary files.
+#: The folder for temporary files of a box with small disks.
 SMALL_TMP = "tmp"
 #: Docker's own size of /dev/shm is 64; the python backend wants 16 for each of the models' processes.
 SMALL_SHM_MIB, SMALL_TMP_MIB = 256, 64
 FEW_DESCRIPTORS = 128
-#: For a box that serves the three models, with room for a few requests.
+#: Enough for the three demo models and a few requests.
 MEMORY_LIMIT_BYTES = 2 * 2**30
 
 
 def make_repository(folder: Path) -> Path:
-    """The three demo models, :data:`ECHO` and :data:`GREEDY`."""
+    """Write a repository with the three demo models, :data:`ECHO` and :data:`GREEDY`."""
     settings = Settings.read({})
     prepare(settings)
     repository = folder / "repository"
@@ -49,7 +49,7 @@ def make_repository(folder: Path) -> Path:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """The demo's weights are large: a hard link where the disk is the same."""
+    """Hard-link a file if it is on the same disk, because the demo's weights are large."""
     try:
         os.link(source, target)
     except OSError:
@@ -57,20 +57,20 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 def small_disks(folder: Path) -> AbstractContextManager[str]:
-    """``/dev/shm`` and the folder for temporary files are disks of their own."""
+    """Return a command prefix that mounts small disks on ``/dev/shm`` and the folder for temporary files."""
     (folder / SMALL_TMP).mkdir(exist_ok=True)
     small = MOUNT_SMALL_DISK.format(size=SMALL_TMP_MIB, folder=folder / SMALL_TMP)
     return nullcontext(f"{MOUNT_SMALL_DISK.format(size=SMALL_SHM_MIB, folder=SHARED_MEMORY)} {small}")
 
 
 def few_descriptors(folder: Path) -> AbstractContextManager[str]:
-    """No process of the box may open more than a few files."""
+    """Return a command prefix that limits the open files of each process."""
     return nullcontext(f"sh -c 'ulimit -n {FEW_DESCRIPTORS} && exec \"$@\"' sh")
 
 
 @contextmanager
 def limited_memory(folder: Path) -> Iterator[str]:
-    """The kernel keeps the box to a limit by killing, as it keeps a container."""
+    """Yield a command prefix that puts the box into a control group with a memory limit, like a container."""
     first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     parent, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
     group = parent / f"trireme-faults-{os.getpid()}"
@@ -85,8 +85,8 @@ def limited_memory(folder: Path) -> Iterator[str]:
         group.rmdir()
 
 
-#: Ways to start the box, each a command line that becomes the box in the end.
-KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
+#: The command prefix of each kind of box.
+BOX_KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "": lambda folder: nullcontext(""),
     "small disks": small_disks,
     "few descriptors": few_descriptors,
@@ -96,13 +96,13 @@ KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 @contextmanager
 def attacked_box(folder: Path, repository: Path, kind: str = "") -> Iterator[RunningBox]:
-    """A box that is ready, and expects many deaths; ``kind`` is one of :data:`KINDS`.
+    """Run a box with a high restart limit until the block ends. ``kind`` is one of :data:`BOX_KINDS`.
 
     Raises:
         AssertionError: The box left a process or a file in shared memory behind.
     """
-    with KINDS[kind](folder) as through:
-        chosen = {
+    with BOX_KINDS[kind](folder) as through:
+        variables = {
             "TRIREME_RESTARTS": str(RESTARTS),
             "SAGEMAKER_MODEL_SERVER_TIMEOUT": str(DEADLINE_S),
             **({"TMPDIR": str(folder / SMALL_TMP)} if kind == "small disks" else {}),
@@ -114,41 +114,41 @@ def attacked_box(folder: Path, repository: Path, kind: str = "") -> Iterator[Run
             clients=(),
             command_prefix=through,
             arguments="",
-            **chosen,
+            **variables,
         ) as box:
             yield box
-            processes = everything(box)
-            # A disk of its own is gone with the box, and so is what lay there.
+            processes = all_processes(box)
+            # A box with a /dev/shm of its own leaves nothing: the disk is gone with the box.
             identity = "" if kind == "small disks" else box.box_id()
         wait_until(
             lambda: not [pid for pid in processes if command_line(pid)],
             description="the end of every process",
         )
-        left = [path.name for path in SHARED_MEMORY.glob(f"*{identity}*")] if identity else []
-        assert not left, f"left in {SHARED_MEMORY}: {left}"
+        leftovers = [path.name for path in SHARED_MEMORY.glob(f"*{identity}*")] if identity else []
+        assert not leftovers, f"left in {SHARED_MEMORY}: {leftovers}"
 
 
 def restart(box: RunningBox) -> None:
-    """Start a box that has ended again, on the same port."""
-    chosen = {
+    """Start an ended box again on the same port."""
+    variables = {
         name: value for name, value in box.environment.items() if name.startswith(("SAGEMAKER_", "TRIREME_"))
     }
-    box.process = start_box(box.log.parent, None, (), "", "", **chosen).process
+    box.process = start_box(box.log.parent, None, (), "", "", **variables).process
 
 
 def learn_samples(box: RunningBox, count: int = 8) -> list[Sample]:
-    """The samples with the golden answers of this box at rest."""
+    """Return the samples with golden answers, which an idle box gives."""
     return with_golden_answers([*demo_samples(count), *echo_samples(ECHO)], box.port)
 
 
 def masters(box: RunningBox, words: str) -> list[int]:
-    """The processes of a kind that its own kind did not start."""
+    """Return the processes with ``words`` in their command line that no other such process started."""
     pids = box.pids(words)
     return [pid for pid in pids if not any(pid in descendants(other) for other in pids if other != pid)]
 
 
 def workers(box: RunningBox, words: str) -> list[int]:
-    """The processes of a kind below their master."""
+    """Return the processes with ``words`` in their command line that another such process started."""
     return [pid for pid in box.pids(words) if pid not in masters(box, words)]
 
 
@@ -157,16 +157,16 @@ def triton(box: RunningBox) -> list[int]:
 
 
 def stubs(box: RunningBox, model: str = "") -> list[int]:
-    """The processes of Triton's python backend, of one model or of all."""
+    """Return the python backend's processes, of one model or of all."""
     found = box.pids("triton_python_backend_stub")
     return [pid for pid in found if f"/{model}/" in command_line(pid)] if model else found
 
 
-def guard(box: RunningBox) -> list[int]:
-    """The process that cleans up after a supervisor that was killed."""
+def watchdog(box: RunningBox) -> list[int]:
+    """Return the watchdog, which cleans up after a killed supervisor."""
     return [pid for pid in box.pids("/serve") if "sm.server.worker" not in command_line(pid)]
 
 
-def everything(box: RunningBox) -> list[int]:
-    """The supervisor first, so that it does not see the others stop."""
+def all_processes(box: RunningBox) -> list[int]:
+    """Return all processes, the supervisor first: stopped first, it does not see the others stop."""
     return [box.process.pid, *descendants(box.process.pid)]

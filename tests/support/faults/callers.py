@@ -1,4 +1,4 @@
-"""Callers that compare every answer with the golden one, and a watcher that asks ``/ping`` all the time."""
+"""Callers that compare every answer with the golden one, and a thread that watches ``/ping``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from http.client import HTTPConnection, HTTPException
 from tests.support.faults.inputs import Sample
 
 RIGHT, WRONG, RESET, REFUSED, HANG = "200", "wrong answer", "reset", "refused", "hang"
-#: An answer to several records, some of which failed; the others are right.
-PARTLY = "200 in part"
-#: A caller who is refused asks again after this many seconds, unless it is to honour ``Retry-After``: the first
-#: right answer is to be seen soon.
+#: Some records of a request failed; the answers to the others are right.
+PARTLY_RIGHT = "200 in part"
+#: A caller repeats a failed request so soon, unless it honours ``Retry-After``, to see the recovery early.
 RETRY_INTERVAL_S = 0.1
 PING_INTERVAL_S = 0.1
-#: SageMaker gives ``/ping`` 2 s; a stopped box may take longer, and that is seen in the report.
+#: More than SageMaker's 2 s, so that the report shows how long a stopped box takes.
 PING_TIMEOUT_S = 15.0
-#: Kept to be shown.
-MAX_DETAILS = 20
+MAX_DETAILS = 20  # sentences kept for the report
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What one request came to; times are those of ``time.monotonic``."""
+    """The outcome of one request. Times are those of ``time.monotonic``."""
 
     sample: str
     model: str
@@ -43,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome, what was wrong with it, and whether the connection is of no more use."""
+    """An outcome, what was wrong, and whether the connection must be closed."""
 
     outcome: str
     detail: str = ""
@@ -56,20 +54,20 @@ class Result:
 class Callers:
     """``count`` threads that send ``samples`` in a random order until :meth:`stop`.
 
-    Every other caller keeps its connection, the rest open one for each request. ``focus`` names a model that half
-    of the callers ask for alone, so that its requests queue.
+    Every other caller keeps its connection; the others open one for each request. Half of the callers send
+    requests only for the model ``focus``, if it is set, so that its requests queue.
     """
 
     port: int
     samples: Sequence[Sample]
     count: int = 8
-    #: Seconds without an answer that are a hang.
+    #: A request without an answer for so long is a hang.
     hang_after_s: float = 60.0
     focus: str = ""
     seed: int = 0
-    #: Requests of all callers together, without a limit if 0.
+    #: The number of requests of all callers together; 0: no limit.
     limit: int = 0
-    #: Wait after a 429 or 503 as long as it says.
+    #: Wait after a 429 or 503 as long as ``Retry-After`` says.
     honour_retry_after: bool = False
     replies: list[Reply] = field(default_factory=list)
     #: What was wrong, in sentences.
@@ -81,7 +79,8 @@ class Callers:
 
     def start(self) -> Callers:
         self._threads = [
-            threading.Thread(target=self._call, args=(number,), daemon=True) for number in range(self.count)
+            threading.Thread(target=self._run_caller, args=(number,), daemon=True)
+            for number in range(self.count)
         ]
         for thread in self._threads:
             thread.start()
@@ -92,7 +91,7 @@ class Callers:
         return self.join()
 
     def join(self, seconds: float | None = None) -> Callers:
-        """Wait for the callers to be through; each request ends by itself, as a hang if need be."""
+        """Wait for the callers to end. Every request ends, as a hang if need be."""
         for thread in self._threads:
             thread.join(seconds)
         return self
@@ -109,25 +108,25 @@ class Callers:
         with self._lock:
             return list(self.replies)
 
-    def _next(self, choice: random.Random, mine: Sequence[Sample]) -> Sample | None:
+    def _next_sample(self, choice: random.Random, own_samples: Sequence[Sample]) -> Sample | None:
         with self._lock:
             if self._stopped.is_set() or (self.limit and self._sent >= self.limit):
                 return None
             self._sent += 1
-        return choice.choice(mine)
+        return choice.choice(own_samples)
 
-    def _call(self, number: int) -> None:
+    def _run_caller(self, number: int) -> None:
         choice = random.Random(self.seed * 1000 + number)
         focused = [sample for sample in self.samples if sample.model == self.focus]
-        mine = focused if focused and number < self.count // 2 else self.samples
+        own_samples = focused if focused and number < self.count // 2 else self.samples
         connection: HTTPConnection | None = None
-        while sample := self._next(choice, mine):
+        while sample := self._next_sample(choice, own_samples):
             if connection is None or number % 2 == 0:
                 if connection is not None:
                     connection.close()
                 connection = HTTPConnection("127.0.0.1", self.port, timeout=self.hang_after_s)
             started = time.monotonic()
-            result = self._once(connection, sample)
+            result = self._send(connection, sample)
             reply = Reply(sample.name, sample.model, started, time.monotonic(), result.outcome)
             with self._lock:
                 self.replies.append(reply)
@@ -141,9 +140,9 @@ class Callers:
         if connection is not None:
             connection.close()
 
-    def _once(self, connection: HTTPConnection, sample: Sample) -> Result:
+    def _send(self, connection: HTTPConnection, sample: Sample) -> Result:
         try:
-            # The server may answer and close before it has read all (429): read what there is, as urllib3 does.
+            # The server may respond and close before it has read the whole request (429), as urllib3 knows too.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(
                     "POST", sample.path, body=sample.body, headers={"Content-Type": sample.content_type}
@@ -165,10 +164,10 @@ class Callers:
                 detail = f"{response.status} {answer[:200]!r}"
             wait_s = float(advice) if self.honour_retry_after and advice.isdigit() else RETRY_INTERVAL_S
             return Result(str(response.status), detail, response.will_close, wait_s)
-        found = sample.differences(answer)
-        if found:
-            return Result(WRONG, f"WRONG ANSWER: {found[0]}")
-        return Result(PARTLY) if sample.failed_records(answer) else Result(RIGHT)
+        differences = sample.differences(answer)
+        if differences:
+            return Result(WRONG, f"WRONG ANSWER: {differences[0]}")
+        return Result(PARTLY_RIGHT) if sample.failed_records(answer) else Result(RIGHT)
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ class Ping:
 
 @dataclass
 class PingWatcher:
-    """Asks ``/ping`` on a new connection every tenth of a second."""
+    """Requests ``/ping`` on a new connection every tenth of a second."""
 
     port: int
     pings: list[Ping] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Thousands of odd requests to one box, and what it must never do: hang, die, or blame itself for its callers."""
+"""Send thousands of odd requests to one box, which must never hang, crash or answer them with a 5xx."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from http.client import HTTPException, HTTPResponse
 
 from tests.support.boxes import RunningBox
 from tests.support.faults import report
-from tests.support.faults.boxes import everything
+from tests.support.faults.boxes import all_processes
 from tests.support.faults.callers import RIGHT, Callers
 from tests.support.faults.inputs import Sample
-from tests.support.faults.requests_at_random import FORMS, Drawn, draw
+from tests.support.faults.requests_at_random import FORMS, RandomRequest, draw_request
 
 CALLERS = 4
-#: Between two golden answers that are asked for, over all callers.
-GOLDEN_EVERY = 25
-#: No answer to a whole request for so long is a hang. The box's own deadline is longer: nothing here takes that long.
+#: One request in so many is a valid one whose answer is checked.
+REQUESTS_PER_GOLDEN_ANSWER = 25
+#: A complete request without an answer for so long is a hang. No request here takes nearly as long.
 HANG_S = 20.0
-#: What HTTP itself says of a method, a transfer coding or a version that a server does not know, in these forms.
-HTTP_ITSELF = {501, 505}
+#: Statuses that HTTP prescribes for an unknown method, transfer coding or version. These forms may get them.
+PROTOCOL_ERRORS = {501, 505}
 BROKEN_HTTP = ("odd methods and paths", "odd lengths", "chunked", "truncated", "garbage")
-MAX_FINDINGS = 40
+MAX_RECORDED_FINDINGS = 40
 PROGRESS_INTERVAL_S = 30.0
 COLUMNS = ("form", "requests", "2xx", "3xx", "4xx", "5xx", "no answer", "hangs", "findings")
 
 
 @dataclass
 class Fuzz:
-    """``count`` requests from ``first`` on, drawn with ``seed``; :meth:`run` once."""
+    """Sends ``count`` random requests of ``seed``, from the number ``first`` on. :meth:`run` it once."""
 
     box: RunningBox
     samples: Sequence[Sample]
@@ -45,26 +45,27 @@ class Fuzz:
     findings: list[str] = field(default_factory=list)
     golden: Counter[str] = field(default_factory=Counter)
     processes_lost: list[int] = field(default_factory=list)
-    _given: int = 0
+    _taken: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, tell: Callable[[str], None] = lambda line: None) -> Fuzz:
-        before = everything(self.box)
+    def run(self, report_progress: Callable[[str], None] = lambda line: None) -> Fuzz:
+        before = all_processes(self.box)
         threads = [
-            threading.Thread(target=self._call, args=(number,), daemon=True) for number in range(CALLERS)
+            threading.Thread(target=self._run_caller, args=(number,), daemon=True)
+            for number in range(CALLERS)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(PROGRESS_INTERVAL_S)
-                tell(f"{self._given} of {self.count} requests, {len(self.findings)} findings")
-        after = set(everything(self.box))
+                report_progress(f"{self._taken} of {self.count} requests, {len(self.findings)} findings")
+        after = set(all_processes(self.box))
         self.processes_lost = [pid for pid in before if pid not in after]
         return self
 
     def misses(self) -> list[str]:
-        """Where the box misses the goal, in words."""
+        """Return a sentence for each goal that the box misses."""
         missed = [f"{len(self.findings)} findings"] if self.findings else []
         if set(self.golden) - {RIGHT}:
             missed.append(f"golden answers: {dict(self.golden)}")
@@ -81,16 +82,16 @@ class Fuzz:
         asked = f"Golden answers in between: {', '.join(f'{count} × {what}' for what, count in self.golden.items())}."
         return f"{report.table(COLUMNS, rows)}\n\n{asked} Processes that ended: {len(self.processes_lost)}."
 
-    def _next(self) -> int | None:
+    def _take_number(self) -> int | None:
         with self._lock:
-            if self._given >= self.count:
+            if self._taken >= self.count:
                 return None
-            self._given += 1
-            return self.first + self._given - 1
+            self._taken += 1
+            return self.first + self._taken - 1
 
-    def _call(self, caller: int) -> None:
-        while (number := self._next()) is not None:
-            drawn = draw(self.seed, number)
+    def _run_caller(self, caller: int) -> None:
+        while (number := self._take_number()) is not None:
+            drawn = draw_request(self.seed, number)
             status, finding = judge(drawn, *send(self.box.port, drawn))
             with self._lock:
                 count = self.tally[drawn.form]
@@ -98,26 +99,26 @@ class Fuzz:
                 count[status] += 1
                 if finding:
                     count["findings"] += 1
-                    if len(self.findings) < MAX_FINDINGS:
+                    if len(self.findings) < MAX_RECORDED_FINDINGS:
                         start = drawn.content[:100]
                         self.findings.append(
                             f"{number}, {drawn.form}: {finding}; the request begins {start!r}"
                         )
-            if number % GOLDEN_EVERY == 0:
-                self._ask_golden(number)
+            if number % REQUESTS_PER_GOLDEN_ANSWER == 0:
+                self._check_golden_answer(number)
 
-    def _ask_golden(self, number: int) -> None:
+    def _check_golden_answer(self, number: int) -> None:
         sample = random.Random(number).choice(self.samples)
-        asked = Callers(self.box.port, [sample], count=1, limit=1, hang_after_s=HANG_S).start().join()
+        callers = Callers(self.box.port, [sample], count=1, limit=1, hang_after_s=HANG_S).start().join()
         with self._lock:
-            self.golden += asked.outcomes()
-            self.findings += asked.details
+            self.golden += callers.outcomes()
+            self.findings += callers.details
 
 
-def send(port: int, drawn: Drawn) -> tuple[int, str, bytes]:
-    """Status, content type and body of the answer; status 0: the connection was closed without one, -1: a hang."""
+def send(port: int, drawn: RandomRequest) -> tuple[int, str, bytes]:
+    """Return status, content type and body of the answer; status 0: connection closed without one, -1: a hang."""
     with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as connection:
-        # A server may answer and close before it has read all.
+        # A server may respond and close before it has read the whole request.
         with contextlib.suppress(ConnectionError):
             connection.sendall(drawn.content)
             if not drawn.complete:
@@ -132,14 +133,14 @@ def send(port: int, drawn: Drawn) -> tuple[int, str, bytes]:
             return 0, "", b""
 
 
-def judge(drawn: Drawn, status: int, content_type: str, body: bytes) -> tuple[str, str]:
-    """The column of the table that the answer belongs to, and what is wrong with it, if anything."""
+def judge(drawn: RandomRequest, status: int, content_type: str, body: bytes) -> tuple[str, str]:
+    """Return the answer's column in the table, and what is wrong with it; empty: nothing."""
     if status == -1:
         return "hangs", f"no answer in {HANG_S:g} s"
     if status == 0:
         return "no answer", "a whole request, and no answer" if drawn.complete else ""
     column = f"{max(status // 100, 2)}xx"  # 101 is a WebSocket's success
-    if status >= 500 and not (status in HTTP_ITSELF and drawn.form in BROKEN_HTTP):
+    if status >= 500 and not (status in PROTOCOL_ERRORS and drawn.form in BROKEN_HTTP):
         return column, f"{status} {body[:200]!r}"
     if status >= 300 and b"<html" in body.lower():
         return column, f"{status} in HTML"
@@ -149,11 +150,11 @@ def judge(drawn: Drawn, status: int, content_type: str, body: bytes) -> tuple[st
 
 
 def is_error_body(body: bytes) -> bool:
-    """The box's own shape, or that of SageMaker's runtime."""
+    """Return true if the body has the box's error shape, or that of SageMaker's runtime."""
     try:
         found = json.loads(body)
     except ValueError:
-        # JSON lines, all of which failed.
+        # A response in JSON lines is an error if all its lines are.
         lines = body.splitlines()
         return bool(lines) and all(is_error_line(line) for line in lines)
     return isinstance(found, dict) and (

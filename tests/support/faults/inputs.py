@@ -1,4 +1,4 @@
-"""Different requests whose right answers are known: pictures, texts and numbers in every form of a body."""
+"""Requests whose right answers are known: pictures, texts and numbers in every form of a body."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PICTURES = tuple(
     for name in ("resnet/sample/coffee.jpg", "resnet/sample/cat.png", "yolov5/sample/collage.jpg")
 )
 PICTURE_SIZE = (320, 240)
-#: ``yolov5`` sees something in every picture, so that no two of its answers are empty.
+#: With this, ``yolov5`` finds something in every picture, so that no two answers are alike.
 LOW_CONFIDENCE = 0.1
 TEXTS = (
     "The world has [MASK] people.",
@@ -39,8 +39,7 @@ TEXTS = (
     "The doctor works in a [MASK].",
     "My favourite colour is [MASK].",
 )
-#: Seconds that one answer may take while nothing is wrong, on a machine that others use too.
-GOLDEN_TIMEOUT_S = 60.0
+GOLDEN_TIMEOUT_S = 60.0  # for one answer of an idle box, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -55,41 +54,41 @@ class Sample:
     golden: Any = None
 
     def differences(self, answer: bytes) -> list[str]:
-        """Where an answer is not this sample's; an answer that cannot be read differs too.
+        """Return where an answer differs from the golden one, or that it is no JSON.
 
-        Records of a list or of JSON lines that failed are left out: see :meth:`failed_records`.
+        Failed records of a list or of JSON lines are ignored: see :meth:`failed_records`.
         """
         try:
             found = self.parse(answer)
         except ValueError:
             return [f"no JSON: {answer[:80]!r}"]
-        places = failed_places(found)
+        places = failed_indices(found)
         if not places:
             return list(differences(found, self.golden))
-        return list(differences(without(found, places), without(self.golden, places)))
+        return list(differences(without_records(found, places), without_records(self.golden, places)))
 
     def failed_records(self, answer: bytes) -> list[str]:
-        """The codes of the records that failed, of an answer that has several."""
+        """Return the error codes of an answer's failed records."""
         found = self.parse(answer)
         listed = records(found)
-        return [listed[place]["code"] for place in failed_places(found)]
+        return [listed[place]["code"] for place in failed_indices(found)]
 
     def parse(self, answer: bytes) -> Any:
         if self.content_type == LINES:
             return [json.loads(line) for line in answer.splitlines()]
         found = json.loads(answer)
         if isinstance(found, dict):
-            found.pop("id", None)  # the request's own, so another with each request
+            found.pop("id", None)  # differs from request to request
         return found
 
 
 def records(answer: Any) -> list[Any]:
-    """The answers to the records of one request; none where there was only one."""
+    """Return an answer's records; empty if the request had only one, outside a list."""
     found = answer.get("result") if isinstance(answer, dict) else answer
     return found if isinstance(found, list) else []
 
 
-def failed_places(answer: Any) -> list[int]:
+def failed_indices(answer: Any) -> list[int]:
     return [
         place
         for place, record in enumerate(records(answer))
@@ -97,36 +96,35 @@ def failed_places(answer: Any) -> list[int]:
     ]
 
 
-def without(answer: Any, places: list[int]) -> list[Any]:
+def without_records(answer: Any, places: list[int]) -> list[Any]:
     return [record for place, record in enumerate(records(answer)) if place not in places]
 
 
 def pictures(count: int) -> list[bytes]:
-    """Crops of the clients' sample pictures as JPEGs: other places, mirrored, other colours.
+    """Return JPEGs: crops of the clients' sample pictures, some mirrored or grey.
 
-    All of one size: ``yolov5``'s answers have the sent picture's size in them, which would tell two answers apart
-    whose boxes are mixed up.
+    All have one size. ``yolov5`` answers with the picture's size, so other sizes would hide mixed-up boxes.
     """
-    made = []
+    encoded = []
     for number in range(count):
         with Image.open(PICTURES[number % len(PICTURES)]) as opened:
             whole = opened.convert("RGB")
-        turn = number // len(PICTURES)
+        round_number = number // len(PICTURES)
         width, height = whole.size
-        left, top = width * turn // 16, height * (turn % 2) // 12
+        left, top = width * round_number // 16, height * (round_number % 2) // 12
         picture = whole.crop((left, top, left + width * 3 // 4, top + height * 5 // 6)).resize(PICTURE_SIZE)
-        if turn % 2:
+        if round_number % 2:
             picture = ImageOps.mirror(picture)
-        if turn % 3 == 2:
+        if round_number % 3 == 2:
             picture = ImageOps.grayscale(picture).convert("RGB")
         stream = io.BytesIO()
         picture.save(stream, "JPEG", quality=85)
-        made.append(stream.getvalue())
-    return made
+        encoded.append(stream.getvalue())
+    return encoded
 
 
 def demo_samples(count: int = 8) -> Iterator[Sample]:
-    """Requests for the three demo models: ``count`` pictures and texts, each in its turn in another form."""
+    """Yield requests for the three demo models: ``count`` pictures and texts, in alternating forms."""
     for number, picture in enumerate(pictures(count)):
         encoded = {"image": base64.b64encode(picture).decode()}
         for model, parameters in (("resnet", {"top": 5}), ("yolov5", {"confidence": LOW_CONFIDENCE})):
@@ -173,20 +171,20 @@ def demo_samples(count: int = 8) -> Iterator[Sample]:
 
 
 def echo_samples(model: str, count: int = 32) -> Iterator[Sample]:
-    """Requests that say in their answers whose they are: a model that returns the numbers it is sent."""
+    """Yield requests for a model that returns its numbers, so that each answer shows its request."""
     for number in range(count):
         yield v2_numbers(model, [float(number * 1000 + place) for place in range(4)])
 
 
 def v2_numbers(model: str, numbers: list[float]) -> Sample:
-    """A v2 request for a model that takes a row of numbers."""
+    """Return a v2 request for a model that takes a row of numbers."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, len(numbers)], "data": numbers}
     body = json.dumps({"inputs": [tensor]}).encode()
     return Sample(f"{model} {numbers[0]:g}", model, f"/invocations?modelname={model}", JSON, body)
 
 
 def v2_binary(picture: bytes) -> tuple[str, bytes]:
-    """The content type and body of a v2 request for ``resnet``'s logits."""
+    """Return content type and body of a binary v2 request for ``resnet``'s logits."""
     with Image.open(io.BytesIO(picture)) as opened:
         pixels = np.asarray(opened.convert("RGB").resize((224, 224)), np.uint8).transpose(2, 0, 1)
     data = np.ascontiguousarray(pixels).tobytes()
@@ -201,14 +199,14 @@ def v2_binary(picture: bytes) -> tuple[str, bytes]:
 
 
 def with_golden_answers(samples: list[Sample], port: int) -> list[Sample]:
-    """Ask a box at rest for every sample's answer, twice.
+    """Send every sample twice to an idle box, and return the samples with their answers.
 
     Raises:
-        AssertionError: An answer is no 200, is not the same twice, or is also another sample's answer: a check
-            against it could not tell the two apart.
+        AssertionError: An answer is no 200, differs the second time, or equals another sample's answer, so that
+            a check could not tell the two apart.
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=GOLDEN_TIMEOUT_S)
-    answered = []
+    with_golden = []
     for sample in samples:
         for _ in range(2):
             connection.request(
@@ -221,11 +219,11 @@ def with_golden_answers(samples: list[Sample], port: int) -> list[Sample]:
                 sample = replace(sample, golden=sample.parse(answer))
             else:
                 assert not sample.differences(answer), f"{sample.name} is not the same twice"
-        answered.append(sample)
+        with_golden.append(sample)
     connection.close()
-    for one, other in combinations(answered, 2):
-        alike = one.content_type == other.content_type and one.model == other.model
-        assert not (alike and not list(differences(one.golden, other.golden))), (
-            f"{one.name} and {other.name} have the same answer"
+    for first, second in combinations(with_golden, 2):
+        comparable = first.content_type == second.content_type and first.model == second.model
+        assert not (comparable and not list(differences(first.golden, second.golden))), (
+            f"{first.name} and {second.name} have the same answer"
         )
-    return answered
+    return with_golden

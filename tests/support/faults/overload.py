@@ -1,4 +1,4 @@
-"""Far too many callers who wait as they are told: the box goes on at nearly its best rate."""
+"""Measure a box's rate under far too many callers, who honour ``Retry-After``, against its best rate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from tests.support.faults.boxes import DEADLINE_S, HANG_MARGIN_S
 from tests.support.faults.callers import RIGHT, Callers, PingWatcher
 from tests.support.faults.inputs import Sample
 
-#: The best rate is the better of these numbers of callers.
+#: The best rate is the higher one with these numbers of callers.
 FEW_CALLERS = (8, 24)
 MANY_CALLERS = 500
-#: Before it is counted, so that queues have filled.
-SETTLING_S = 3.0
-#: The share of the best rate that is left under the overload.
-GOAL = 0.8
+WARM_UP_S = 3.0  # before the measurement, until the queues are full
+MIN_SHARE = 0.8  # of the best rate, under overload
 EXPECTED = {RIGHT, "429", "503"}
 COLUMNS = ("callers", "seconds", "right answers a second", "slowest right answer", "answers", "/ping")
 
@@ -52,7 +50,7 @@ class Overload:
 
     @property
     def share(self) -> float:
-        """Of the best rate, under the overload."""
+        """The rate under overload as a share of the best rate."""
         *few, many = self.phases
         return many.rate / max(phase.rate for phase in few)
 
@@ -60,12 +58,12 @@ class Overload:
     def details(self) -> tuple[str, ...]:
         return tuple(detail for phase in self.phases for detail in phase.details)
 
-    def misses(self, share: float = GOAL) -> list[str]:
-        """Where the box misses the goal, in words."""
+    def misses(self, share: float = MIN_SHARE) -> list[str]:
+        """Return a sentence for each goal that the box misses."""
         missed = []
-        odd = set(self.phases[-1].outcomes) - EXPECTED
-        if odd:
-            missed.append(f"callers saw: {', '.join(sorted(odd))}")
+        unexpected = set(self.phases[-1].outcomes) - EXPECTED
+        if unexpected:
+            missed.append(f"callers saw: {', '.join(sorted(unexpected))}")
         if self.share < share:
             missed.append(f"{self.share:.0%} of the best rate")
         return missed
@@ -88,7 +86,7 @@ def run_phase(box: RunningBox, samples: Sequence[Sample], callers: int, seconds:
     load = Callers(
         box.port, samples, callers, hang_after_s=DEADLINE_S + HANG_MARGIN_S, honour_retry_after=True
     ).start()
-    time.sleep(SETTLING_S)
+    time.sleep(WARM_UP_S)
     began = time.monotonic()
     time.sleep(seconds)
     ended = time.monotonic()

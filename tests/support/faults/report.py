@@ -1,4 +1,4 @@
-"""What one fault did to the callers, as a row of a Markdown table."""
+"""Report what a fault did to the callers, as a row of a Markdown table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.support.faults.callers import HANG, PARTLY, RESET, RIGHT, WRONG, Ping, Reply
+from tests.support.faults.callers import HANG, PARTLY_RIGHT, RESET, RIGHT, WRONG, Ping, Reply
 
 COLUMNS = (
     "fault",
@@ -19,25 +19,24 @@ COLUMNS = (
     "/ping",
     "answers",
 )
-#: The goal: seconds within which right answers come again after any single fault.
-BACK_WITHIN_S = 10.0
-#: What the box may say while a part of it is away.
-EXPECTED = {RIGHT, PARTLY, "503", "429", "504"}
+RECOVERY_LIMIT_S = 10.0  # the goal: right answers again after any single fault
+#: Outcomes that callers may see during a fault.
+EXPECTED = {RIGHT, PARTLY_RIGHT, "503", "429", "504"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``None`` for seconds: no error was seen, or right answers never came again."""
+    """One row of the table. Seconds are ``None`` if there was no error, or no recovery."""
 
     fault: str
     first_error_s: float | None
-    back_s: float | None
+    recovery_s: float | None
     outcomes: Counter[str]
     ping: str
     details: tuple[str, ...] = field(default=(), compare=False)
-    #: Seconds within which right answers must come again.
-    back_within_s: float = BACK_WITHIN_S
-    #: What else callers may see after this fault.
+    #: The limit for ``recovery_s``.
+    recovery_limit_s: float = RECOVERY_LIMIT_S
+    #: Outcomes besides :data:`EXPECTED` that callers may see during this fault.
     allowed: frozenset[str] = frozenset()
 
     @property
@@ -53,19 +52,19 @@ class Row:
         return self.outcomes[RESET]
 
     def misses(self, timed: bool = True) -> list[str]:
-        """Where the row misses the goal, in words; not ``timed`` where a machine's other users decide."""
+        """Return a sentence for each goal that is missed. Not ``timed``: ignore the recovery time."""
         missed = []
         if self.wrong:
             missed.append(f"{self.wrong} wrong answers")
         if self.hangs:
             missed.append(f"{self.hangs} hangs")
-        if self.back_s is None:
+        if self.recovery_s is None:
             missed.append("right answers did not come again")
-        elif timed and self.back_s > self.back_within_s:
-            missed.append(f"back after {self.back_s:.1f} s")
-        odd = set(self.outcomes) - EXPECTED - self.allowed - {WRONG, HANG}
-        if odd:
-            missed.append(f"callers saw: {', '.join(sorted(odd))}")
+        elif timed and self.recovery_s > self.recovery_limit_s:
+            missed.append(f"back after {self.recovery_s:.1f} s")
+        unexpected = set(self.outcomes) - EXPECTED - self.allowed - {WRONG, HANG}
+        if unexpected:
+            missed.append(f"callers saw: {', '.join(sorted(unexpected))}")
         return missed
 
     def cells(self) -> list[str]:
@@ -73,7 +72,7 @@ class Row:
         return [
             self.fault,
             "no error" if self.first_error_s is None else f"{self.first_error_s:.1f} s",
-            "never" if self.back_s is None else f"{self.back_s:.1f} s",
+            "never" if self.recovery_s is None else f"{self.recovery_s:.1f} s",
             str(self.resets),
             str(self.hangs),
             str(self.wrong),
@@ -92,40 +91,43 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def summarize_pings(pings: Sequence[Ping], since: float) -> str:
-    """Such as ``503 for 2.1 s; slowest 0.04 s``."""
-    seen = [ping for ping in pings if ping.started + ping.seconds >= since]
-    if not seen:
+    """Return a summary such as ``503 for 2.1 s; slowest 0.04 s``."""
+    recent = [ping for ping in pings if ping.started + ping.seconds >= since]
+    if not recent:
         return "not asked"
-    slowest = f"slowest {max(ping.seconds for ping in seen):.2f} s"
-    lasted: dict[int, float] = defaultdict(float)
-    for before, after in pairwise(seen):
+    slowest = f"slowest {max(ping.seconds for ping in recent):.2f} s"
+    seconds_by_status: dict[int, float] = defaultdict(float)
+    for before, after in pairwise(recent):
         if before.status == after.status:
-            lasted[after.status] += after.started + after.seconds - before.started - before.seconds
-    said = [
-        f"{status or 'no answer'} for {lasted[status]:.1f} s"
-        for status in sorted({ping.status for ping in seen} - {200})
+            seconds_by_status[after.status] += after.started + after.seconds - before.started - before.seconds
+    parts = [
+        f"{status or 'no answer'} for {seconds_by_status[status]:.1f} s"
+        for status in sorted({ping.status for ping in recent} - {200})
     ]
-    return "; ".join([*(said or ["200"]), slowest])
+    return "; ".join([*(parts or ["200"]), slowest])
 
 
 def first_error(replies: Sequence[Reply], since: float) -> float | None:
-    """Seconds after ``since`` at which the first caller saw something else than the right answer."""
+    """Return the seconds from ``since`` to the first failure; ``None``: no failure."""
     failures = [reply.ended for reply in replies if reply.failed and reply.ended >= since]
     return max(0.0, min(failures) - since) if failures else None
 
 
-def back_to_right(replies: Sequence[Reply], models: Iterable[str], since: float) -> float | None:
-    """Seconds from ``since``, the fault's end, until each of ``models`` answers right and goes on to.
+def recovery_time(replies: Sequence[Reply], models: Iterable[str], since: float) -> float | None:
+    """Return the seconds from ``since``, the fault's end, until all of ``models`` answer right for good.
 
-    For each model that is the first right answer to a request sent after the last failure was seen.
+    A model has recovered with the first right answer to a request that was sent after its last failure.
+    ``None``: one has not.
     """
-    latest = since
+    recovered = since
     for model in models:
-        its = [reply for reply in replies if reply.model == model]
-        failure = max((reply.ended for reply in its if reply.failed), default=since)
-        after = [reply.ended for reply in its if not reply.failed and reply.started >= max(since, failure)]
+        of_model = [reply for reply in replies if reply.model == model]
+        failure = max((reply.ended for reply in of_model if reply.failed), default=since)
+        after = [
+            reply.ended for reply in of_model if not reply.failed and reply.started >= max(since, failure)
+        ]
         if not after:
             return None
         if failure > since:
-            latest = max(latest, min(after))
-    return latest - since
+            recovered = max(recovered, min(after))
+    return recovered - since

@@ -1,6 +1,6 @@
-"""Requests drawn at random: valid ones of every route and form, and what carelessness or malice makes of them.
+"""Random requests: valid ones for every route and form, and careless or malicious variants of them.
 
-The same seed and number give the same bytes, so that a request that did harm can be sent again.
+The same seed and number give the same bytes, so that a harmful request can be sent again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
     ("Céleste", ("x",)),
     ("", ("no name",)),
 )
-#: Where a number, a text or an object is expected.
+#: Values to put where a number, a text or an object is expected.
 ODD_VALUES: tuple[Any, ...] = (
     *(
         None,
@@ -138,17 +138,17 @@ ODD_VALUES: tuple[Any, ...] = (
         ["a"] * 50,
     ),
 )
-#: A body that is announced as larger than the box takes.
-TOO_LARGE = 30 * 10**6
+#: A Content-Length above the box's limit.
+TOO_LARGE_BYTES = 30 * 10**6
 MAX_MUTATIONS = 6
-#: The share of bodies, and of pictures in them, whose bytes are changed; of odd payloads; of odd members.
-MUTATED, ODD_PAYLOADS, ODD_MEMBERS = 0.35, 0.15, 0.04
+#: The shares of mutated bodies and pictures, of odd payloads, and of odd members of a JSON object.
+MUTATED_SHARE, ODD_PAYLOAD_SHARE, ODD_MEMBER_SHARE = 0.35, 0.15, 0.04
 PICTURES = tuple(pictures(3))
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """The bytes of a request. ``complete``: a server that reads it as HTTP has all it waits for."""
+class RandomRequest:
+    """The bytes of a request. ``complete``: it is a whole HTTP request, so the server must answer."""
 
     form: str
     method: str
@@ -157,7 +157,7 @@ class Drawn:
     complete: bool = True
 
 
-def draw(seed: int, number: int) -> Drawn:
+def draw_request(seed: int, number: int) -> RandomRequest:
     choice = random.Random(f"{seed}:{number}")
     form = choice.choices(list(FORMS), [weight for weight, _ in FORMS.values()])[0]
     return FORMS[form][1](choice, form)
@@ -171,8 +171,8 @@ def assemble(
     content_type: str | None = JSON,
     method: str = "POST",
     headers: Sequence[tuple[str, str]] = (),
-) -> Drawn:
-    """A request with its true length; one in four has odd headers besides."""
+) -> RandomRequest:
+    """Return a request with its true length. One in four has odd headers too."""
     lines = [("Host", "box"), ("Connection", "close"), *headers]
     if content_type is not None:
         lines.append(("Content-Type", content_type))
@@ -180,7 +180,7 @@ def assemble(
         lines += [odd_header(choice) for _ in range(choice.randint(1, 3))]
     if body or method in ("POST", "PUT", "PATCH"):
         lines.append(("Content-Length", str(len(body))))
-    return Drawn(form, method, path, head(method, path, lines) + body)
+    return RandomRequest(form, method, path, head(method, path, lines) + body)
 
 
 def head(method: str, path: str, headers: Sequence[tuple[str, str]]) -> bytes:
@@ -193,8 +193,8 @@ def odd_header(choice: random.Random) -> tuple[str, str]:
     return name, choice.choice(values)
 
 
-def mutated(choice: random.Random, content: bytes) -> bytes:
-    """Some bytes changed, left out, doubled or added."""
+def mutate(choice: random.Random, content: bytes) -> bytes:
+    """Change, remove, double or insert some bytes."""
     changed = bytearray(content)
     for _ in range(choice.randint(1, MAX_MUTATIONS)):
         place = choice.randrange(len(changed) + 1)
@@ -213,16 +213,16 @@ def mutated(choice: random.Random, content: bytes) -> bytes:
     return bytes(changed)
 
 
-def maybe_mutated(choice: random.Random, content: bytes) -> bytes:
-    return mutated(choice, content) if choice.random() < MUTATED else content
+def mutate_sometimes(choice: random.Random, content: bytes) -> bytes:
+    return mutate(choice, content) if choice.random() < MUTATED_SHARE else content
 
 
 def payload(choice: random.Random, model: str) -> Any:
-    if choice.random() < ODD_PAYLOADS:
+    if choice.random() < ODD_PAYLOAD_SHARE:
         return choice.choice(ODD_VALUES)
     if model == "bert_base":
         return {"text": choice.choice(TEXTS)}
-    return {"image": base64.b64encode(maybe_mutated(choice, choice.choice(PICTURES))).decode()}
+    return {"image": base64.b64encode(mutate_sometimes(choice, choice.choice(PICTURES))).decode()}
 
 
 def dispatch_object(choice: random.Random) -> dict[str, Any]:
@@ -231,18 +231,18 @@ def dispatch_object(choice: random.Random) -> dict[str, Any]:
     if choice.random() < 0.2:
         message["payload"] = [payload(choice, model) for _ in range(choice.randint(0, 5))]
     for name in ("version", "parameters", "modelname", "payload", "result_s3_uri", "requestType"):
-        if choice.random() < ODD_MEMBERS:
+        if choice.random() < ODD_MEMBER_SHARE:
             message[name] = choice.choice(ODD_VALUES)
-        if choice.random() < ODD_MEMBERS / 2:
+        if choice.random() < ODD_MEMBER_SHARE / 2:
             message.pop(name, None)
     return message
 
 
-def dispatch_json(choice: random.Random, form: str) -> Drawn:
-    return assemble(choice, form, "/invocations", maybe_mutated(choice, dump(dispatch_object(choice))))
+def dispatch_json(choice: random.Random, form: str) -> RandomRequest:
+    return assemble(choice, form, "/invocations", mutate_sometimes(choice, to_json(dispatch_object(choice))))
 
 
-def raw_body(choice: random.Random, form: str) -> Drawn:
+def raw_body(choice: random.Random, form: str) -> RandomRequest:
     kind = choice.choice(("image/jpeg", "image/png", "image/webp", "text/plain", "application/x-npy"))
     if kind == "text/plain":
         body = choice.choice((*TEXTS, "", "x" * 100_000)).encode()
@@ -263,7 +263,7 @@ def raw_body(choice: random.Random, form: str) -> Drawn:
         ("", "?modelname=resnet", "?modelname=yolov5&format=image", "?modelname=bert_base&top=-1")
     )
     content_type = kind if choice.random() < 0.8 else choice.choice(TYPES)
-    return assemble(choice, form, f"/invocations{query}", maybe_mutated(choice, body), content_type)
+    return assemble(choice, form, f"/invocations{query}", mutate_sometimes(choice, body), content_type)
 
 
 def v2_object(choice: random.Random) -> dict[str, Any]:
@@ -283,47 +283,47 @@ def v2_object(choice: random.Random) -> dict[str, Any]:
     return message
 
 
-def v2_json(choice: random.Random, form: str) -> Drawn:
+def v2_json(choice: random.Random, form: str) -> RandomRequest:
     path = choice.choice(
         ("/invocations?modelname=echo", "/v2/models/echo/infer", "/v2/models/echo/versions/1/infer")
     )
-    return assemble(choice, form, path, maybe_mutated(choice, dump(v2_object(choice))))
+    return assemble(choice, form, path, mutate_sometimes(choice, to_json(v2_object(choice))))
 
 
-def v2_binary(choice: random.Random, form: str) -> Drawn:
+def v2_binary(choice: random.Random, form: str) -> RandomRequest:
     data = np.arange(3, dtype=np.float32).tobytes()
     message = v2_object(choice)
     tensor = message["inputs"][0]
     tensor.pop("data", None)
     tensor["parameters"] = {"binary_data_size": choice.choice((12, 12, 12, 0, -1, 10**12, "x"))}
-    start = dump(message)
+    start = to_json(message)
     size = choice.choice((len(start), len(start), len(start), 0, len(start) + 1, -1, 10**9))
-    body = maybe_mutated(choice, start + data)
+    body = mutate_sometimes(choice, start + data)
     if choice.random() < 0.5:
         return assemble(choice, form, "/invocations?modelname=echo", body, BINARY.format(size))
     length = [("Inference-Header-Content-Length", str(size))]
     return assemble(choice, form, "/v2/models/echo/infer", body, "application/octet-stream", headers=length)
 
 
-def json_lines(choice: random.Random, form: str) -> Drawn:
+def json_lines(choice: random.Random, form: str) -> RandomRequest:
     lines = [
-        dump(choice.choice((dispatch_object, v2_object))(choice))
+        to_json(choice.choice((dispatch_object, v2_object))(choice))
         if choice.random() < 0.7
-        else dump(choice.choice(ODD_VALUES))
+        else to_json(choice.choice(ODD_VALUES))
         for _ in range(choice.randint(0, 4))
     ]
     query = choice.choice(("", "?modelname=bert_base", "?modelname=echo"))
-    return assemble(choice, form, f"/invocations{query}", maybe_mutated(choice, b"\n".join(lines)), LINES)
+    return assemble(choice, form, f"/invocations{query}", mutate_sometimes(choice, b"\n".join(lines)), LINES)
 
 
-def generate(choice: random.Random, form: str) -> Drawn:
+def generate(choice: random.Random, form: str) -> RandomRequest:
     model = choice.choice(MODELS)
     body = choice.choice(({"text_input": "a"}, {"x": [1, 2]}, {"x": 1.5}, choice.choice(ODD_VALUES)))
     path = f"/v2/models/{model}/{choice.choice(('generate', 'generate_stream'))}"
-    return assemble(choice, form, path, maybe_mutated(choice, dump(body)))
+    return assemble(choice, form, path, mutate_sometimes(choice, to_json(body)))
 
 
-def models(choice: random.Random, form: str) -> Drawn:
+def models(choice: random.Random, form: str) -> RandomRequest:
     method = choice.choice(("GET", "POST", "DELETE"))
     path = choice.choice(
         ("/models", "/models/resnet", "/models/resnet/invoke", "/models/..", "/models/%2e%2e")
@@ -332,49 +332,49 @@ def models(choice: random.Random, form: str) -> Drawn:
         "model_name": choice.choice(MODELS),
         "url": choice.choice(("/opt/ml/models/x", "/proc/self", "x")),
     }
-    return assemble(choice, form, path, maybe_mutated(choice, dump(message)), method=method)
+    return assemble(choice, form, path, mutate_sometimes(choice, to_json(message)), method=method)
 
 
-def endpoints(choice: random.Random, form: str) -> Drawn:
+def endpoints(choice: random.Random, form: str) -> RandomRequest:
     suffix = choice.choice(("invocations", "invocations-response-stream", "invocations-x", ""))
     name = choice.choice(("any", "%2f", "a" * 200, "%c3%a9"))
     accept = [("X-Amzn-SageMaker-Accept", choice.choice(("*/*", "text/event-stream", "\xff")))]
-    body = maybe_mutated(choice, dump(dispatch_object(choice)))
+    body = mutate_sometimes(choice, to_json(dispatch_object(choice)))
     return assemble(choice, form, f"/endpoints/{name}/{suffix}", body, headers=accept)
 
 
-def websocket(choice: random.Random, form: str) -> Drawn:
+def websocket(choice: random.Random, form: str) -> RandomRequest:
     headers = [
         ("Upgrade", choice.choice(("websocket", "WebSocket", "h2c"))),
         ("Sec-WebSocket-Key", choice.choice(("dGhlIHNhbXBsZSBub25jZQ==", "x", ""))),
         ("Sec-WebSocket-Version", choice.choice(("13", "13", "8", "x"))),
     ]
     lines = [("Host", "box"), ("Connection", "Upgrade"), *headers]
-    kept = [line for line in lines if choice.random() < 0.95]
+    sent_headers = [line for line in lines if choice.random() < 0.95]
     path = "/invocations-bidirectional-stream"
     frames = choice.randbytes(choice.randint(0, 60)) if choice.random() < 0.7 else b""
-    return Drawn(form, "GET", path, head("GET", path, kept) + frames)
+    return RandomRequest(form, "GET", path, head("GET", path, sent_headers) + frames)
 
 
-def odd_method(choice: random.Random, form: str) -> Drawn:
+def odd_method(choice: random.Random, form: str) -> RandomRequest:
     method = choice.choice(METHODS)
     body = b"{}" if choice.random() < 0.3 else b""
     return assemble(choice, form, choice.choice(PATHS), body, JSON if body else None, method)
 
 
-def odd_header_request(choice: random.Random, form: str) -> Drawn:
+def odd_header_request(choice: random.Random, form: str) -> RandomRequest:
     headers = [odd_header(choice) for _ in range(choice.choice((1, 2, 5, 60)))]
     body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
     return assemble(choice, form, choice.choice(PATHS), body, choice.choice(TYPES), headers=headers)
 
 
-def odd_length(choice: random.Random, form: str) -> Drawn:
-    """A body whose announced length is not its own."""
+def odd_length(choice: random.Random, form: str) -> RandomRequest:
+    """Return a request with a wrong, missing or contradictory length."""
     body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
-    told = choice.choice(
+    length_headers = choice.choice(
         (
             [("Content-Length", str(len(body) + 10))],
-            [("Content-Length", str(TOO_LARGE))],
+            [("Content-Length", str(TOO_LARGE_BYTES))],
             [("Content-Length", str(len(body) - 5))],
             [("Content-Length", choice.choice(("-1", "x", "1e3", "+5", "99999999999999999999999")))],
             [("Content-Length", str(len(body))), ("Content-Length", "3")],
@@ -384,11 +384,11 @@ def odd_length(choice: random.Random, form: str) -> Drawn:
         )
     )
     path = choice.choice(("/invocations", "/v2/models/echo/infer", "/models", "/endpoints/any/invocations"))
-    lines = [("Host", "box"), ("Connection", "close"), ("Content-Type", JSON), *told]
-    return Drawn(form, "POST", path, head("POST", path, lines) + body, complete=False)
+    lines = [("Host", "box"), ("Connection", "close"), ("Content-Type", JSON), *length_headers]
+    return RandomRequest(form, "POST", path, head("POST", path, lines) + body, complete=False)
 
 
-def chunked(choice: random.Random, form: str) -> Drawn:
+def chunked(choice: random.Random, form: str) -> RandomRequest:
     body = dispatch_body("bert_base", {"text": choice.choice(TEXTS)})
     part = choice.randint(1, len(body))
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (body[:part], body[part:]) if piece)
@@ -400,17 +400,21 @@ def chunked(choice: random.Random, form: str) -> Drawn:
     ]
     start = head("POST", "/invocations", lines)
     if choice.random() < 0.5:
-        return Drawn(form, "POST", "/invocations", start + chunks + b"0\r\n\r\n")
-    return Drawn(form, "POST", "/invocations", start + mutated(choice, chunks + b"0\r\n\r\n"), complete=False)
+        return RandomRequest(form, "POST", "/invocations", start + chunks + b"0\r\n\r\n")
+    return RandomRequest(
+        form, "POST", "/invocations", start + mutate(choice, chunks + b"0\r\n\r\n"), complete=False
+    )
 
 
-def truncated(choice: random.Random, form: str) -> Drawn:
-    whole = choice.choice((dispatch_json, raw_body, v2_binary, json_lines))(choice, form)
-    end = choice.randrange(len(whole.content))
-    return Drawn(form, whole.method, whole.path, whole.content[:end], complete=False)
+def truncated(choice: random.Random, form: str) -> RandomRequest:
+    complete_request = choice.choice((dispatch_json, raw_body, v2_binary, json_lines))(choice, form)
+    end = choice.randrange(len(complete_request.content))
+    return RandomRequest(
+        form, complete_request.method, complete_request.path, complete_request.content[:end], complete=False
+    )
 
 
-def garbage(choice: random.Random, form: str) -> Drawn:
+def garbage(choice: random.Random, form: str) -> RandomRequest:
     content = choice.choice(
         (
             choice.randbytes(choice.randint(1, 400)),
@@ -419,18 +423,18 @@ def garbage(choice: random.Random, form: str) -> Drawn:
             b"GET /ping\r\n\r\n",
             b"GET /ping HTTP/9.9\r\n\r\n",
             b"POST /invocations HTTP/1.1\r\n" + b"A" * 70_000,
-            mutated(choice, odd_method(choice, form).content),
+            mutate(choice, odd_method(choice, form).content),
         )
     )
-    return Drawn(form, "?", "?", content, complete=False)
+    return RandomRequest(form, "?", "?", content, complete=False)
 
 
-def dump(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-#: Each form with how often it is drawn.
-FORMS: dict[str, tuple[int, Callable[[random.Random, str], Drawn]]] = {
+#: The forms of requests, each with its weight and the function that draws one.
+FORMS: dict[str, tuple[int, Callable[[random.Random, str], RandomRequest]]] = {
     "dispatch JSON": (16, dispatch_json),
     "raw bodies": (12, raw_body),
     "v2 JSON": (10, v2_json),

@@ -1,4 +1,4 @@
-"""Many mixed requests: whether memory, descriptors and files in shared memory come to rest."""
+"""Send many mixed requests, and check that memory, descriptors and shared-memory files stop growing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from tests.support.boxes import RunningBox, command_line, memory_field
 from tests.support.faults import report
-from tests.support.faults.boxes import DEADLINE_S, HANG_MARGIN_S, everything
+from tests.support.faults.boxes import DEADLINE_S, HANG_MARGIN_S, all_processes
 from tests.support.faults.callers import RIGHT, Callers, PingWatcher
 from tests.support.faults.inputs import Sample
 
 CALLERS = 8
-#: When it is looked: once every process has its working memory, late, and at the end. As parts of all requests.
+#: When to measure, as a share of all requests: once every process has its working memory, late, and at the end.
 MOMENTS = (("start", 0.1), ("third quarter", 0.75), ("end", 1.0))
-LOOK_INTERVAL_S, PROGRESS_INTERVAL_S = 0.2, 30.0
-#: What the box may have more at the end than after three quarters, all processes together.
+POLL_INTERVAL_S, PROGRESS_INTERVAL_S = 0.2, 30.0
+#: Limits for the growth in the last quarter, all processes together.
 MAX_GROWTH_BYTES, MAX_GROWTH_DESCRIPTORS, MAX_GROWTH_FILES = 64 * 2**20, 16, 4
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kind of process holds, all of its processes together."""
+    """The resources of all processes of one kind."""
 
     bytes: int
     descriptors: int
@@ -35,14 +35,14 @@ class Soak:
     outcomes: Counter[str]
     seconds: float
     ping: str
-    #: For each moment, what each kind of process held.
+    #: By moment, then by kind of process.
     usage: dict[str, dict[str, Usage]]
-    #: For each moment, the box's files in /dev/shm.
+    #: The number of the box's files in /dev/shm, by moment.
     files: dict[str, int]
     details: tuple[str, ...]
 
     def misses(self) -> list[str]:
-        """Where the box misses the goal, in words."""
+        """Return a sentence for each goal that the box misses."""
         missed = []
         if set(self.outcomes) - {RIGHT}:
             missed.append(f"answers: {dict(self.outcomes)}")
@@ -87,9 +87,9 @@ def soak(
     samples: Sequence[Sample],
     requests: int,
     seed: int,
-    tell: Callable[[str], None] = lambda line: None,
+    report_progress: Callable[[str], None] = lambda line: None,
 ) -> Soak:
-    """Send ``requests`` in the usual mix, each answer compared."""
+    """Send so many requests, check every answer, and measure the box in between."""
     usage: dict[str, dict[str, Usage]] = {}
     files: dict[str, int] = {}
     began = time.monotonic()
@@ -97,13 +97,13 @@ def soak(
     load = Callers(
         box.port, samples, CALLERS, hang_after_s=DEADLINE_S + HANG_MARGIN_S, seed=seed, limit=requests
     ).start()
-    told = began
-    for moment, part in MOMENTS:
-        while load.running and len(load.replies) < part * requests:
-            time.sleep(LOOK_INTERVAL_S)
-            if time.monotonic() > told + PROGRESS_INTERVAL_S:
-                told = time.monotonic()
-                tell(f"{len(load.replies)} of {requests} requests: {dict(load.outcomes())}")
+    last_progress = began
+    for moment, share in MOMENTS:
+        while load.running and len(load.replies) < share * requests:
+            time.sleep(POLL_INTERVAL_S)
+            if time.monotonic() > last_progress + PROGRESS_INTERVAL_S:
+                last_progress = time.monotonic()
+                report_progress(f"{len(load.replies)} of {requests} requests: {dict(load.outcomes())}")
         usage[moment] = dict(measure(box))
         files[moment] = len(box.shared_memory_files())
     load.join()
@@ -119,10 +119,10 @@ def soak(
 
 
 def measure(box: RunningBox) -> Iterator[tuple[str, Usage]]:
-    """By kind of process; shared pages are counted once, among those who share them."""
+    """Yield the usage of each kind of process. Shared pages are split among the processes that share them (PSS)."""
     kinds: dict[str, list[int]] = defaultdict(list)
-    for pid in everything(box):
-        kinds[kind_of(pid)].append(pid)
+    for pid in all_processes(box):
+        kinds[process_kind(pid)].append(pid)
     for kind, pids in kinds.items():
         yield (
             kind,
@@ -133,7 +133,7 @@ def measure(box: RunningBox) -> Iterator[tuple[str, Usage]]:
         )
 
 
-def kind_of(pid: int) -> str:
+def process_kind(pid: int) -> str:
     command = command_line(pid)
     if "triton_python_backend_stub" in command:
         return f"stubs of {Path(command.split()[1]).parent.parent.name}"

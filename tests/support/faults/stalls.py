@@ -1,7 +1,7 @@
-"""Processes that stand still for 1 to 10 s: one stub, all stubs, Triton, the whole box.
+"""Faults that stop processes for 1 to 10 s: one stub, all stubs, Triton, or the whole box.
 
-Triton's python backend gives up on a stub after about a second and takes its late reply for the answer to the next
-request. ``docker pause``, a suspended machine or a laptop's sleep stop the whole box in the same way.
+Triton's python backend gives up on a stub after about a second, and may take its late reply for the answer to the
+next request. ``docker pause`` and a suspended machine stop the whole box in the same way.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import random
 from collections.abc import Iterator
 from functools import partial
 
-from tests.support.faults.attack import Fault, stall
-from tests.support.faults.boxes import ECHO, everything, stubs, triton
+from tests.support.faults.attack import Fault, make_stall
+from tests.support.faults.boxes import ECHO, all_processes, stubs, triton
 
 SHORTEST_S, LONGEST_S = 1.0, 10.0
-#: Whose stub stands still, in turn: the model whose picture answers were mixed up, then the others.
+#: The models whose stubs are stopped, in turn. ``resnet`` is first: its answers were mixed up once.
 STALLED_MODELS = ("resnet", ECHO, "yolov5", "bert_base")
 
 
 def make_stalls(count: int, seed: int, longest_s: float = LONGEST_S) -> Iterator[Fault]:
-    """``count`` stalls; their lengths are spread evenly up to the longest, in a random order."""
+    """Yield ``count`` stalls with evenly spread lengths in a random order."""
     step = (longest_s - SHORTEST_S) / max(1, count - 1)
     lengths = [round(SHORTEST_S + number * step, 1) for number in range(count)]
     random.Random(seed).shuffle(lengths)
@@ -28,15 +28,17 @@ def make_stalls(count: int, seed: int, longest_s: float = LONGEST_S) -> Iterator
         yield [
             Fault(
                 f"a stub of {model} stopped for {seconds:g} s",
-                stall(partial(stubs, model=model), seconds),
+                make_stall(partial(stubs, model=model), seconds),
                 focus=model,
                 seconds=seconds,
             ),
-            Fault(f"all stubs stopped for {seconds:g} s", stall(stubs, seconds, every=True), model, seconds),
-            Fault(f"Triton stopped for {seconds:g} s", stall(triton, seconds), model, seconds),
+            Fault(
+                f"all stubs stopped for {seconds:g} s", make_stall(stubs, seconds, every=True), model, seconds
+            ),
+            Fault(f"Triton stopped for {seconds:g} s", make_stall(triton, seconds), model, seconds),
             Fault(
                 f"the whole box stopped for {seconds:g} s",
-                stall(everything, seconds, every=True),
+                make_stall(all_processes, seconds, every=True),
                 model,
                 seconds,
             ),

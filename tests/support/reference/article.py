@@ -1,4 +1,4 @@
-"""The article's three requests, in the bytes that its notebook sends."""
+"""The three requests of the article's notebook, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURES = {
 
 
 def picture(model: str) -> str:
-    """A JPEG in base64."""
+    """Return a model's sample JPEG in base64."""
     return base64.b64encode(PICTURES[model].read_bytes()).decode()
 
 
@@ -29,12 +29,12 @@ def payload(model: str) -> dict[str, str]:
 
 
 def request(model: str) -> str:
-    """The body, made as the notebook makes it."""
+    """Return the body of a request, made as the notebook makes it."""
     return json.dumps({"modelname": model, "payload": payload(model)})
 
 
 def runtime(url: str) -> Any:
-    """A real boto3 client of a box in the place of an endpoint."""
+    """Return boto3's client of SageMaker's runtime with the box at ``url`` as its endpoint."""
     return boto3.client(
         "sagemaker-runtime",
         endpoint_url=url,

@@ -1,4 +1,4 @@
-"""Boxes as the official container is started, and what its platform sends them."""
+"""Start boxes with the official Triton container's settings, and call them as SageMaker does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.tritons import MODELS
 
-#: What opens the restricted API, in the words of Triton's own documentation.
+#: The header that opens the restricted API, with the values of Triton's documentation.
 ADMIN = {"admin-key": "admin-value"}
 RESTRICTED = "--http-restricted-api=model-repository:admin-key=admin-value"
-#: A client that claims the content type which the official notebooks send JSON under.
-CLAIMS = """
+#: A client for the content type that the official notebooks use for their JSON.
+CLAIMING_CLIENT = """
 from sm.client.base import Client, Payload
 
 
@@ -39,7 +39,7 @@ class Claims(Client):
 
 
 def runtime(box: RunningBox) -> Any:
-    """boto3's ``sagemaker-runtime``, as a notebook makes it, for a box on this machine."""
+    """Return boto3's client of SageMaker's runtime with the box as its endpoint."""
     return boto3.client(
         "sagemaker-runtime",
         region_name="us-east-1",
@@ -50,13 +50,13 @@ def runtime(box: RunningBox) -> Any:
 
 
 @contextmanager
-def single(folder: Path) -> Iterator[RunningBox]:
-    """Two models without a client, one of them the default, and a client of its own."""
+def running_single_model_box(folder: Path) -> Iterator[RunningBox]:
+    """Run a box with two models that have no client, one of them the default, and one client."""
     for name in ("echo", "words"):
         MODELS[name].write(folder / "model" / name)
     clients = folder / "clients"
     (clients / "claims").mkdir(parents=True)
-    (clients / "claims" / "client.py").write_text(CLAIMS)
+    (clients / "claims" / "client.py").write_text(CLAIMING_CLIENT)
     with running_box(
         folder,
         folder / "model",
@@ -70,30 +70,30 @@ def single(folder: Path) -> Iterator[RunningBox]:
 
 @dataclass
 class MultiModel:
-    """A box in multi-model mode, and the folder below which the platform unpacks."""
+    """A box in multi-model mode, and the folder into which SageMaker unpacks archives."""
 
     box: RunningBox
     platform: ArchiveFolder
 
-    def ask(self, method: str, path: str, **options: Any) -> requests.Response:
+    def request(self, method: str, path: str, **options: Any) -> requests.Response:
         headers = {**ADMIN, **options.pop("headers", {})}
         return requests.request(method, f"{self.box.url}{path}", headers=headers, timeout=60, **options)
 
     def load(self, name: str, url: str, target: str = "") -> requests.Response:
         headers = {"X-Amzn-SageMaker-Target-Model": target} if target else {}
-        return self.ask("POST", "/models", json={"model_name": name, "url": url}, headers=headers)
+        return self.request("POST", "/models", json={"model_name": name, "url": url}, headers=headers)
 
-    def load_fresh(self, name: str, target: str = "") -> None:
+    def ensure_loaded(self, name: str, target: str = "") -> None:
         """Load an archive of one model, unless it is loaded already."""
-        if self.ask("GET", f"/models/{name}").status_code == 200:
+        if self.request("GET", f"/models/{name}").status_code == 200:
             return
         answer = self.load(name, self.platform.write_flat(name, multiplying_model(2)), target)
         assert answer.status_code == 200, answer.text
 
 
 @contextmanager
-def multi_model(folder: Path) -> Iterator[MultiModel]:
-    """Nothing is loaded yet."""
+def running_multi_model_box(folder: Path) -> Iterator[MultiModel]:
+    """Run a box in multi-model mode without a model."""
     platform = ArchiveFolder(folder / "archives")
     with running_box(
         folder,

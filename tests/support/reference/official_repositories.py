@@ -1,4 +1,4 @@
-"""Model repositories as the official container takes them."""
+"""Write model repositories in the forms that the official container accepts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.model_archives import multiplying_model
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
 
 
-#: A list of GPUs without a kind is as much as to say KIND_GPU.
-LISTED = "instance_group [ { count: 1 gpus: [ 0 ] } ]\n"
+#: A list of GPUs without a kind implies KIND_GPU.
+GPU_LIST = "instance_group [ { count: 1 gpus: [ 0 ] } ]\n"
 
 
-#: Triton completes a Python model that says itself what it takes and gives.
-COMPLETE = """
+#: The source of a Python model that declares its inputs and outputs, so that Triton completes its configuration.
+AUTO_COMPLETE = """
     @staticmethod
     def auto_complete_config(config):
         config.add_input({"name": "x", "data_type": "TYPE_FP32", "dims": [-1]})
@@ -29,45 +29,45 @@ COMPLETE = """
     def initialize"""
 
 
-def write(folder: Path, more: str = "") -> Path:
-    """A model that multiplies by one; ``more`` is added to its configuration."""
+def write_model(folder: Path, extra_config: str = "") -> Path:
+    """Write a model that multiplies by one. ``extra_config`` is appended to its configuration."""
     multiplying_model().write(folder)
     with (folder / "config.pbtxt").open("a") as config:
-        config.write(more)
+        config.write(extra_config)
     return folder
 
 
-def write_bare(folder: Path, inner: bool = False) -> Path:
-    """One without a configuration at the top, as Triton completes it; ``inner``: it has one in its version."""
-    write(folder)
+def write_model_without_config(folder: Path, in_version: bool = False) -> Path:
+    """Write a model whose configuration Triton completes. ``in_version``: the version folder has one."""
+    write_model(folder)
     config, script = folder / "config.pbtxt", folder / "1" / "model.py"
-    config.rename(folder / "1" / "config.pbtxt") if inner else config.unlink()
-    script.write_text(script.read_text().replace("\n    def initialize", COMPLETE, 1))
+    config.rename(folder / "1" / "config.pbtxt") if in_version else config.unlink()
+    script.write_text(script.read_text().replace("\n    def initialize", AUTO_COMPLETE, 1))
     return folder
 
 
-def serve(repository: Path, **variables: str) -> tuple[int, str]:
-    """A start that is to fail: its exit code and all it says."""
+def run_failing_serve(repository: Path, **variables: str) -> tuple[int, str]:
+    """Run ``serve`` with a repository that must make it fail, and return its exit code and output."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("TRIREME_", "SAGE"))
     }
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(HERE / "serve")],
         env={**environment, "TRIREME_MODEL_REPOSITORY": str(repository), **variables},
         capture_output=True,
         text=True,
         timeout=120,
     )
-    return done.returncode, done.stdout + done.stderr
+    return completed.returncode, completed.stdout + completed.stderr
 
 
-def inspect(repository: Path, **variables: str) -> tuple[int, str]:
-    """``sm inspect``: its exit code, and what it says is wrong."""
-    done = subprocess.run(
+def run_inspect(repository: Path, **variables: str) -> tuple[int, str]:
+    """Run ``sm inspect``, and return its exit code and error output."""
+    completed = subprocess.run(
         [sys.executable, "-m", "sm.cli", "inspect", str(repository)],
         cwd=HERE,
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )
-    return done.returncode, done.stderr
+    return completed.returncode, completed.stderr

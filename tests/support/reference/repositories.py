@@ -1,8 +1,7 @@
-"""The article's model repository without TensorRT: its folders, names, types and shapes on the CPU runner.
+"""Write the article's model repository with ONNX graphs in the place of TensorRT plans.
 
-The weights are the demo's: graphs of the recipes with tensors renamed, the batch made a dimension of their own
-and the sides made free or fixed. The files beside a model are the article's: no description, no labels but
-ResNet's numbered ones.
+Folders, names, datatypes and shapes are the article's. The weights are the demo's: the recipes' graphs with
+renamed tensors and other shapes. As in the article, only ResNet has labels, numbered ones.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sm.settings import HERE, Settings
 RUNNER = HERE / "sm" / "triton" / "onnx_cpu"
 TYPES = {"FP32": onnx.TensorProto.FLOAT, "INT64": onnx.TensorProto.INT64}
 
-#: Dimensions; a word or -1 is free.
+#: Dimensions; -1 is free.
 Shape = tuple[int, ...]
 
 
@@ -41,12 +40,12 @@ class Tensor:
 def write_model(
     folder: Path, model: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: str = ""
 ) -> None:
-    """A model without ``max_batch_size``: the batch is the first dimension of its tensors."""
+    """Write a model without ``max_batch_size``: the batch is the first dimension of its tensors."""
     version = folder / "1"
     version.mkdir(parents=True)
     for name in ("model.py", "request_token.py"):
         shutil.copy(RUNNER / name, version)
-    onnx.save(renamed(recipe_graph(model), (*inputs, *outputs), outputs), version / "model.onnx")
+    onnx.save(rename_tensors(recipe_graph(model), (*inputs, *outputs), outputs), version / "model.onnx")
     (folder / "config.pbtxt").write_text(
         "\n".join(
             [
@@ -62,23 +61,25 @@ def write_model(
 
 
 def recipe_graph(model: str) -> onnx.ModelProto:
-    """The recipe's own graph, which takes numbers."""
+    """Load the graph that the model's recipe builds."""
     (path,) = (Settings.read({}).cache / "models" / model).glob("*/model.onnx")
     return onnx.load(path)
 
 
-def renamed(graph: onnx.ModelProto, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> onnx.ModelProto:
+def rename_tensors(
+    graph: onnx.ModelProto, tensors: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> onnx.ModelProto:
     names = {tensor.old: tensor.name for tensor in tensors}
     for node in graph.graph.node:
         _replace(node.input, names.get)
         _replace(node.output, names.get)
-    kept = {tensor.name for tensor in outputs}
+    output_names = {tensor.name for tensor in outputs}
     for values in (graph.graph.input, graph.graph.output):
         for value in list(values):
             value.name = names.get(value.name, value.name)
             described = next((tensor for tensor in tensors if tensor.name == value.name), None)
             if described is None:
-                assert value.name not in kept
+                assert value.name not in output_names
                 values.remove(value)
                 continue
             value.CopyFrom(
@@ -106,7 +107,9 @@ def write_resnet(folder: Path, labels: Path, name: str = "output", batch: int = 
         [Tensor("logits", name, (batch, 1000), extra=extra)],
     )
     names = labels.read_text().splitlines()
-    (folder / "labels.txt").write_text("".join(f"{at}:{one}\n" for at, one in enumerate([*names, "over"])))
+    (folder / "labels.txt").write_text(
+        "".join(f"{index}:{label}\n" for index, label in enumerate([*names, "over"]))
+    )
 
 
 def write_yolov5(folder: Path, config: str = "", side: int = 640) -> None:
@@ -134,7 +137,7 @@ def write_bert(folder: Path) -> None:
 def write_ensemble(
     folder: Path, step: str, inputs: Mapping[str, Shape], outputs: Mapping[str, Shape]
 ) -> None:
-    """A model of one step, with the step's tensors under names of its own."""
+    """Write an ensemble of one step that renames the step's tensors."""
     (folder / "1").mkdir(parents=True)
 
     def tensors(kind: str, described: Mapping[str, Shape]) -> str:

@@ -1,4 +1,4 @@
-"""A client as the article has it: ``transformers`` makes tokens of a text, from files beside the client."""
+"""Write a client that tokenizes texts with ``transformers``, as the article does, from files beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tokens(Client):
     def inference(self, payload):
         return self.tokenizer(payload.text)["input_ids"]
 '''
-#: Tells which libraries its process has loaded.
+#: A client that lists the libraries that its process has loaded.
 OTHER_CLIENT = """
 import sys
 
@@ -41,7 +41,7 @@ TEXT, TOKENS = "The world has [MASK] people.", [2, 5, 6, 7, 4, 8, 9, 3]
 
 
 def write_client(repository: Path) -> Path:
-    """``code/`` with the two clients, in a repository without models."""
+    """Write ``code/`` with the two clients into a repository without models."""
     tokens, other = repository / "code" / "tokens", repository / "code" / "other"
     for folder, text in ((tokens, CLIENT), (other, OTHER_CLIENT)):
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Triton's usual ports, which one test of the machine has at a time."""
+"""Reserve Triton's default ports for one test of this machine at a time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import IO
 from tests.support.boxes import wait_until
 
 PORTS = (8000, 8001, 8002)
-#: Seconds for the tests before this one, and for what else there is on the machine.
+#: Seconds to wait for other tests, and for other programs that use the ports.
 TURN_S, FREE_S = 300.0, 60.0
 
 
 @contextmanager
 def usual_ports() -> Iterator[None]:
-    """Wait for the ports and keep other tests of this machine off them."""
+    """Wait for the ports, and keep this machine's other tests off them until the block ends."""
     with (Path(tempfile.gettempdir()) / "trireme-tests-usual-ports").open("a") as lock:
-        wait_until(lambda: _is_locked(lock), TURN_S, "the turn for 8000 to 8002")
-        wait_until(are_free, FREE_S, "that 8000 to 8002 are free on this machine")
+        wait_until(lambda: _is_locked(lock), TURN_S, "the lock on ports 8000 to 8002")
+        wait_until(are_free, FREE_S, "ports 8000 to 8002 to be free")
         yield
 
 

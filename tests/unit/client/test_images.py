@@ -18,7 +18,7 @@ from sm.client import images
 from sm.client.images import decode, resize, split
 from sm.client.picture_header import MAX_PIXELS
 from sm.errors import BadInput
-from tests.support.hostile_pictures import PNG, chunk, encoded
+from tests.support.hostile_pictures import PNG, encode, png_chunk
 from tests.support.oriented_pictures import (
     BLUE,
     GREEN,
@@ -33,13 +33,13 @@ BLOCK = 16
 
 
 def six_blocks_file(image_format: str = "PNG", **options: Any) -> bytes:
-    return encoded(Image.fromarray(six_blocks(BLOCK)), image_format, **options)
+    return encode(Image.fromarray(six_blocks(BLOCK)), image_format, **options)
 
 
 def raw_png(width: int, height: int, bit_depth: int, colour_type: int, data: bytes) -> bytes:
     """Build a PNG of any bit depth and of colour type 0 (grey) or 2 (RGB)."""
     header = struct.pack(">IIBBBBB", width, height, bit_depth, colour_type, 0, 0, 0)
-    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    chunks = png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(data)) + png_chunk(b"IEND", b"")
     return PNG + chunks
 
 
@@ -58,7 +58,7 @@ def test_a_picture_keeps_its_colours(image_format: str, options: dict[str, Any],
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_with_an_exif_orientation_is_decoded_upright(image_format: str, orientation: int) -> None:
     exif = exif_orientation(orientation)
-    content = encoded(stored_picture(orientation, BLOCK), image_format, quality=95, exif=exif)
+    content = encode(stored_picture(orientation, BLOCK), image_format, quality=95, exif=exif)
     block_colours = decode(content)[BLOCK // 2 :: BLOCK, BLOCK // 2 :: BLOCK]
     assert block_colours.shape == (2, 3, 3)
     assert np.abs(block_colours.astype(int) - six_blocks(BLOCK)[::BLOCK, ::BLOCK]).max() <= 12
@@ -73,7 +73,7 @@ def test_a_picture_with_an_exif_orientation_is_decoded_upright(image_format: str
 @pytest.mark.parametrize("damage", ["none", "changed byte", "bytes after the end"])
 def test_a_jpeg_has_the_same_pixels_as_in_pillow(mode: str, options: dict[str, Any], damage: str) -> None:
     noise = np.random.default_rng(7).integers(0, 256, (61, 83, 3), np.uint8)
-    content = bytearray(encoded(Image.fromarray(noise).convert(mode), "JPEG", **options))
+    content = bytearray(encode(Image.fromarray(noise).convert(mode), "JPEG", **options))
     if damage == "changed byte":
         content[-400] ^= 0xFF
     elif damage == "bytes after the end":
@@ -96,7 +96,7 @@ def test_a_picture_converted_in_bands_is_complete(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(3)
     rgba = rng.integers(0, 256, (100, 48, 4), np.uint8)
     exif = exif_orientation(6)
-    pixels = decode(encoded(Image.fromarray(rgba), "PNG", exif=exif))
+    pixels = decode(encode(Image.fromarray(rgba), "PNG", exif=exif))
     picture = Image.fromarray(rgba)
     on_white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
     assert np.array_equal(pixels, np.asarray(on_white.transpose(Image.Transpose.ROTATE_270)))
@@ -104,14 +104,14 @@ def test_a_picture_converted_in_bands_is_complete(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1)])
 def test_very_thin_pictures_are_decoded(size: tuple[int, int]) -> None:
-    pixels = decode(encoded(Image.new("RGB", size, RED), "PNG"))
+    pixels = decode(encode(Image.new("RGB", size, RED), "PNG"))
     assert pixels.shape == (size[1], size[0], 3)
     assert (pixels == RED).all()
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
 def test_grey_becomes_three_equal_channels(image_format: str) -> None:
-    pixels = decode(encoded(Image.new("L", (20, 10), 77), image_format))
+    pixels = decode(encode(Image.new("L", (20, 10), 77), image_format))
     assert pixels.shape == (10, 20, 3)
     assert (pixels == 77).all()
 
@@ -119,7 +119,7 @@ def test_grey_becomes_three_equal_channels(image_format: str) -> None:
 def test_a_one_bit_picture_becomes_black_and_white() -> None:
     picture = Image.new("1", (8, 8), 0)
     picture.putpixel((3, 2), 1)
-    pixels = decode(encoded(picture, "PNG"))
+    pixels = decode(encode(picture, "PNG"))
     assert pixels[2, 3].tolist() == [255, 255, 255]
     assert pixels.sum() == 3 * 255
 
@@ -139,25 +139,25 @@ def test_16_bit_rgb_keeps_its_upper_8_bits() -> None:
 
 def test_a_cmyk_jpeg_becomes_rgb() -> None:
     picture = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow make red
-    pixels = decode(encoded(picture, "JPEG", quality=95))
+    pixels = decode(encode(picture, "JPEG", quality=95))
     assert np.abs(pixels.astype(int) - RED).max() <= 4
 
 
 def test_transparent_pixels_become_white() -> None:
     picture = Image.new("RGBA", (2, 1), (*RED, 255))
     picture.putpixel((1, 0), (*RED, 0))
-    assert decode(encoded(picture, "PNG")).tolist() == [[list(RED), list(WHITE)]]
+    assert decode(encode(picture, "PNG")).tolist() == [[list(RED), list(WHITE)]]
 
 
 def test_half_transparent_pixels_are_mixed_with_white() -> None:
-    pixels = decode(encoded(Image.new("RGBA", (1, 1), (0, 0, 0, 128)), "WEBP", lossless=True))
+    pixels = decode(encode(Image.new("RGBA", (1, 1), (0, 0, 0, 128)), "WEBP", lossless=True))
     assert pixels.tolist() == [[[127, 127, 127]]]
 
 
 def test_grey_with_alpha_is_put_on_white() -> None:
     picture = Image.new("LA", (2, 1), (0, 255))
     picture.putpixel((1, 0), (0, 0))
-    assert decode(encoded(picture, "PNG")).tolist() == [[[0, 0, 0], list(WHITE)]]
+    assert decode(encode(picture, "PNG")).tolist() == [[[0, 0, 0], list(WHITE)]]
 
 
 def test_a_transparent_palette_colour_becomes_white() -> None:
@@ -165,20 +165,20 @@ def test_a_transparent_palette_colour_becomes_white() -> None:
     picture.putpalette([*RED, *GREEN, *BLUE])
     for index in range(3):
         picture.putpixel((index, 0), index)
-    pixels = decode(encoded(picture, "PNG", transparency=1))
+    pixels = decode(encode(picture, "PNG", transparency=1))
     assert pixels.tolist() == [[list(RED), list(WHITE), list(BLUE)]]
 
 
 def test_a_transparent_colour_of_an_rgb_picture_becomes_white() -> None:
     picture = Image.new("RGB", (2, 1), RED)
     picture.putpixel((1, 0), GREEN)
-    pixels = decode(encoded(picture, "PNG", transparency=GREEN))
+    pixels = decode(encode(picture, "PNG", transparency=GREEN))
     assert pixels.tolist() == [[list(RED), list(WHITE)]]
 
 
 def test_an_animation_gives_its_first_picture() -> None:
     first, second = Image.new("RGB", (8, 8), RED), Image.new("RGB", (8, 8), BLUE)
-    content = encoded(first, "WEBP", save_all=True, append_images=[second], lossless=True)
+    content = encode(first, "WEBP", save_all=True, append_images=[second], lossless=True)
     assert (decode(content) == RED).all()
 
 
@@ -186,7 +186,7 @@ def test_an_animation_gives_its_first_picture() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_a_truncated_picture_is_refused(image_format: str, share: float) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
-    content = encoded(Image.fromarray(noise), image_format)
+    content = encode(Image.fromarray(noise), image_format)
     with pytest.raises(BadInput):
         decode(content[: int(len(content) * share)])
 
@@ -194,7 +194,7 @@ def test_a_truncated_picture_is_refused(image_format: str, share: float) -> None
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
 def test_the_error_for_a_truncated_picture_says_so(image_format: str) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
-    content = encoded(Image.fromarray(noise), image_format)
+    content = encode(Image.fromarray(noise), image_format)
     with pytest.raises(BadInput, match="the picture is truncated"):
         decode(content[: len(content) // 2])
 

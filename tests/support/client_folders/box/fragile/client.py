@@ -1,4 +1,4 @@
-"""A client with a fault of its own."""
+"""A client that always raises an exception."""
 
 from __future__ import annotations
 

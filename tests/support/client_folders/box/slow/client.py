@@ -1,4 +1,4 @@
-"""A client that takes the time it is told: to fill workers with."""
+"""A client that sleeps as long as the payload says, to keep workers busy."""
 
 from __future__ import annotations
 

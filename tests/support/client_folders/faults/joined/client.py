@@ -1,4 +1,4 @@
-"""The parts that a decoupled model sends, as one answer."""
+"""A client that returns all responses of a decoupled model in one result."""
 
 from __future__ import annotations
 

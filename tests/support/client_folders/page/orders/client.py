@@ -1,4 +1,4 @@
-"""A client with fields of every kind that a form has."""
+"""A client whose payload has fields of every kind, for the page's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client whose payload is a recording: the page has to take bytes that are no picture."""
+"""A client for audio, so that the page must accept bytes that are no picture."""
 
 from __future__ import annotations
 

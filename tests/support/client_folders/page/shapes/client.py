@@ -1,4 +1,4 @@
-"""A client that finds the same in every picture: a mask in each of its two forms."""
+"""A client that returns the same two masks for every picture, one in each form of a mask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Shapes(Client):
         height, width = payload.pixels.shape[:2]
         half = np.zeros((height, width, 3), np.uint8)
         half[:, width // 2 :] = 255
-        # The left half: columns are counted one after the other.
+        # Run lengths go column by column: no pixel outside, then all of the left half.
         left = {"size": [height, width], "counts": [0, height * (width // 2)]}
         return {
             "shapes": [

@@ -1,4 +1,4 @@
-"""A client whose field takes the bytes of any file."""
+"""A client whose payload is any file."""
 
 from __future__ import annotations
 

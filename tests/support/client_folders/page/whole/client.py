@@ -1,4 +1,4 @@
-"""A client that reads any content type itself: the page offers JSON and a file."""
+"""A client that accepts any content type, for which the page offers JSON and a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that takes long: asleep, in Triton, or with the interpreter's lock in its hand."""
+"""A client that takes long: it sleeps, waits for Triton, or blocks while it holds the GIL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Patient(Client):
         if payload.how == "asleep":
             time.sleep(payload.seconds)
         elif payload.how == "locked":
-            # As a long call into a library that does not let go of it.
+            # PyDLL calls C code without releasing the GIL, like a careless library.
             ctypes.PyDLL(None).sleep(payload.seconds)
         else:
             seconds = np.array([[payload.seconds]], np.float32)

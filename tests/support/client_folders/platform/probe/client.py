@@ -1,4 +1,4 @@
-"""A client that answers what it was given, and does what it is told with the session and the headers."""
+"""A client that returns its headers and its session, and sets both as the payload says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sm.client.base import Client, Payload
 
 class Wanted(Payload):
     numbers: list[float] | None = None
-    #: What the session is to keep.
+    #: Values to store in the session.
     keep: dict[str, str] = {}
-    #: What the answer's custom attributes are to be.
+    #: The custom attributes of the response.
     attributes: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""What a decoupled model says, one part for each of its answers."""
+"""A client that streams one part for each response of a decoupled model."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ class Words(StreamingClient):
                 time.sleep(0.01)
             if word == "bad":
                 raise BadInput("a bad word")
-            # A client's own fault.
+            # ``zero`` raises an exception, as a faulty client does.
             yield {"zero": 1 // 0} if word == "zero" else word

@@ -1,4 +1,4 @@
-"""Numbers through a model and back."""
+"""A client that sends numbers through the model ``echo``; a negative first number raises an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline of two calls, with a span of its own."""
+"""A client that calls a model twice, with a tracing span of its own in between."""
 
 from __future__ import annotations
 
