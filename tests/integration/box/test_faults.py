@@ -64,7 +64,8 @@ def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
         return reason if status == 503 else None
 
     expected = box.send(request_body).content
-    with Load(box.port, request_body).start(callers=4) as load:
+    # The callers wait as they are told: refusing them all the time would take the processors from the new Triton.
+    with Load(box.port, request_body, retry_delay_s=1.0).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         reason = wait_until(reason_of_503, 2, "/ping 503")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -168,12 +169,19 @@ def test_a_models_queue_may_be_shorter_than_that_of_all_models() -> None:
 def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnects(
     gate: FairGate, error: type[Exception]
 ) -> None:
-    deadline = Deadline(
-        time.monotonic() + (0.05 if error is DeadlinePassed else 60), lambda: error is CallerGone
-    )
+    is_over = threading.Event()
+
+    class ManualDeadline(Deadline):
+        """Passes when the test says so, not at a time."""
+
+        def remaining(self) -> float:
+            return 0.0 if is_over.is_set() and error is DeadlinePassed else 60.0
+
+    deadline = ManualDeadline(math.inf, lambda: is_over.is_set() and error is CallerGone)
     served = start_served(gate, "a", MODEL_SHARE)
     leaving = start_waiting(gate, "a", 2, deadline)
     staying = start_waiting(gate, "a", 1)
+    is_over.set()
     wait_until(lambda: [caller.outcome for caller in leaving] == [error, error])
     assert gate.counts() == (1, MODEL_SHARE, 1)
     served[0].end()

@@ -107,6 +107,9 @@ def test_only_a_few_lines_per_thread_are_started_at_once() -> None:
             target=lambda: Lines(pool, 2).run(lines_request(b"1\n" * 1000), wait_then_answer)
         )
         thread.start()
+        end = time.monotonic() + 10
+        while pool.submitted < 2 and time.monotonic() < end:
+            time.sleep(0.01)
         time.sleep(0.2)
         assert pool.submitted == 2
         may_answer.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -81,13 +82,20 @@ def test_items_run_under_the_deadline_of_their_request(runner: OrderedRunner) ->
 
 
 def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runner: OrderedRunner) -> None:
-    work = RecordingWork(0.01)
-    with running(Deadline(time.monotonic() + 0.2)):
+    work = RecordingWork(0.001)
+
+    class CountedDeadline(Deadline):
+        """Passes when some items are started, however long that takes."""
+
+        def remaining(self) -> float:
+            return 60.0 if len(work.started) < 50 else 0.0
+
+    with running(CountedDeadline(math.inf)):
         results = list(runner.run(range(100_000), work, result_after_deadline))
-    assert len(results) == 100_000
-    assert results[: len(work.started)] == sorted(work.started)
-    assert set(results[len(work.started) :]) == {-1}
-    assert 0 < len(work.started) < 1000
+    started = set(work.started)
+    # A thread may take an item before the deadline passes, and see afterwards that it has passed.
+    assert results == [item if item in started else -1 for item in range(100_000)]
+    assert 50 <= len(started) <= 50 + MAX_IN_FLIGHT
 
 
 def test_when_the_caller_disconnects_the_work_ends(runner: OrderedRunner) -> None:
