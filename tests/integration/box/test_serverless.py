@@ -52,7 +52,7 @@ def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
 SERVE_WITHOUT_NETWORK = """
 import fcntl, socket, struct, sys, tempfile
 from pathlib import Path
-from tests.support.boxes import running
+from tests.support.boxes import running_box
 UP = 0x8914, struct.pack("16sh", b"lo", 1)
 with socket.socket() as any_socket:
     fcntl.ioctl(any_socket, *UP)
@@ -62,7 +62,7 @@ try:
 except OSError:
     pass
 cat = Path("clients/resnet/sample/cat.png").read_bytes()
-with tempfile.TemporaryDirectory() as folder, running(Path(folder), Path(sys.argv[1])) as box:
+with tempfile.TemporaryDirectory() as folder, running_box(Path(folder), Path(sys.argv[1])) as box:
     response = box.send(cat, "image/png", params={"modelname": "resnet"})
     assert response.status_code == 200, response.text
     assert box.invoke("bert_base", {"text": "Paris is the [MASK] of France."}).status_code == 200

@@ -214,22 +214,22 @@ from sm.errors import OutOfMemory
 from sm.multimodel.load_records import Records
 from sm.multimodel.staging import Staging
 from tests.support.model_archives import ArchiveFolder
-from tests.support.noted_control import Noted
+from tests.support.noted_control import RecordingControl
 from sm.multimodel.model_loader import Loader
 home, run = Path(sys.argv[1]), Path(sys.argv[2])
 platform = ArchiveFolder(home)
-url = platform.flat("large")
+url = platform.write_flat("large")
 for number in range(20):
     (Path(url) / f"labels{number}.txt").write_bytes(bytes(50_000))
 (run / "models").mkdir()
-loader = Loader(Records(run / "models.json"), Staging(run / "models", run / "archives"), Noted(), home=home)
+loader = Loader(Records(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
 try:
     loader.load("large", url)
 except OutOfMemory as error:
     print(error)
 assert not loader.records.read().records
 assert not list((run / "archives").iterdir()) and not list((run / "models").iterdir())
-loader.load("small", platform.flat("small"))
+loader.load("small", platform.write_flat("small"))
 """
 
 
