@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.fresh_fixtures import FreshFixtures
 from tests.support.known_skips import unknown_skips
+
+# Hypothesis fails an example that takes over 200 ms, and on a shared machine any example may.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 KINDS = ("unit", "integration", "e2e")
 #: Folders whose tests share something that takes long to make (the image, a Triton, a box in each mode).
