@@ -245,7 +245,7 @@ ALPHABET = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.lists(ALPHABET, max_size=80).map("".join), top=st.integers(1, 7), truncate=st.booleans())
 def test_any_text_gets_its_sentences_or_a_4xx(client: Client, text: str, top: int, truncate: bool) -> None:
     try:

@@ -141,7 +141,7 @@ def test_the_flowchart_has_all_ensembles_and_is_deterministic(tmp_path: Path) ->
     assert [title.split()[0] for title in Flowchart(charts[0]).titles] == ["one", "two"]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(wiring=st.lists(st.tuples(MODEL, TENSORS, TENSORS), max_size=7), inputs=TENSORS, outputs=TENSORS)
 def test_any_wiring_gives_a_valid_flowchart(
     repository: Path, wiring: list[tuple[str, list[str], list[str]]], inputs: list[str], outputs: list[str]

@@ -383,7 +383,7 @@ def framing_server() -> Iterator[tuple[Framing, int]]:
         yield framing, server.port
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     content=st.binary(max_size=20_000) | st.integers(0, 200_000).map(bytes),
     frames=st.lists(st.tuples(st.integers(1, 9000), st.none() | st.integers(0, 255)), max_size=8),

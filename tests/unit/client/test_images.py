@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -222,7 +222,7 @@ def test_bytes_that_are_no_picture_are_refused(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_damaged_picture_is_decoded_or_refused_as_bad_input(image_format: str, data: st.DataObject) -> None:
     exif = exif_orientation(6)

@@ -79,7 +79,7 @@ def test_a_picture_decoded_smaller_is_the_average_of_the_full_one(
     assert np.abs(pixels.astype(int) - average).mean() < 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(*[st.integers(1, 200)] * 4, st.sampled_from([1, 6]))
 def test_a_picture_is_never_decoded_smaller_than_requested(
     width: int, height: int, wanted_width: int, wanted_height: int, orientation: int

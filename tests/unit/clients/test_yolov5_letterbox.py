@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -67,7 +67,6 @@ def bilinear_resize(pixels: NDArray[np.uint8], width: int, height: int) -> NDArr
     return resized
 
 
-@settings(deadline=None)
 @given(SIDE_LENGTHS, SIDE_LENGTHS)
 def test_the_tensor_equals_that_of_the_reference_steps(width: int, height: int) -> None:
     assume(max(width, height) < 2 * 64)
@@ -92,7 +91,6 @@ def test_a_picture_decoded_smaller_is_placed_where_the_full_one_would_be() -> No
     assert np.flatnonzero(picture_rows).tolist() == list(range(place.top, place.top + place.height))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 47), st.integers(1, 47))
 def test_enlarging_is_bilinear_to_within_one_step_of_brightness(width: int, height: int) -> None:
     pixels = random_picture(width, height)
@@ -113,7 +111,6 @@ def test_any_picture_fills_one_side_and_is_centred(width: int, height: int) -> N
     assert letterbox.tensor(random_picture(width, height)).shape == (3, 640, 640)
 
 
-@settings(deadline=None)
 @given(SIDE_LENGTHS, SIDE_LENGTHS)
 def test_the_corners_in_the_square_map_to_the_corners_of_the_picture(width: int, height: int) -> None:
     place = make_letterbox(640).fit(width, height)
@@ -121,7 +118,6 @@ def test_the_corners_in_the_square_map_to_the_corners_of_the_picture(width: int,
     np.testing.assert_allclose(place.to_picture(np.array(corners, float)), [[0, 0, width, height]], atol=1e-9)
 
 
-@settings(deadline=None)
 @given(SIDE_LENGTHS, SIDE_LENGTHS, st.lists(st.floats(-2000, 2000), min_size=4, max_size=4))
 def test_every_box_stays_within_the_picture(width: int, height: int, box: list[float]) -> None:
     x1, y1, x2, y2 = make_letterbox().fit(width, height).to_picture(np.array([box]))[0]
@@ -129,7 +125,6 @@ def test_every_box_stays_within_the_picture(width: int, height: int, box: list[f
     assert 0 <= min(y1, y2) <= max(y1, y2) <= height
 
 
-@settings(deadline=None)
 @given(SIDE_LENGTHS, SIDE_LENGTHS, st.floats(0, 1), st.floats(0, 1))
 def test_a_point_of_the_picture_maps_back_to_itself(
     width: int, height: int, relative_x: float, relative_y: float

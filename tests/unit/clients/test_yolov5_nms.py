@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from clients.yolov5.nms import BLOCK_BOXES, MAX_CANDIDATES, MAX_OBJECTS, Floats, detect_objects
@@ -51,7 +51,6 @@ def random_rows(seed: int, count: int, classes: int) -> Floats:
     return rows
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(0, 2 * BLOCK_BOXES + 50),
