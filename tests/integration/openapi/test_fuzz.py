@@ -103,7 +103,7 @@ def test_no_request_is_a_5xx_and_every_response_fits_the_document(
     operation = api[path][method]
 
     @fuzz
-    @given(case=requests_of(operation), known=st.booleans())
+    @given(case=requests_of(operation), use_served_names=st.booleans())
     def send(case: Any, use_served_names: bool) -> None:
         if use_served_names:
             case.path_parameters = {name: SERVED_NAMES[name] for name in case.path_parameters or {}}
