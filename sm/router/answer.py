@@ -59,9 +59,7 @@ def write(invocation: DispatchRequest, results: Sequence[object]) -> Answer:
     try:
         body = dumps({"modelname": invocation.model, "result": result})
     except (TypeError, ValueError) as error:
-        raise unencodable.error(
-            f"the result of {invocation.model!r} cannot be sent", "result", result, dumps
-        ) from error
+        raise _unencodable(invocation.model, result) from error
     return _add_client_headers(Answer(body), invocation)
 
 
@@ -100,9 +98,7 @@ def encode_record(model: str, result: object) -> EncodedRecord:
     try:
         return EncodedRecord(dumps(result))
     except (TypeError, ValueError):
-        return encode_failure(
-            unencodable.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
-        )
+        return encode_failure(_unencodable(model, result))
 
 
 def encode_failure(error: TriremeError) -> EncodedRecord:
