@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
 from sm.decoded_base64 import DecodedBase64
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -58,5 +61,10 @@ def encodable(value: object) -> Any:
     if isinstance(value, Picture):
         return value.as_json()
     if is_dataclass(value) and not isinstance(value, type):
-        return {part.name: getattr(value, part.name) for part in fields(value)}
+        return public_fields(value)
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+def public_fields(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass without those that begin with an underscore, as :mod:`orjson` does."""
+    return {part.name: getattr(value, part.name) for part in fields(value) if not part.name.startswith("_")}

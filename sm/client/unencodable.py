@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sm.client.results import Picture
+from sm.client.results import Picture, public_fields
 from sm.errors import ClientFailed
 
 #: Levels of nesting that are searched; the encoder itself takes at most 254.
@@ -82,7 +82,7 @@ def _parts(value: object) -> Iterator[tuple[str | int, object]]:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Picture)):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        value = public_fields(value)
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield "", _Key(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,19 @@ def test_an_answer_repeats_the_model_and_holds_the_result() -> None:
 def test_arrays_that_are_not_contiguous_are_sent() -> None:
     answer = write(request(), [np.arange(6).reshape(2, 3).T])
     assert json.loads(answer.read())["result"] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_dataclass_is_sent_with_its_public_fields_and_its_pictures() -> None:
+    @dataclass
+    class Drawn:
+        label: str
+        picture: Picture
+        _weight: float = 0.5
+
+    answer = write(request(), [[Drawn("cat", Picture(np.zeros((1, 1, 3), np.uint8)))]])
+    (drawn,) = json.loads(answer.read())["result"]
+    assert (drawn["label"], drawn["picture"]["content_type"]) == ("cat", "image/png")
+    assert set(drawn) == {"label", "picture"}
 
 
 def test_a_failed_records_error_stands_in_its_place() -> None:
