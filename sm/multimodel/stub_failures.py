@@ -18,6 +18,7 @@ from sm import process_table
 from sm.errors import BadInput, TriremeError
 from sm.multimodel.model_loader import Loader
 from sm.polling import Poll
+from sm.repository.models import Model
 from sm.run_state import Box
 from sm.triton.stub_processes import DeadStub, StubWatch, model_of, replacing, triton_pid
 
@@ -60,8 +61,14 @@ class Stubs:
     def has_died(self, model: str) -> bool:
         """True if a Python model has no process any more, whatever Triton reports."""
         triton = self.triton()
-        is_python = any((self._box.repository / model).glob("*/model.py"))
-        return triton is not None and is_python and not self.alive(triton)[model]
+        return triton is not None and self._is_python(model) and not self.alive(triton)[model]
+
+    def _is_python(self, model: str) -> bool:
+        try:
+            return Model.read(self._box.repository / model).backend == "python"
+        except OSError:
+            # It is being unloaded.
+            return False
 
     def _model_of(self, pid: int) -> str:
         arguments = process_table.command_line(pid)
@@ -143,6 +150,10 @@ class StubFailureWatch:
         if triton != before:
             max_alive = Counter()
         loaded = set(self._loader.records.read().triton_models())
+        if triton == before:
+            # The process of a model that was just loaded may have died before it was ever counted.
+            for model in loaded - max_alive.keys():
+                max_alive[model] = int(self._stubs.has_died(model))
         # Models that were unloaded are dropped, so a model that takes the name later starts at 0.
         self._max_alive = (triton, Counter({model: max(alive[model], max_alive[model]) for model in loaded}))
         for model in loaded:

@@ -592,7 +592,6 @@ def test_a_killed_model_process_is_replaced_without_disturbing_other_models(
     endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
     endpoint.load_successfully("two", endpoint.platform.write_flat("two", multiplying_model(3)))
     triton_pid = endpoint.child_pid("triton")
-    time.sleep(2)  # until the control plane has noticed the models
     with Load(endpoint.box.port, json.dumps(ECHO_REQUEST).encode(), path="/models/two/invoke").start(
         callers=2
     ) as load:
@@ -603,7 +602,6 @@ def test_a_killed_model_process_is_replaced_without_disturbing_other_models(
                 lambda: endpoint.invoke("one").status_code != 200, description="an error of the killed model"
             )
             retry_until_ok(lambda: endpoint.invoke("one"))
-            time.sleep(2)
     assert set(load.outcomes) == {"200"}
     assert endpoint.child_pid("triton") == triton_pid
 

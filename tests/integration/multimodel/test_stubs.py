@@ -37,6 +37,9 @@ class FakeStubs(Stubs):
     def replacing(self, model: str) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def has_died(self, model: str) -> bool:
+        return not self.processes[model]
+
 
 class RecordingLoader(Loader):
     """Stands in for the loader: records which models are loaded again."""
@@ -81,6 +84,16 @@ def test_a_dead_stubs_model_is_reloaded_once_and_again_after_the_retry_interval(
     now[0] += RELOAD_RETRY_S
     poll(watch)
     assert loader.reloaded == ["one", "one"]
+
+
+def test_a_stub_that_dies_before_it_was_ever_seen_is_replaced(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
+    loader = RecordingLoader(records)
+    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
+    poll(watch)
+    records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
+    poll(watch)
+    assert loader.reloaded == ["one"]
 
 
 def test_old_stubs_that_end_after_a_reload_do_not_count_as_deaths(tmp_path: Path) -> None:
@@ -143,8 +156,14 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert not instance_is_running(box, "one_0")
         os.utime(box.run / "replaced-stubs" / "one", (0, 0))
         assert instance_is_running(box, "one_0")
-        # "other" is not a Python model.
+        # "other" does not exist, and "graph" is no Python model, whatever its folder holds.
         assert not stubs.has_died("other")
+        graph = box.repository / "graph"
+        (graph / "1").mkdir(parents=True)
+        (graph / "1" / "model.py").touch()
+        assert stubs.has_died("graph")
+        (graph / "config.pbtxt").write_text('backend: "onnxruntime"')
+        assert not stubs.has_died("graph")
         children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         assert len(children) == 2
         # The kernel may leave a process out of the list of children for a moment. Here it does so for good.
