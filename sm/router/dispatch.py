@@ -34,6 +34,8 @@ from sm.router.streaming.stream import finish
 from sm.triton.answer_guard import AnswerGuard
 
 log = logging.getLogger(__name__)
+#: Characters of a caller's name that an error repeats.
+MAX_NAME_CHARACTERS = 40
 
 EncodedResult = TypeVar("EncodedResult")
 
@@ -267,7 +269,8 @@ def _parameters(
 
 def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) -> WrongPayload:
     """Describe the first wrong field. The log's reason leaves out keys that the payload does not declare."""
-    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    errors: list[Any] = error.errors(include_url=False, include_context=False, include_input=False)
+    first = errors[0]
     location = first["loc"]
     field_path = _format_path(location, path)
     explanation = f"{first['msg'][0].lower()}{first['msg'][1:]}"
@@ -285,7 +288,8 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
             explanation = "input should be a string in base64"
     elif first["type"] == "extra_forbidden" and location[0] == "parameters" and len(location) == 2:
         explanation = _no_such("parameter", kind.parameter_names())
-    payload_error = WrongPayload(f"{field_path}: {explanation}", field=field_path)
+    misspelled = _name_unknown_field(errors) if first["type"] == "missing" else ""
+    payload_error = WrongPayload(f"{field_path}: {explanation}{misspelled}", field=field_path)
     declared = {name for field in kind.model_fields for name in kind.names_of(field)} | set(
         kind.parameter_names()
     )
@@ -295,6 +299,14 @@ def _to_wrong_payload(error: ValidationError, path: str, kind: type[Payload]) ->
     ]
     payload_error.log_reason = f"{_format_path(loggable, path)}: {explanation}"
     return payload_error
+
+
+def _name_unknown_field(errors: Sequence[Any]) -> str:
+    """Name the first field that the payload does not have, which may be the missing one, misspelled."""
+    for fault in errors:
+        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            return f"; there is no field {str(fault['loc'][0])[:MAX_NAME_CHARACTERS]!r}"
+    return ""
 
 
 def _no_such(what: str, names: Set[str]) -> str:

@@ -228,6 +228,12 @@ def test_the_error_for_base64_in_a_list_names_the_records_position(dispatcher: D
     [
         ("echo", {"text": "a", "more": 1}, {}, "payload.more: no such field; there is text"),
         ("echo", {"text": "a"}, {"time": 1}, "parameters.time: no such parameter; there are share, times"),
+        (
+            "look",
+            {"Image": "QQ=="},
+            {},
+            "payload.image: field required (payload.img means the same); there is no field 'Image'",
+        ),
         ("look", {"image": None}, {}, "payload.image: input should be a string in base64"),
         ("echo", [[1]], {}, "payload: must be an object or a string (text)"),
         ("tensor", [[1]], {}, "payload: must be an object with tensor"),
