@@ -96,7 +96,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None
     completed = run_pack_env(
         *("env", "--requirements", requirements_file, "-o", tmp_path / "env"),
         cache=cache,
-        through="prlimit --fsize=200000",
+        command_prefix="prlimit --fsize=200000",
     )
     assert (completed.returncode, "the environment cannot be made in" in completed.stderr) == (1, True), (
         completed.stderr
