@@ -10,7 +10,7 @@ import uuid
 
 from gunicorn.http import errors
 from gunicorn.http.parser import RequestParser
-from gunicorn.util import write_nonblock
+from gunicorn.util import close_graceful, write_nonblock
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported
@@ -47,7 +47,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         if conn.parser is None:
             conn.parser = RequestParser(self.cfg, TimedReader(conn.sock, self.receive_timeout_s), conn.client)
         conn.parser.unreader.sock.begin_request()
-        return super().handle(conn)
+        is_kept = super().handle(conn)
+        if not is_kept:
+            wait_for_close(conn.sock)
+        return is_kept
 
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
@@ -57,6 +60,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             log.error("the router failed outside its application", exc_info=exc)
         with contextlib.suppress(OSError):
             write_nonblock(client, response(error))
+
+
+def wait_for_close(connection: socket.socket) -> None:
+    """Give a caller time to read the answer and close.
+
+    gunicorn would wait in its main thread, and accept nobody meanwhile.
+    """
+    with contextlib.suppress(OSError):
+        close_graceful(connection.dup())
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def to_error(error: BaseException) -> TriremeError:

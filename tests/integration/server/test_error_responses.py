@@ -7,6 +7,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import requests
@@ -14,6 +15,8 @@ import requests
 from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
+#: More connections than the box has threads: 12, as Settings.max_threads computes.
+MANY = 16
 POST = b"POST /invocations HTTP/1.1\r\nHost: box\r\n"
 
 
@@ -28,7 +31,9 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         clients=(),
         TRIREME_NGINX="off",
         MODEL_SERVER_WORKERS="1",
-        TRIREME_RECEIVE_TIMEOUT="2",
+        TRIREME_THREADS="2",
+        TRIREME_QUEUE="4",
+        TRIREME_RECEIVE_TIMEOUT="1",
     ) as box:
         yield box
 
@@ -81,13 +86,27 @@ def assert_error(connection: socket.socket, status: int, code: str) -> None:
     ids=["head", "large", "small", "chunked"],
 )
 def test_a_request_that_stalls_is_a_408_and_gives_its_thread_back(box: RunningBox, start: bytes) -> None:
-    callers = [connect(box) for _ in range(40)]  # more than there are threads
+    callers = [connect(box) for _ in range(MANY)]
     for caller in callers:
         caller.sendall(start)
     for caller in callers:
         assert_error(caller, 408, "request_timeout")
         caller.close()
     assert box.send(b"{}").status_code == 422
+
+
+def test_refused_callers_that_do_not_close_hold_up_nobody(box: RunningBox) -> None:
+    """gunicorn waits two seconds for each of them; in the thread that accepts callers that would be a minute."""
+    end = time.monotonic() + 30
+    with ExitStack() as stack:
+        callers = [stack.enter_context(connect(box)) for _ in range(30)]
+        for caller in callers:
+            caller.sendall(b"nonsense\r\n\r\n")
+        for caller in callers:
+            caller.settimeout(end - time.monotonic())
+            assert caller.recv(12) == b"HTTP/1.1 400"
+        response = requests.post(f"{box.url}/invocations", data=b"{}", timeout=end - time.monotonic())
+        assert response.status_code == 422
 
 
 def test_a_body_that_comes_byte_by_byte_is_a_408(box: RunningBox) -> None:
@@ -103,4 +122,4 @@ def test_a_connection_that_is_kept_has_its_time_for_each_request(box: RunningBox
     with requests.Session() as session:
         for _ in range(2):
             assert session.post(f"{box.url}/invocations", data=b"{}", timeout=60).status_code == 422
-            time.sleep(2.5)
+            time.sleep(1.5)  # more than the receive timeout
