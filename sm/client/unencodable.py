@@ -34,7 +34,7 @@ NEXT_STEPS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 METHODS = {
     "tolist": "return .tolist() or a NumPy array",
     "model_dump": "return .model_dump()",
-    "__array_interface__": "return sm.client.Picture(numpy.asarray(...)) as the whole result",
+    "__array_interface__": "return sm.client.Picture(numpy.asarray(...))",
 }
 OTHERWISE = "return a dict, list, text, number, None or a NumPy array"
 
@@ -87,7 +87,7 @@ def _parts(value: object) -> Iterator[tuple[str | int, object]]:
         for key, part in value.items():
             yield "", _Key(key)
             yield str(key), part
-    elif isinstance(value, (list, tuple)) and not isinstance(value, _Key):
+    elif isinstance(value, (list, tuple)):
         yield from enumerate(value)
 
 

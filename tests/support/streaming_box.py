@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
-import botocore.config
 import pytest
 
 from tests.support import boxes as boxes
 from tests.support.boxes import RunningBox
+from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
 
 CLIENTS = boxes.CLIENT_FOLDERS / "streaming"
@@ -45,11 +44,4 @@ def box(start: StartBox) -> Iterator[RunningBox]:
 
 def runtime(box: RunningBox) -> Any:
     """Return boto3's client of SageMaker's runtime with the box as its endpoint."""
-    return boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=box.url,
-        region_name="eu-west-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=botocore.config.Config(retries={"max_attempts": 1}),
-    )
+    return runtime_client(box.url)

@@ -20,8 +20,9 @@ import requests
 from PIL import Image
 
 from tests.support.boxes import RunningBox, running_box
-from tests.support.reference.article import JSON, PICTURES, picture, request, runtime
+from tests.support.reference.article import JSON, PICTURES, picture, request
 from tests.support.reference.repositories import write_bert, write_ensemble, write_resnet, write_yolov5
+from tests.support.runtime_client import runtime_client
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def result_of(box: RunningBox, model: str, payload: object) -> Any:
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5", "bert_base"])
 def test_the_notebooks_requests_are_answered(box: RunningBox, model: str) -> None:
-    response = runtime(box.url).invoke_endpoint(
+    response = runtime_client(box.url).invoke_endpoint(
         EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
     )
     result = json.loads(response["Body"].read())["result"]

@@ -15,14 +15,15 @@ import requests
 from sm.client.payloads import ImagePayload
 from tests.support.boxes import RunningBox
 from tests.support.check_client import run_sm
-from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request, runtime
+from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request
+from tests.support.runtime_client import runtime_client
 
 MODELS = ("resnet", "yolov5", "bert_base")
 
 
 def invoke(box: RunningBox, model: str) -> Any:
     """Call the endpoint as the notebook does, with its content types and body."""
-    response = runtime(box.url).invoke_endpoint(
+    response = runtime_client(box.url).invoke_endpoint(
         EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
     )
     assert response["ContentType"] == JSON
@@ -131,7 +132,7 @@ def test_a_picture_of_megabytes_may_be_img(demo_box: RunningBox) -> None:
 
 def test_boto3_gets_the_422_as_a_model_error(demo_box: RunningBox) -> None:
     with pytest.raises(botocore.exceptions.ClientError) as excinfo:
-        runtime(demo_box.url).invoke_endpoint(
+        runtime_client(demo_box.url).invoke_endpoint(
             EndpointName="MyTritonEndpoint",
             ContentType=JSON,
             Accept=JSON,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
-
-import boto3
-import botocore.config
 
 from sm.settings import HERE
 
@@ -31,15 +27,3 @@ def payload(model: str) -> dict[str, str]:
 def request(model: str) -> str:
     """Return the body of a request, made as the notebook makes it."""
     return json.dumps({"modelname": model, "payload": payload(model)})
-
-
-def runtime(url: str) -> Any:
-    """Return boto3's client of SageMaker's runtime with the box at ``url`` as its endpoint."""
-    return boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id="local",
-        aws_secret_access_key="local",
-        config=botocore.config.Config(retries={"max_attempts": 1}),
-    )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import requests
 
 from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import ArchiveFolder, multiplying_model
+from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
 
 #: The header that opens the restricted API, with the values of Triton's documentation.
@@ -40,13 +40,7 @@ class Claims(Client):
 
 def runtime(box: RunningBox) -> Any:
     """Return boto3's client of SageMaker's runtime with the box as its endpoint."""
-    return boto3.client(
-        "sagemaker-runtime",
-        region_name="us-east-1",
-        endpoint_url=box.url,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
+    return runtime_client(box.url)
 
 
 @contextmanager
