@@ -97,8 +97,6 @@ class DataPlane(Plane):
 
     #: Sends this worker's traces; None if traces are off.
     _tracing: Tracing | None = None
-    #: True if the box has served before this worker, or its gunicorn, was started.
-    _has_served = False
 
     def options(self) -> dict[str, Any]:
         return {
@@ -122,7 +120,6 @@ class DataPlane(Plane):
 
     def prepare(self) -> None:
         """Install a script's requirements, once for all workers and before the first."""
-        self._has_served = self.box.clients_file.exists()
         if not self.box.multi_model:
             code, requested = (
                 CodeFolder.of(self.settings, self.box.repository),
@@ -132,8 +129,6 @@ class DataPlane(Plane):
 
     def on_fork(self, _server: object, worker: Any) -> None:
         """Send heartbeats while the worker loads: a script's model may take minutes."""
-        # gunicorn counts the workers that it starts.
-        self._has_served |= worker.age > self.settings.worker_count
         self._stop_heartbeat = keep_heartbeat(worker.notify, self.settings.startup_timeout)
         # As many as may serve one model. More would get connections that other workers could answer sooner.
         worker.idle_threads = self.settings.threads
@@ -198,8 +193,9 @@ class DataPlane(Plane):
             loaded = LoadedClients(Records(self.box.models_file), transport)
             return LoadedRegistry(loaded, lists_models=not self.box.repository_keys)
         code = CodeFolder.of(self.settings, self.box.repository)
-        # gunicorn ends if a worker does not start: the other workers, which serve, would end with it.
-        skip = self.box.reload or self.settings.broken_clients == "skip" or self._has_served
+        # gunicorn ends if a worker does not start, and workers that serve already would end with it.
+        has_served = self.box.clients_file.exists()
+        skip = self.box.reload or self.settings.broken_clients == "skip" or has_served
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
         transport.connect(CONNECT_TIMEOUT_S)
         models = tuple(transport.ready_models())
