@@ -18,7 +18,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from werkzeug.test import EnvironBuilder, run_wsgi_app
@@ -28,12 +28,14 @@ from bench.contestants.trireme import ask
 from bench.driver import Request
 from sm.run_state import Box
 from sm.server import worker
-from sm.settings import Settings
+from sm.settings import HERE, Settings
 
 #: Requests before the count, which fill caches, and counted requests, of which the lowest count is used.
 WARM, ROUNDS = 20, 5
 #: Bytes: the largest body.
 LARGE = 25 * 2**20
+#: The folders whose functions are the box's own.
+OWN_FOLDERS = (f"{HERE / 'sm'}/", f"{HERE / 'clients'}/")
 Call = Callable[[], None]
 
 
@@ -85,6 +87,9 @@ def counts(call: Call) -> Iterator[tuple[str, list[int]]]:
     """Return one number per round for each measure."""
     yield "bytecodes", [bytecodes(call) for _ in range(ROUNDS)]
     yield "calls", [calls(call) for _ in range(ROUNDS)]
+    ways = [way(call) for _ in range(ROUNDS)]
+    for measure in ways[0]:
+        yield measure, [own[measure] for own in ways]
     tracemalloc.start()
     yield "peak bytes", [peak(call) for _ in range(ROUNDS)]
     tracemalloc.stop()
@@ -122,6 +127,31 @@ def calls(call: Call) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def way(call: Call) -> dict[str, int]:
+    """Count the calls of the box's and the clients' own functions, and the files and classes they are in."""
+    codes: list[CodeType] = []
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OWN_FOLDERS):
+            codes.append(frame.f_code)
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    names = {(code.co_filename, qualified_name(code).partition(".<locals>")[0]) for code in codes}
+    return {
+        "own calls": len(codes),
+        "files": len({file for file, _ in names}),
+        "classes": len({(file, name.rpartition(".")[0]) for file, name in names if "." in name}),
+    }
+
+
+def qualified_name(code: CodeType) -> str:
+    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 knows no qualified name
 
 
 def peak(call: Call) -> int:
