@@ -80,6 +80,7 @@ class Proxy:
             updated. A state ``Failed`` stays.
         after_change: Called once for each operation that changes the account, before the caller gets a response.
         rolls_back: ``UpdateEndpoint`` succeeds and changes nothing.
+        shadows: The shadow variants of the endpoint configurations, by name.
     """
 
     moto: str
@@ -92,6 +93,7 @@ class Proxy:
     after_change: Callable[[], None] | None = None
     interrupted_operations: set[str] = field(default_factory=set)
     rolls_back: bool = False
+    shadows: dict[str, Any] = field(default_factory=dict)
 
     def reset(self) -> None:
         self.changes, self.bodies, self.fixed_responses, self.disconnect_after, self.endpoint_states = (
@@ -112,6 +114,7 @@ class Proxy:
             response = Response(200, {}, b"{}") if self.rolls_back else self._update(request)
         else:
             response = self._forward(request)
+        self._keep_shadows(request, response)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
         if operation == "DescribeEndpoint" and response.status == 200 and begun and self.endpoint_states:
             state = self._state()
@@ -129,6 +132,19 @@ class Proxy:
                 self.after_change()
                 return None
         return None if operation in self.disconnect_after else response
+
+    def _keep_shadows(self, request: Request, response: Response) -> None:
+        """Remember an endpoint configuration's shadow variants, which moto forgets."""
+        operation = request.operation
+        if response.status != 200 or operation not in ("CreateEndpointConfig", "DescribeEndpointConfig"):
+            return
+        parameters = json.loads(request.body)
+        name = parameters["EndpointConfigName"]
+        if operation == "CreateEndpointConfig":
+            self.shadows[name] = parameters.get("ShadowProductionVariants")
+        elif self.shadows.get(name):
+            added = {"ShadowProductionVariants": self.shadows[name]}
+            response.body = json.dumps({**json.loads(response.body), **added}).encode()
 
     def _state(self) -> dict[str, str] | Response:
         state = self.endpoint_states[0]

@@ -21,6 +21,7 @@ def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name")
     add_description_arguments(command)
     command.add_argument("--bucket", help="the bucket for a folder's archive (sagemaker-REGION-ACCOUNT)")
+    add_shadow_arguments(command)
     add_update_arguments(command)
     command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
     add_account_arguments(command)
@@ -96,8 +97,27 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tags", type=key_value, nargs="+", action="extend", default=[], metavar="K=V")
 
 
+def add_shadow_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe a shadow variant; ``sm template`` has the same."""
+    command.add_argument(
+        "--shadow",
+        metavar="URI|s3://…|DIR",
+        help="an image or an archive that gets a copy of the requests, and whose answers are thrown away",
+    )
+    command.add_argument(
+        "--percent",
+        type=whole_number("percent", 1, 100),
+        default=10,
+        metavar="N",
+        help="with --shadow: the share of the requests that it gets (10)",
+    )
+
+
 def add_update_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments for updates."""
+    ending = command.add_mutually_exclusive_group()
+    ending.add_argument("--promote-shadow", action="store_true", help="serve what the shadow runs")
+    ending.add_argument("--remove-shadow", action="store_true", help="serve on without the shadow")
     command.add_argument(
         "--rollback", action="store_true", help="go back to what was served before the last update"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import Settings
@@ -25,6 +26,7 @@ from sm.tools.deploy.deletion import Deletion
 from sm.tools.deploy.deployment import Deployment
 from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.rollout import Rollout
+from sm.tools.deploy.shadow import Shadow
 from sm.tools.deploy.start_failures import EndpointFailed
 from sm.tools.deploy.upload import Uploader, fingerprint
 from sm.tools.deploy.verifying import Verifier
@@ -44,6 +46,9 @@ def deploy(options: argparse.Namespace) -> int:
             configuration = deployment.roll_back(_rollout(account, options))
             if not options.dry_run:
                 account.progress.say(f"endpoint {options.name} serves {configuration} again")
+            return 0
+        if _changes_shadow(options):
+            _change_shadow(account, options, deployment)
             return 0
         plan = _plan(account, options, deployment)
         _apply(account, options, deployment, plan)
@@ -96,7 +101,13 @@ def _account(options: argparse.Namespace, dry: bool = False) -> Account:
 
 def _check(options: argparse.Namespace) -> None:
     """Check which options go together."""
-    if not options.rollback:
+    if _changes_shadow(options):
+        if options.image or options.model_data or options.rollback:
+            raise StartError(
+                "--shadow, --promote-shadow and --remove-shadow change an endpoint that serves: they go "
+                "without --image, --model-data and --rollback."
+            )
+    elif not options.rollback:
         deploy_arguments.check_data(options)
     scaling.read(options)
     if options.alarms and options.image and triton_images.is_prebuilt(options.image):
@@ -108,6 +119,41 @@ def _check(options: argparse.Namespace) -> None:
         raise StartError(
             "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
         )
+
+
+def _changes_shadow(options: argparse.Namespace) -> bool:
+    return bool(options.shadow or options.promote_shadow or options.remove_shadow)
+
+
+def _change_shadow(account: Account, options: argparse.Namespace, deployment: Deployment) -> None:
+    """Add, promote or remove the shadow variant."""
+    rollout, name = _rollout(account, options), options.name
+    if options.promote_shadow:
+        deployment.promote_shadow(rollout)
+        account.progress.say(f"endpoint {name} serves what its shadow ran")
+    elif options.remove_shadow:
+        deployment.remove_shadow(rollout)
+        account.progress.say(f"endpoint {name} has no shadow any more")
+    else:
+        shadow, content_id = _read_shadow(account, options)
+        deployment.add_shadow(shadow, content_id, rollout)
+        account.progress.say(
+            f"the shadow gets a copy of {shadow.percent} % of the requests: 'sm status {name}' compares, "
+            f"'sm deploy {name} --promote-shadow' or '--remove-shadow' ends it"
+        )
+
+
+def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow, str]:
+    """Return the shadow, and what identifies the content of its archive. A folder is packed and uploaded."""
+    chosen, percent = options.shadow, options.percent
+    if Path(chosen).is_dir():
+        uploader = Uploader(account, Settings.read(os.environ).cache)
+        url = uploader.send(Path(chosen), options.name, options.bucket, mme=False)
+        return Shadow(data=url, percent=percent), ""
+    if chosen.startswith("s3://"):
+        return Shadow(data=chosen, percent=percent), fingerprint(account, chosen, False)
+    preflight.check_image(account, chosen)
+    return Shadow(image=chosen, percent=percent), ""
 
 
 def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:

@@ -10,11 +10,12 @@ import time
 from typing import Any
 
 from sm.errors import StartError
-from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
+from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names, shadow
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
-from sm.tools.deploy.resources import SAGEMAKER, Resources, model_of
+from sm.tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
 from sm.tools.deploy.rollout import Rollout
+from sm.tools.deploy.shadow import Shadow
 from sm.tools.deploy.start_failures import make_failure
 from sm.tools.deploy.waiting import Waiter
 
@@ -42,7 +43,68 @@ class Deployment:
         except aws.ServiceUnavailable:
             raise
         except StartError as error:
-            raise self._clean_up_after(plan, error) from None
+            raise self._clean_up_after(plan.configuration_name, plan.model_name, error) from None
+
+    def add_shadow(self, chosen: Shadow, fingerprint: str, rollout: Rollout) -> None:
+        """Serve what is served, with a shadow. ``fingerprint`` identifies the content of its archive."""
+        configuration = self._served()
+        content = chosen.model(self._model_behind(model_of(configuration)))
+        model_name = resource_names.add_hash(self._name, [content, fingerprint])
+        self._serve(shadow.add(configuration, chosen, model_name), model_name, content, rollout)
+
+    def promote_shadow(self, rollout: Rollout) -> None:
+        """Serve the shadow's model instead of production's."""
+        configuration = self._served()
+        model_name = shadow.find(configuration)["ModelName"]
+        described = self._model_behind(model_name)
+        container = described["PrimaryContainer"]
+        content = shadow.model(
+            described, {key: container[key] for key in shadow.CONTAINER if key in container}
+        )
+        if content["PrimaryContainer"]["Environment"] != container.get("Environment", {}):
+            model_name = resource_names.add_hash(self._name, [content, model_name])
+        self._serve(shadow.promote(configuration, model_name), model_name, content, rollout)
+
+    def remove_shadow(self, rollout: Rollout) -> None:
+        """Serve what is served, without the shadow."""
+        configuration = self._served()
+        self._serve(shadow.remove(configuration), model_of(configuration), {}, rollout)
+
+    def _served(self) -> dict[str, Any]:
+        """Describe the configuration of a steady endpoint."""
+        endpoint = self.resources.existing()
+        endpoint = self._waiter.wait(self._name) or endpoint
+        configuration = self.resources.configuration(endpoint["EndpointConfigName"])
+        if endpoint["EndpointStatus"] == "Failed" or configuration is None:
+            raise StartError(f"endpoint {self._name!r} serves nothing that could have a shadow.")
+        return configuration
+
+    def _model_behind(self, name: str) -> dict[str, Any]:
+        if described := self.resources.model(name):
+            return described
+        raise StartError(f"there is no model {name!r} any more: deploy the endpoint again.")
+
+    def _serve(
+        self, configuration: dict[str, Any], model_name: str, model: dict[str, Any], rollout: Rollout
+    ) -> None:
+        """Update the endpoint to a changed configuration, and create the model if it does not exist."""
+        name = resource_names.add_hash(self._name, configuration)
+        endpoint = self.resources.existing()
+        if endpoint["EndpointConfigName"] == name:
+            self._account.progress.say(f"endpoint {self._name} is up to date")
+            return
+        tags = self.resources.tags(endpoint["EndpointArn"])
+        labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resource_names.PREVIOUS})}
+        try:
+            if self.resources.model(model_name) is None:
+                self._create_model({"ModelName": model_name, **model, **labels})
+            if self.resources.configuration(name) is None:
+                self._create_configuration({"EndpointConfigName": name, **configuration, **labels})
+            self._update(name, rollout, endpoint)
+        except aws.ServiceUnavailable:
+            raise
+        except StartError as error:
+            raise self._clean_up_after(name, model_name, error) from None
 
     def roll_back(self, rollout: Rollout) -> str:
         """Serve the previous configuration; return its name."""
@@ -72,14 +134,19 @@ class Deployment:
 
     def _make_model(self, plan: Plan) -> None:
         if self.resources.model(plan.model_name) is None:
-            self._account.create(SAGEMAKER, "create_model", f"make model {plan.model_name}", **plan.model())
+            self._create_model(plan.model())
+
+    def _create_model(self, arguments: dict[str, Any]) -> None:
+        doing = f"make model {arguments['ModelName']}"
+        self._account.create(SAGEMAKER, "create_model", doing, **arguments)
 
     def _make_configuration(self, plan: Plan) -> None:
-        name = plan.configuration_name
-        if self.resources.configuration(name) is None:
-            self._account.create(
-                SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **plan.configuration()
-            )
+        if self.resources.configuration(plan.configuration_name) is None:
+            self._create_configuration(plan.configuration())
+
+    def _create_configuration(self, arguments: dict[str, Any]) -> None:
+        doing = f"make configuration {arguments['EndpointConfigName']}"
+        self._account.create(SAGEMAKER, "create_endpoint_config", doing, **arguments)
 
     def _make_endpoint(self, plan: Plan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
         if endpoint is None:
@@ -142,39 +209,39 @@ class Deployment:
         except StartError as error:
             return [f"({error})"]
 
-    def _clean_up_after(self, plan: Plan, error: StartError) -> StartError:
+    def _clean_up_after(self, configuration: str, model: str, error: StartError) -> StartError:
         """Return the error, with what became of the unfinished resources."""
         if self._account.dry:
             return error
         try:
-            return type(error)(f"{error}\n{self.undo(plan)}")
+            return type(error)(f"{error}\n{self.undo(configuration, model)}")
         except StartError as another:
             return StartError(
                 f"{error}\nThe new resources could not be removed ({another}) "
-                f"There may be left: model {plan.model_name}, configuration {plan.configuration_name}, "
-                f"endpoint {plan.name}. 'sm delete {plan.name}' removes them."
+                f"There may be left: model {model}, configuration {configuration}, "
+                f"endpoint {self._name}. 'sm delete {self._name}' removes them."
             )
 
-    def undo(self, plan: Plan) -> str:
-        """Remove what ``plan`` created and nothing serves; describe it in a sentence."""
+    def undo(self, configuration: str, model: str) -> str:
+        """Remove what a run created and nothing serves; describe it in a sentence."""
         endpoint, removed = self.resources.endpoint(), []
-        is_served = endpoint is not None and endpoint["EndpointConfigName"] == plan.configuration_name
+        is_served = endpoint is not None and endpoint["EndpointConfigName"] == configuration
         if endpoint and is_served and endpoint["EndpointStatus"] == "Failed":
             self.resources.remove_endpoint()
-            self._waiter.wait(plan.name)
+            self._waiter.wait(self._name)
             removed, endpoint = ["endpoint"], None
         elif is_served:
             return "Nothing was removed."
         in_use = self._names_in_use(endpoint)
-        own_alarms = [alarm["AlarmName"] for alarm in alarms.find_own(self._account, plan.name)]
+        own_alarms = [alarm["AlarmName"] for alarm in alarms.find_own(self._account, self._name)]
         if endpoint is None and own_alarms:
             alarms.remove(self._account, own_alarms)
             removed.append("alarms")
-        if plan.configuration_name not in in_use and self.resources.configuration(plan.configuration_name):
-            self.resources.remove_configuration(plan.configuration_name)
+        if configuration not in in_use and self.resources.configuration(configuration):
+            self.resources.remove_configuration(configuration)
             removed.append("configuration")
-        if plan.model_name not in in_use and self.resources.model(plan.model_name):
-            self.resources.remove_model(plan.model_name)
+        if model not in in_use and self.resources.model(model):
+            self.resources.remove_model(model)
             removed.append("model")
         return f"Removed again: {', '.join(removed)}." if removed else "Nothing is left of it."
 
@@ -187,5 +254,5 @@ class Deployment:
         previous = self.resources.previous(current) if current else None
         for configuration in (current, self.resources.configuration(previous) if previous else None):
             if configuration:
-                needed |= {configuration["EndpointConfigName"], model_of(configuration)}
+                needed |= {configuration["EndpointConfigName"], *models_of(configuration)}
         return needed

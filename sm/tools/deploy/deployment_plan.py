@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sm.tools.deploy import aws, resource_names
+from sm.tools.deploy import aws, resource_names, shadow
 from sm.tools.deploy.box_alarms import BoxAlarms
+from sm.tools.deploy.shadow import Shadow
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Plan:
     startup_timeout: int | None = None
     #: The limits of the alarms on the box's own metrics; None for no alarms.
     box_alarms: BoxAlarms | None = None
+    #: None for no shadow variant.
+    shadow: Shadow | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace, data: str, role: str, fingerprint: str = "") -> Plan:
@@ -79,6 +82,14 @@ class Plan:
         """Return the arguments of CreateModel."""
         return {"ModelName": self.model_name, **self._model(), "Tags": self.all_tags()}
 
+    def shadow_model(self) -> dict[str, Any]:
+        """Return the arguments of CreateModel for the shadow variant; empty without one."""
+        if self.shadow is None:
+            return {}
+        content = self.shadow.model(self._model())
+        name = resource_names.add_hash(self.name, [content, self.fingerprint])
+        return {"ModelName": name, **content, "Tags": self.all_tags()}
+
     def configuration(self) -> dict[str, Any]:
         """Return the arguments of CreateEndpointConfig."""
         name = self.configuration_name
@@ -113,6 +124,8 @@ class Plan:
         if self.output:
             output = {"S3OutputPath": self.output, "S3FailurePath": f"{self.output.rstrip('/')}/failures/"}
             configuration["AsyncInferenceConfig"] = {"OutputConfig": output}
+        if self.shadow:
+            configuration = shadow.add(configuration, self.shadow, self.shadow_model()["ModelName"])
         return configuration
 
     def _variant(self) -> dict[str, Any]:

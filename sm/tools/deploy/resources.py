@@ -103,5 +103,11 @@ class Resources:
         )
 
 
+def models_of(configuration: dict[str, Any]) -> set[str]:
+    """Return the models of all variants, the shadow's too."""
+    variants = [*configuration["ProductionVariants"], *configuration.get("ShadowProductionVariants", ())]
+    return {str(variant["ModelName"]) for variant in variants}
+
+
 def model_of(configuration: dict[str, Any]) -> str:
     return str(configuration["ProductionVariants"][0]["ModelName"])

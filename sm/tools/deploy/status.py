@@ -104,7 +104,7 @@ def _rows(account: Account, resources: Resources, endpoint: dict[str, Any]) -> I
         yield "autoscaling", f"{scalable['MinCapacity']} to {scalable['MaxCapacity']} instances"
     for alarm in alarms.find_own(account, resources.name):
         yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
-    yield from _metrics(account, resources.name)
+    yield from _metrics(account, resources.name, bool(configuration and _shadows(configuration)))
     if configuration:
         yield from _box_metrics(account, resources.model(model_of(configuration)) or {})
 
@@ -118,6 +118,12 @@ def _configuration(resources: Resources, configuration: dict[str, Any]) -> Itera
         yield "serverless", f"{size['MemorySizeInMB']} MB, {size['MaxConcurrency']} requests at once"
     else:
         yield "instance type", variant["InstanceType"]
+    for shadow in _shadows(configuration):
+        share = shadow["InitialVariantWeight"] / variant.get("InitialVariantWeight", 1.0)
+        container = (resources.model(shadow["ModelName"]) or {}).get("PrimaryContainer", {})
+        yield "shadow", f"gets a copy of {share:.0%} of the requests"
+        yield "shadow's image", container.get("Image", "-")
+        yield "shadow's model data", container.get("ModelDataUrl", "-")
     if output := configuration.get("AsyncInferenceConfig"):
         yield "answers go to", output["OutputConfig"]["S3OutputPath"]
     if model := resources.model(model_of(configuration)):
@@ -127,11 +133,26 @@ def _configuration(resources: Resources, configuration: dict[str, Any]) -> Itera
         yield "role", model["ExecutionRoleArn"]
 
 
-def _metrics(account: Account, name: str) -> Iterator[tuple[str, str]]:
-    dimensions = {"EndpointName": name, "VariantName": resource_names.VARIANT}
+def _shadows(configuration: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the shadow variants: one or none."""
+    return list(configuration.get("ShadowProductionVariants") or ())
+
+
+def _metrics(account: Account, name: str, has_shadow: bool) -> Iterator[tuple[str, str]]:
+    """Yield the metrics; with a shadow, production's and its own side by side."""
+
+    def read(metric: Metric, variant: str) -> str:
+        dimensions = {"EndpointName": name, "VariantName": variant}
+        last_hour = _last_hour(account, metric.namespace, metric.name, dimensions)
+        return metric.show(*last_hour) if last_hour else ""
+
+    if has_shadow:
+        yield "", f"{'production':<16}shadow"
     for metric in METRICS:
-        if last_hour := _last_hour(account, metric.namespace, metric.name, dimensions):
-            yield f"{metric.title}, last hour", metric.show(*last_hour)
+        production = read(metric, resource_names.VARIANT)
+        shadow = read(metric, resource_names.SHADOW) if has_shadow else ""
+        if production or shadow:
+            yield f"{metric.title}, last hour", f"{production or '-':<16}{shadow}" if shadow else production
 
 
 def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,8 @@ def template(stack: Stack) -> dict[str, Any]:
     """Return JSON, which is also YAML."""
     resources: dict[str, Resource] = {} if stack.plan.role else {"Role": role(stack)}
     resources |= {"Model": model(stack), "Configuration": configuration(stack), "Endpoint": endpoint(stack)}
+    if shadow := stack.plan.shadow_model():
+        resources["ShadowModel"] = with_role(stack, shadow)
     if stack.scaling:
         resources |= scaling(stack)
     for alarm in stack.plan.alarms():
@@ -51,14 +53,21 @@ def role(stack: Stack) -> Resource:
 
 
 def model(stack: Stack) -> Resource:
+    return with_role(stack, stack.plan.model())
+
+
+def with_role(stack: Stack, properties: dict[str, Any]) -> Resource:
+    """Return a model that has the plan's role, or the role of this template."""
     arn = stack.plan.role or attribute("Role", "Arn")
-    return resource("SageMaker::Model", {**stack.plan.model(), "ExecutionRoleArn": arn})
+    return resource("SageMaker::Model", {**properties, "ExecutionRoleArn": arn})
 
 
 def configuration(stack: Stack) -> Resource:
     properties = stack.plan.configuration()
-    model_name = {"ModelName": attribute("Model", "ModelName")}
-    properties["ProductionVariants"] = [variant | model_name for variant in properties["ProductionVariants"]]
+    for kind, model_id in (("ProductionVariants", "Model"), ("ShadowProductionVariants", "ShadowModel")):
+        model_name = {"ModelName": attribute(model_id, "ModelName")}
+        if kind in properties:
+            properties[kind] = [variant | model_name for variant in properties[kind]]
     return resource("SageMaker::EndpointConfig", properties)
 
 

@@ -70,6 +70,13 @@ def execution_policy(needs: EndpointNeeds) -> Document:
     )
 
 
+def merge(policy: Document, other: Document, prefix: str) -> Document:
+    """Add what only ``other`` allows; its statements' names begin with ``prefix``."""
+    added = [statement for statement in other["Statement"] if statement not in policy["Statement"]]
+    renamed = [{**statement, "Sid": f"{prefix}{statement['Sid']}"} for statement in added]
+    return document([*policy["Statement"], *renamed])
+
+
 def _read_access(needs: EndpointNeeds) -> Iterable[Document]:
     partition = needs.image.partition
     if (place := needs.data) is None:

@@ -21,6 +21,7 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the folder of a Helm chart")
     deploy_arguments.add_description_arguments(command)
+    deploy_arguments.add_shadow_arguments(command)
 
 
 def add_iam_arguments(command: argparse.ArgumentParser) -> None:

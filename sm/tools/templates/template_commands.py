@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from sm.errors import StartError
@@ -12,6 +13,7 @@ from sm.tools.deploy import aws, deploy_arguments, resource_names, scaling, trit
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
 from sm.tools.deploy.resources import Resources
+from sm.tools.deploy.shadow import Shadow
 from sm.tools.deploy.upload import KEY_PREFIX
 from sm.tools.progress import Progress
 from sm.tools.templates import (
@@ -72,6 +74,8 @@ def read_stack(options: argparse.Namespace) -> Stack:
     data = data.rstrip("/") + "/" if options.mme else data
     plan = Plan.of(options, data, options.role or "")
     on_cluster = options.format in CLUSTER_FORMATS
+    if options.shadow:
+        plan = replace(plan, shadow=read_shadow(options, on_cluster))
     autoscaling = scaling.read(options, has_default=on_cluster)
     if options.target_in_flight and not (on_cluster and options.autoscale):
         raise StartError("--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm.")
@@ -79,7 +83,19 @@ def read_stack(options: argparse.Namespace) -> Stack:
         return Stack(plan, {}, autoscaling, options.target_in_flight)
     archives = archives_in(data, options.mme)
     needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
-    return Stack(plan, policies.execution_policy(needs), autoscaling)
+    policy = policies.execution_policy(needs)
+    if plan.shadow:
+        image = Image.read(plan.shadow.image or options.image)
+        shadow = replace(needs, image=image, data=archives_in(plan.shadow.data or data, many=False))
+        policy = policies.merge(policy, policies.execution_policy(shadow), "Shadow")
+    return Stack(plan, policy, autoscaling)
+
+
+def read_shadow(options: argparse.Namespace, on_cluster: bool) -> Shadow:
+    if on_cluster or options.mme:
+        raise StartError("--shadow goes with SageMaker's formats, and without --mme.")
+    kind = "data" if options.shadow.startswith("s3://") else "image"
+    return Shadow(**{kind: options.shadow}, percent=options.percent)
 
 
 def archives_in(data: str, many: bool) -> Objects | None:

@@ -9,14 +9,14 @@ import json
 import re
 from typing import Any
 
-from sm.tools.deploy import autoscaling
+from sm.tools.deploy import autoscaling, resource_names
 from sm.tools.templates.policies import trust_policy
 from sm.tools.templates.stack import Stack
 
 #: The name of each resource within its type.
 RESOURCE_NAME = "this"
 #: Types with two resources, each under its own name.
-NAMED_TYPES = {"aws_appautoscaling_policy"}
+NAMED_TYPES = {"aws_appautoscaling_policy", "aws_sagemaker_model"}
 ALARM = "aws_cloudwatch_metric_alarm"
 #: Lists of the API that are repeated blocks under another name.
 BLOCKS = {"StepAdjustments": "step_adjustment"}
@@ -25,7 +25,7 @@ BLOCKS = {"StepAdjustments": "step_adjustment"}
 def template(stack: Stack) -> dict[str, Any]:
     kinds: dict[str, Any] = {} if stack.plan.role else role(stack)
     kinds |= {
-        "aws_sagemaker_model": model(stack),
+        "aws_sagemaker_model": models(stack),
         "aws_sagemaker_endpoint_configuration": configuration(stack),
         "aws_sagemaker_endpoint": endpoint(stack),
     }
@@ -99,8 +99,14 @@ def role(stack: Stack) -> dict[str, Any]:
     }
 
 
-def model(stack: Stack) -> dict[str, Any]:
-    properties = arguments(stack.plan.model(), "ModelName")
+def models(stack: Stack) -> dict[str, Any]:
+    """Return the models of production and of the shadow, by Terraform's names."""
+    found = {RESOURCE_NAME: stack.plan.model(), resource_names.SHADOW: stack.plan.shadow_model()}
+    return {name: model(stack, properties) for name, properties in found.items() if properties}
+
+
+def model(stack: Stack, of_api: dict[str, Any]) -> dict[str, Any]:
+    properties = arguments(of_api, "ModelName")
     if stack.plan.role:
         return properties
     # A role without its policy cannot read the archive.
@@ -110,10 +116,11 @@ def model(stack: Stack) -> dict[str, Any]:
 
 def configuration(stack: Stack) -> dict[str, Any]:
     properties = arguments(stack.plan.configuration(), "EndpointConfigName")
-    model_name = {"model_name": reference("aws_sagemaker_model", "name")}
-    properties["production_variants"] = [
-        variant | model_name for variant in properties["production_variants"]
-    ]
+    variants = {"production_variants": RESOURCE_NAME, "shadow_production_variants": resource_names.SHADOW}
+    for kind, model_id in variants.items():
+        model_name = {"model_name": reference("aws_sagemaker_model", "name", model_id)}
+        if kind in properties:
+            properties[kind] = [variant | model_name for variant in properties[kind]]
     # The endpoint always needs a configuration, so the new one is created first.
     return {**properties, "lifecycle": {"create_before_destroy": True}}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from botocore.exceptions import ClientError
 
 from tests.support.aws_command import run_aws
@@ -275,6 +276,33 @@ def test_missing_model_data_fail_the_endpoint_with_the_reason(account: Account) 
 def test_more_instances_than_the_host_has_are_refused(account: Account) -> None:
     account.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", instance_count=9)
     assert "InsufficientInstanceCapacity" in account.wait_until_steady("crowd")["FailureReason"]
+
+
+def test_a_shadow_gets_a_copy_of_its_share_and_callers_get_productions_answers(
+    platform: Platform, account: Account
+) -> None:
+    url = f"s3://{BUCKET}/plain/model.tar.gz"
+    account.configure("twin", url, environment={"NAME": "ann"})
+    created = account.sagemaker.describe_endpoint_config(EndpointConfigName="twin")
+    account.configure("other", url, environment={"NAME": "bob"})
+    production = created["ProductionVariants"][0]
+    shadow = {**production, "VariantName": "shadow", "ModelName": "other", "InitialVariantWeight": 0.2}
+    account.sagemaker.create_endpoint_config(
+        EndpointConfigName="shadowed", ProductionVariants=[production], ShadowProductionVariants=[shadow]
+    )
+    account.sagemaker.create_endpoint(EndpointName="shadowed", EndpointConfigName="shadowed")
+    assert account.wait_until_steady("shadowed")["EndpointStatus"] == "InService"
+    assert all("ANN" in account.invoke_text("shadowed", "name") for _ in range(20))
+    (instance,) = platform.host.endpoints["shadowed"].shadow_instances
+
+    def copies() -> int:
+        lines = requests.get(f"{instance.machine.url}/metrics", timeout=10).text.splitlines()
+        counts = [line for line in lines if line.startswith("trireme_invocations_total{")]
+        return sum(int(float(line.split()[-1])) for line in counts)
+
+    wait_until(lambda: copies() == 4, description="a copy of every fifth request")
+    account.sagemaker.delete_endpoint(EndpointName="shadowed")
+    wait_until(lambda: not instance.machine.alive(), description="the shadow's end")
 
 
 def test_a_deleted_endpoint_leaves_no_process(platform: Platform, account: Account) -> None:

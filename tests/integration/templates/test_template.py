@@ -38,6 +38,7 @@ OPTIONS_BY_KIND = {
     ),
     "utilisation": (*AUTOSCALED, "--target-cpu", "280", "--target-gpu", "70"),
     "mme": ("--mme",),
+    "shadow": ("--shadow", "s3://models/cats/next.tar.gz", "--percent", "20"),
     "async": ("--async", "s3://answers/out", "--autoscale", "0:2", "--target-invocations", "5"),
     "serverless": ("--serverless", "4096:5"),
     "watched": (
@@ -98,6 +99,18 @@ def test_without_a_role_the_stack_creates_one_with_few_permissions(sm: RunSm) ->
     assert resources["Model"]["Properties"]["ExecutionRoleArn"] == {"Fn::GetAtt": ["Role", "Arn"]}
 
 
+def test_a_shadow_is_a_variant_with_a_model_of_its_own_that_the_role_may_read(sm: RunSm) -> None:
+    resources = print_template(sm, "cloudformation", *options_of("shadow"))["Resources"]
+    (variant,) = resources["Configuration"]["Properties"]["ShadowProductionVariants"]
+    assert variant["ModelName"] == {"Fn::GetAtt": ["ShadowModel", "ModelName"]}
+    assert (variant["VariantName"], variant["InitialVariantWeight"]) == ("shadow", 0.2)
+    container = resources["ShadowModel"]["Properties"]["PrimaryContainer"]
+    assert (container["Image"], container["ModelDataUrl"]) == (IMAGE, "s3://models/cats/next.tar.gz")
+    policy = resources["Role"]["Properties"]["Policies"][0]["PolicyDocument"]
+    readable = [row["Resource"] for row in policy["Statement"] if row["Sid"].endswith("ReadModels")]
+    assert readable == ["arn:aws:s3:::models/cats/model.tar.gz", "arn:aws:s3:::models/cats/next.tar.gz"]
+
+
 #: Arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
 #: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530,
 #: appautoscaling_policy at 027ee4e1, and the pages of the others. A block is a dict, a map of the user's None.
@@ -121,6 +134,15 @@ TERRAFORM: dict[str, Any] = {
             "container_startup_health_check_timeout_in_seconds": 0,
             "model_data_download_timeout_in_seconds": 0,
             "serverless_config": {"max_concurrency": 0, "memory_size_in_mb": 0},
+        },
+        "shadow_production_variants": {
+            "variant_name": 0,
+            "model_name": 0,
+            "instance_type": 0,
+            "initial_instance_count": 0,
+            "initial_variant_weight": 0,
+            "container_startup_health_check_timeout_in_seconds": 0,
+            "model_data_download_timeout_in_seconds": 0,
         },
         "async_inference_config": {"output_config": {"s3_output_path": 0, "s3_failure_path": 0}},
         "tags": None,

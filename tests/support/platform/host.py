@@ -53,6 +53,8 @@ class Host:
         self._archives, self._worker = ArchiveStore(self._s3, folder / "archives"), AsyncWorker(self._s3)
         self.endpoints: dict[str, Endpoint] = {}
         self._updates: dict[str, dict[str, Any]] = {}
+        #: The shadow variants of the endpoint configurations, which moto forgets.
+        self._shadows: dict[str, list[dict[str, Any]]] = {}
         # Held while an endpoint's record is deleted and created again, so that nobody sees it missing.
         self._records_lock = threading.RLock()
         self._stopped, self._wake_event = threading.Event(), threading.Event()
@@ -96,12 +98,16 @@ class Host:
         app.register_blueprint(runtime.blueprint(self.find_endpoint, self._worker))
         amendments = {
             "DescribeEndpoint": self._amend_description,
+            "DescribeEndpointConfig": self._amend_config,
             "ListEndpoints": self._amend_list,
             "CreateEndpoint": self._wake,
             "DeleteEndpoint": self._wake,
             "UpdateEndpointWeightsAndCapacities": self._wake,
         }
-        actions: dict[str, moto_proxy.Action] = {"UpdateEndpoint": self._update}
+        actions: dict[str, moto_proxy.Action] = {
+            "CreateEndpointConfig": self._create_config,
+            "UpdateEndpoint": self._update,
+        }
         app.register_blueprint(moto_proxy.blueprint(self._moto, actions, amendments, self._records_lock))
         return app
 
@@ -132,7 +138,20 @@ class Host:
             self.endpoints.pop(name).close()
 
     def _read_plan(self, name: str) -> EndpointPlan:
-        return read_plan(self.sagemaker, name)
+        return read_plan(self.sagemaker, name, self._shadows)
+
+    def _create_config(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Answer ``CreateEndpointConfig``, and remember the shadow variants."""
+        try:
+            response = self.sagemaker.create_endpoint_config(**parameters)
+        except ClientError as error:
+            raise moto_proxy.ValidationFailed(error.response["Error"]["Message"]) from None
+        self._shadows[parameters["EndpointConfigName"]] = parameters.get("ShadowProductionVariants", [])
+        return {"EndpointConfigArn": response["EndpointConfigArn"]}
+
+    def _amend_config(self, response: dict[str, Any]) -> None:
+        if shadows := self._shadows.get(response["EndpointConfigName"]):
+            response["ShadowProductionVariants"] = shadows
 
     def _start_instance(self, plan: EndpointPlan) -> Instance:
         others = [endpoint for name, endpoint in self.endpoints.items() if name != plan.endpoint_name]
