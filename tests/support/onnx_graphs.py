@@ -149,3 +149,10 @@ def same_text(path: Path) -> Graph:
         helper.make_node("Equal", ["text", "other"], ["equal"]),
     ]
     return save_graph(path, nodes, {"text": text, "other": text}, {"echo": text, "equal": equal}, opset=19)
+
+
+def wrongly_declared(path: Path) -> Graph:
+    """x [1, s, 4] to y [1, s, 1, 4], which the graph declares as [1, s]."""
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [2])
+    given, taken = {"x": (TensorProto.FLOAT, [1, "s", 4])}, {"y": (TensorProto.FLOAT, [1, "s"])}
+    return save_graph(path, [helper.make_node("Unsqueeze", ["x", "axes"], ["y"])], given, taken, (axes,))

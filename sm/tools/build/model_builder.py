@@ -62,8 +62,14 @@ class ModelBuilder:
         with self._stage(request) as workshop, self._stage(request) as staged:
             source, name = self._source(request, workshop)
             self._describe(request, source, staged)
+            adapted = adapt(
+                source,
+                workshop / ADAPTED,
+                self.progress.say,
+                lambda graph: build_request.ranges(request, graph, build_request.MAX_BATCH),
+            )
             graphs = request.changes.graphs(
-                Graph.read(adapt(source, workshop / ADAPTED, self.progress.say)),
+                Graph.read(adapted),
                 self._source_of_description(request, DESCRIPTION, self.models / request.model),
                 workshop,
                 plugin=request.target == "tensorrt",

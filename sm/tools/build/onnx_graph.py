@@ -29,6 +29,8 @@ DATATYPES = {
 }
 #: What exporters write for an unknown size; two of these need not be equal.
 UNNAMED = ("", "?", "None", "-1")
+#: The name of an output's first size that is no batch, as a run has shown.
+ROWS = "rows"
 #: Operators whose output has the values of their first input.
 SAME_VALUES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity")
 
@@ -86,13 +88,15 @@ class Graph:
         """True if the first size of every input and output is free, as Triton's batching needs.
 
         If no input has another size, that one is more likely a length, such as a recording's samples. If an
-        output has that size in another place too, as a table of similarities has, it is a number of rows.
+        output has that size in another place too, as a table of similarities has, it is a number of rows, as
+        :data:`ROWS` is.
         """
         values = (*self.inputs, *self.outputs)
         is_free = all(value.shape[:1] == (-1,) for value in values)
         first = {value.sizes[0] for value in values if value.sizes}
         is_elsewhere = any(first & {*output.sizes[1:]} for output in self.outputs)
-        return is_free and not is_elsewhere and any(len(value.shape) > 1 for value in self.inputs)
+        is_batch = is_free and not is_elsewhere and all(value.sizes[0] != ROWS for value in self.outputs)
+        return is_batch and any(len(value.shape) > 1 for value in self.inputs)
 
 
 def _value(value: Any) -> Value:

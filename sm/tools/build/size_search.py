@@ -55,6 +55,8 @@ class SizeSearch:
     refusal: str = ""
     #: The sizes at which it did not answer.
     refused: list[str] = field(default_factory=list)
+    #: The shapes of each answer's inputs and outputs, by name.
+    shapes: list[Mapping[str, tuple[int, ...]]] = field(default_factory=list)
 
     def find(self) -> tuple[Sizes, ...]:
         """Return the requested sizes, smallest first, or up to :data:`MAX_FOUND_SIZES` that were found.
@@ -152,12 +154,15 @@ class SizeSearch:
 
     def _answers(self, sizes: Sizes) -> bool:
         outputs = [value.name for value in self.graph.outputs]
+        feed = RandomInputs(self.graph, SEED).feed(sizes)
         try:
-            self.runner.run(outputs, dict(RandomInputs(self.graph, SEED).feed(sizes)))
+            arrays = self.runner.run(outputs, dict(feed))
         except Exception as error:  # onnxruntime's classes have no common parent
             self.refusal = error_reason(error)
             self.refused.append(format_sizes(sizes))
             return False
+        answer = {**feed, **dict(zip(outputs, arrays, strict=True))}
+        self.shapes.append({name: array.shape for name, array in answer.items()})
         return True
 
 

@@ -4,22 +4,24 @@ Triton has no scalars: each tensor has at least one size, and in a batch at leas
 scalar is served with the shape [1], by a node in the graph itself, which works for every backend. The same is
 done with a tensor of one number for each record, such as a classifier's label. Triton has no sequences, maps
 or optional tensors either; a graph with those is refused.
+
+Exporters declare shapes that a graph does not return. What it returns in a run counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from sm.errors import StartError
+from sm.tools.build.build_request import Range
 from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import DATATYPES, Graph
-from sm.tools.build.random_inputs import RandomInputs
+from sm.tools.build.onnx_graph import DATATYPES, ROWS, Graph, Value
 from sm.tools.build.repository_assembly import link
-from sm.tools.build.size_search import SEED, SizeSearch
+from sm.tools.build.size_search import SizeSearch
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"
@@ -33,9 +35,17 @@ ADVICE = {
 }
 
 
-def adapt(path: Path, out: Path, say: Callable[[str], None]) -> Path:
-    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`StartError`."""
-    Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
+def adapt(
+    path: Path,
+    out: Path,
+    say: Callable[[str], None],
+    ranges: Callable[[Graph], Mapping[str, Range]] = lambda _: {},
+) -> Path:
+    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`StartError`.
+
+    ``ranges`` returns the sizes that the request sets for a graph, by name.
+    """
+    graph = Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
     model = onnx.load(path, load_external_data=False)
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
@@ -47,25 +57,21 @@ def adapt(path: Path, out: Path, say: Callable[[str], None]) -> Path:
                 f"{path} does not say how many sizes {value.name} has: export the model with the shape of "
                 "each input (a size that varies may have a name)."
             )
-    unknown = [value.name for value in model.graph.output if not value.type.tensor_type.HasField("shape")]
+    corrected = _correct_outputs(model.graph, graph, ranges, say)
+    if corrected:
+        _save(model, path, out)
+        graph = Graph.read(out)
     lifted = [
         *(_lift_input(model.graph, value) for value in inputs if _is_scalar(value)),
         *(_lift_output(model.graph, value) for value in model.graph.output if _is_scalar(value)),
     ]
-    batched = not unknown and Graph.read(path).batched
-    columns = [value for value in (*inputs, *model.graph.output) if batched and _is_column(value)]
+    columns = [value for value in (*inputs, *model.graph.output) if graph.batched and _is_column(value)]
     for value in columns:
         is_input = any(value is other for other in inputs)
         (_lift_input if is_input else _lift_output)(model.graph, value, (-1,))
-    if not (lifted or unknown or columns):
+    if not (lifted or columns or corrected):
         return path
     _save(model, path, out)
-    if unknown:
-        # Such as the results of If: only an answer shows the rank.
-        ranks = _ranks(out, unknown)
-        scalars = _declare(model.graph, ranks)
-        lifted += scalars
-        _save(model, path, out)
     if columns:
         names = ", ".join(value.name for value in columns)
         say(f"{names}: one number for each record; it is served with the shape [1]")
@@ -145,21 +151,60 @@ def _inner_graphs(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _ranks(path: Path, names: list[str]) -> Mapping[str, int]:
-    graph, runner = Graph.read(path), session(path, optimized=False)
-    sizes = SizeSearch(graph, runner).find()[0]
-    arrays = runner.run(names, dict(RandomInputs(graph, SEED).feed(sizes)))
-    return {name: array.ndim for name, array in zip(names, arrays, strict=True)}
+def _correct_outputs(
+    model: Any, graph: Graph, ranges: Callable[[Graph], Mapping[str, Range]], say: Callable[[str], None]
+) -> bool:
+    """Declare the shapes that outputs have in a run, where the graph declares others, or none as for the
+    results of If. Return True if there was such an output.
+    """
+    values = {value.name: value.type.tensor_type for value in model.output}
+    unknown = {name for name, value in values.items() if not value.HasField("shape")}
+    try:
+        search = SizeSearch(graph, session(graph.path, optimized=False), ranges(graph))
+        search.find()
+    except StartError:
+        if unknown:
+            raise
+        return False  # the trial of the finished graph has the same reason
+    corrected = {
+        output: sizes
+        for output in graph.outputs
+        if (sizes := _returned_sizes(graph, output, search.shapes)) != output.sizes or output.name in unknown
+    }
+    for output, sizes in corrected.items():
+        if output.name not in unknown:
+            served = [size if isinstance(size, int) else -1 for size in sizes]
+            say(
+                f"{output.name}: the graph declares {[*output.sizes]} and returned "
+                f"{[*search.shapes[-1][output.name]]}; it is served as {served}"
+                + (", without batches" if ROWS in sizes else "")
+            )
+        shape = values[output.name].shape
+        shape.SetInParent()
+        del shape.dim[:]
+        for size in sizes:
+            shape.dim.add(**{"dim_value" if isinstance(size, int) else "dim_param": size})
+    return bool(corrected)
 
 
-def _declare(graph: Any, ranks: Mapping[str, int]) -> list[str]:
-    """Give outputs free sizes, as many as they have; return the scalars among them."""
-    for value in graph.output:
-        if value.name in ranks:
-            value.type.tensor_type.shape.SetInParent()
-            for place in range(ranks[value.name]):
-                value.type.tensor_type.shape.dim.add(dim_param=f"{value.name}.{place}")
-    return [_lift_output(graph, value) for value in graph.output if ranks.get(value.name) == 0]
+def _returned_sizes(
+    graph: Graph, output: Value, answers: Sequence[Mapping[str, tuple[int, ...]]]
+) -> tuple[int | str, ...]:
+    """Return an output's declared sizes, with a free one for each that an answer contradicts."""
+    returned = [shapes[output.name] for shapes in answers]
+    rank = len(returned[-1])
+    sizes: list[int | str] = [f"{output.name}.{place}" for place in range(rank)]
+    if rank == len(output.sizes):
+        for place, size in enumerate(output.sizes):
+            if isinstance(size, str) or {shape[place] for shape in returned} == {size}:
+                sizes[place] = size
+    records = [shapes[graph.inputs[0].name][:1] for shapes in answers]
+    may_batch = {value.shape[:1] for value in graph.inputs} == {(-1,)} and any(
+        len(value.shape) > 1 for value in graph.inputs
+    )
+    if may_batch and sizes and isinstance(sizes[0], str) and [shape[:1] for shape in returned] != records:
+        sizes[0] = ROWS
+    return tuple(sizes)
 
 
 def _save(model: Any, path: Path, out: Path) -> None:

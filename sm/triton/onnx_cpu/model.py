@@ -18,6 +18,8 @@ import request_token
 import triton_python_backend_utils as triton
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
+#: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are no JSON.
+FATAL = 4
 #: The CPU quota of a container, as "quota period" in microseconds, or "max period".
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -99,6 +101,7 @@ def options(count: int) -> onnxruntime.SessionOptions:
     chosen = onnxruntime.SessionOptions()
     chosen.intra_op_num_threads = count
     chosen.inter_op_num_threads = 1
+    chosen.log_severity_level = FATAL
     chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return chosen

@@ -17,7 +17,7 @@ from sm.tools.build.model_builder import ModelBuilder
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.progress import Progress
 from tests.support.boxes import RunningBox, running_box
-from tests.support.onnx_graphs import branches, plus_row, same_text, scaled, strided
+from tests.support.onnx_graphs import branches, plus_row, same_text, scaled, strided, wrongly_declared
 
 GRAPHS: dict[str, Callable[[Path], Graph]] = {
     "scaled": scaled,
@@ -25,6 +25,7 @@ GRAPHS: dict[str, Callable[[Path], Graph]] = {
     "same_text": same_text,
     "strided": lambda path: strided(path, 32),
     "plus_row": lambda path: plus_row(path, 203),
+    "wrongly_declared": wrongly_declared,
 }
 
 
@@ -85,6 +86,20 @@ def test_a_height_and_width_that_were_not_tried_at_the_build_work(box: RunningBo
 def test_a_size_that_the_graph_refuses_is_an_error_and_the_box_goes_on(box: RunningBox) -> None:
     assert infer(box, "strided", x=("FP32", [1, 1, 40, 40], [1.0] * 1600)).status_code >= 400
     assert box.ping()[0] == 200
+
+
+def test_an_output_of_another_rank_than_the_graph_declares_is_served_as_it_is(box: RunningBox) -> None:
+    response = infer(box, "wrongly_declared", x=("FP32", [1, 2, 4], [1.0] * 8))
+    (output,) = response.json()["outputs"]
+    assert output["shape"] == [1, 2, 1, 4]
+    metadata = requests.get(f"{box.url}/v2/models/wrongly_declared", timeout=30).json()
+    assert metadata["outputs"][0]["shape"] == [-1, -1, -1, -1]
+
+
+def test_the_log_has_no_lines_of_onnx_runtime(box: RunningBox) -> None:
+    infer(box, "strided", x=("FP32", [1, 1, 40, 40], [1.0] * 1600))
+    infer(box, "wrongly_declared", x=("FP32", [1, 2, 4], [1.0] * 8))
+    assert "onnxruntime:" not in box.log.read_text()
 
 
 def test_the_manifest_says_if_a_model_was_not_compared(repository: Path) -> None:

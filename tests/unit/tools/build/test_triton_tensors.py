@@ -98,6 +98,30 @@ def test_an_output_of_unknown_shape_gets_the_rank_of_an_actual_answer(tmp_path: 
     assert graph.outputs[0].shape == (-1, -1)
 
 
+@pytest.mark.parametrize("declared", [["n"], ["one", "n"], ["n", 1, 7], []])
+def test_an_output_is_served_with_the_shape_that_it_has_in_a_run(
+    tmp_path: Path, declared: list[object]
+) -> None:
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, declared)}
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    messages: list[str] = []
+    graph = adapted_graph(save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (axes,)), messages)
+    assert len(graph.outputs[0].sizes) == 3
+    assert graph.outputs[0].shape[-1] == -1
+    assert str(declared) in messages[0]
+    assert "1, 4]" in messages[0]
+    assert graph.batched
+
+
+def test_a_free_number_of_rows_is_not_a_batch(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["z"]), helper.make_node("Transpose", ["z"], ["places"])]
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"places": (TensorProto.INT64, ["k", 2])}
+    source = save_graph(tmp_path / "m.onnx", nodes, inputs, outputs)
+    assert source.batched
+    assert not adapted_graph(source).batched
+
+
 def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> None:
     default = helper.make_tensor("factor", FLOAT, [1], [2.0])
     inputs, outputs = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
