@@ -137,6 +137,13 @@ class Settings:
         None,
         "Multi-model mode: load no model while more than this fraction of a GPU's memory is in use.",
     )
+    max_instances: int = setting(
+        "TRIREME_MAX_INSTANCES",
+        number(1, 100_000),
+        32,
+        "Multi-model mode: the most instances of one model, in all its served versions. An archive that "
+        "wants more gets 400.",
+    )
     default_model: str = setting(
         "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
         str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm import hardware
@@ -32,6 +32,8 @@ class Machine:
     completes: bool = True
     #: ``TRIREME_WITHOUT_GPU``.
     without_gpu: str = "cpu"
+    #: The most instances of one model, where archives are others' work.
+    max_instances: int | None = None
     #: None: look for a GPU when a model needs to know.
     gpu: bool | None = None
 
@@ -40,7 +42,9 @@ class Machine:
         """Describe this machine, with the Triton that the settings name."""
         arguments = settings.triton_arguments
         without_triton = cls(
-            completes=not set(NO_COMPLETION) & set(arguments), without_gpu=settings.without_gpu
+            completes=not set(NO_COMPLETION) & set(arguments),
+            without_gpu=settings.without_gpu,
+            max_instances=settings.max_instances if settings.multi_model else None,
         )
         try:
             program = server.find(settings)
@@ -52,12 +56,11 @@ class Machine:
             if argument.startswith(BACKENDS_OPTION)
         ]
         backends = Path(backend_folders[-1]) if backend_folders else program.parent.parent / "backends"
-        return cls(
+        return replace(
+            without_triton,
             backends=backends if backends.is_dir() else None,
             triton=_triton_version(program),
             python=wheel.VERSION if wheel.is_wheel(program) else version(backends / "python" / NAME),
-            completes=without_triton.completes,
-            without_gpu=without_triton.without_gpu,
         )
 
     @classmethod

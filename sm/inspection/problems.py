@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from sm.code_folder import CodeFolder
 from sm.inspection import environment_versions, onnx_files
 from sm.inspection.machine import Machine
 from sm.repository import models, wiring
-from sm.repository.models import CONFIG, Model
+from sm.repository.models import CONFIG, MAX_VERSION, Model
 from sm.triton.wheel import VERSION
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 #: A larger ``model.py`` is not parsed.
 MAX_SCRIPT_BYTES = 2**20
+#: What Triton reads of a folder's name as its version, as C does: it ignores what follows the digits.
+C_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
 STUB = "triton_python_backend_stub"
 #: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs.
 ONNX_PROGRAM = Path(__file__).parents[1] / "triton" / "onnx_cpu" / "model.py"
@@ -42,7 +45,7 @@ class Problem:
     is_certain: bool = True
     #: True if this machine lacks something; elsewhere the model may start.
     is_local: bool = False
-    #: True if the model's load would never end, so that no model would be served.
+    #: True if the model's load would never end, or would end Triton, so that no model would be served.
     hangs: bool = False
 
     def __str__(self) -> str:
@@ -97,6 +100,7 @@ def find_start_problems(repository: Path, machine: Machine | None = None) -> lis
 
 def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
     """Yield the problems of one model, but not of its name and versions, which multi-model mode corrects."""
+    yield from _unusable_versions(model)
     if model.fault:
         yield Problem(model.fault, is_certain=machine.knows_all_names or not model.unknown_name)
         return
@@ -105,6 +109,7 @@ def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
     yield from _missing_config(model, machine)
     yield from _backend(model, machine)
     yield from _files(model)
+    yield from _instances(model, machine)
     yield from _graphs(model)
     yield from _environment(model, machine)
     yield from _scripts(model, machine)
@@ -252,6 +257,39 @@ def _versions(model: Model) -> Iterator[str]:
         return
     for number in sorted(set(model.served) - set(model.versions)):
         yield f"{model.folder} has no version folder {number}, which its config.pbtxt wants served."
+
+
+def _unusable_versions(model: Model) -> Iterator[Problem]:
+    """Yield folders that look like versions. Triton ends at a number that is too large for it."""
+    for name in sorted(path.name for path in model.folder.iterdir() if path.is_dir()):
+        number = C_NUMBER.match(name)
+        if (
+            number
+            and not (name[0] == "0" and len(name) > 1)
+            and not -MAX_VERSION <= int(number[1]) <= MAX_VERSION
+        ):
+            yield Problem(
+                f"{model.folder} has the version folder {name!r}: a version is at most {MAX_VERSION}.",
+                hangs=True,
+            )
+        elif name.isdecimal() and not name.isascii():
+            yield Problem(
+                f"{model.folder} has the folder {name!r}, which Triton does not take for a version: write "
+                f"it with the digits 0 to 9.",
+                is_certain=not model.versions,
+            )
+
+
+def _instances(model: Model, machine: Machine) -> Iterator[Problem]:
+    """Check how many instances all served versions have: each is a process, or memory of its own."""
+    groups = model.config.instance_group if model.config else ()
+    count = sum(max(1, group.count) * max(1, len(group.gpus)) for group in groups) or 1
+    total = count * max(1, len(set(model.served) & set(model.versions)))
+    if machine.max_instances is not None and total > machine.max_instances:
+        yield Problem(
+            f"{model.folder} wants {total} instances; TRIREME_MAX_INSTANCES={machine.max_instances} allows "
+            "no more for a model: lower the count in its instance_group."
+        )
 
 
 def _files(model: Model) -> Iterator[Problem]:

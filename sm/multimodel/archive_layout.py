@@ -17,7 +17,7 @@ from sm.errors import BadInput
 from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.multimodel.copying import MAX_COPIED_FILE_BYTES
-from sm.repository import models
+from sm.repository import models, wiring
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.models import Model
 
@@ -145,7 +145,9 @@ def resolve_folder(url: str, home: Path) -> Path:
 def _check_problems(all_models: tuple[Model, ...], machine: Machine) -> None:
     """Reject models that Triton would reject, or whose load would never end."""
     model_problems = [problem for model in all_models for problem in problems.of_model(model, machine)]
-    for problem in (*model_problems, *problems.gpu_problems(all_models, machine)):
+    # An ensemble's steps come from its own archive: another archive's models come and go.
+    ensemble_problems = map(problems.Problem, wiring.problems(all_models))
+    for problem in (*model_problems, *ensemble_problems, *problems.gpu_problems(all_models, machine)):
         if problem.is_certain:
             raise BadInput(f"the archive cannot be loaded: {problem.sentence.rstrip('.')}")
         log.warning("%s", problem.sentence)

@@ -21,6 +21,8 @@ FILES = {
 #: Backends whose models need no configuration: Triton recognises them by their file.
 COMPLETED = ("python", "onnxruntime", "tensorrt", "pytorch", "openvino")
 CONFIG = "config.pbtxt"
+#: Triton keeps a version in 64 bits with a sign.
+MAX_VERSION = 2**63 - 1
 #: The folder of a team's clients beside the models; Triton would take it for a broken model.
 CODE = "code"
 #: Values of ``platform`` in older configurations, and their backends.
@@ -127,9 +129,10 @@ def is_model(folder: Path) -> bool:
 
 
 def versions(folder: Path) -> tuple[int, ...]:
-    """Return the numbers of a model's version folders. Triton accepts plain numbers from 1."""
+    """Return the numbers of a model's version folders: ASCII digits, from 1 to :data:`MAX_VERSION`."""
     names = (path.name for path in folder.iterdir() if path.is_dir())
-    return tuple(sorted(int(name) for name in names if name.isdecimal() and name[0] != "0"))
+    numbers = (int(name) for name in names if name.isascii() and name.isdecimal() and name[0] != "0")
+    return tuple(sorted(number for number in numbers if number <= MAX_VERSION))
 
 
 def backend_by_file(folder: Path) -> str:

@@ -227,6 +227,29 @@ def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: MultiModel
     assert index.json() == []
 
 
+def test_an_archive_that_would_harm_triton_or_other_archives_is_a_400(endpoint: MultiModelEndpoint) -> None:
+    """Unchecked, the version ends Triton, the instances fill the machine, and an ensemble borrows a model."""
+    platform = endpoint.platform
+    endpoint.load_successfully("other", platform.write_flat("other", multiplying_model(2)))
+    late = platform.write_flat("late")
+    Path(late, "1").rename(Path(late, "20261123160454123456"))
+    many = platform.write_flat("many")
+    config = Path(many, "config.pbtxt")
+    config.write_text(f"{config.read_text()}instance_group {{ count: 100000 }}")
+    refused = {
+        late: "20261123160454123456",
+        many: "TRIREME_MAX_INSTANCES=32",
+        platform.write_nested("self", {"self": chain_config("self")}): "asks 'self' again",
+        platform.write_nested("borrower", {"all": chain_config("other")}): "step of the model 'other'",
+    }
+    triton = endpoint.child_pid("triton")
+    for url, sentence in refused.items():
+        response = endpoint.load(Path(url).parent.name, url)
+        assert (response.status_code, sentence in response.json()["error"]) == (400, True), response.text
+    assert endpoint.child_pid("triton") == triton
+    assert endpoint.infer_y("other") == [2, 4]
+
+
 @pytest.mark.parametrize(
     "url",
     ["/etc", "/dev/shm", "/proc/self", "/sys/class", "relative", "{home}/../up", "{home}/missing", "{home}"],

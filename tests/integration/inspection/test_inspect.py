@@ -150,6 +150,15 @@ def test_a_missing_step_of_an_ensemble_is_a_problem(tmp_path: Path) -> None:
     assert problems.find_start_problems(tmp_path) == sentences
 
 
+def test_a_version_at_which_triton_ends_is_a_problem_also_of_a_start_that_needs_no_model(
+    tmp_path: Path,
+) -> None:
+    write_model(tmp_path, "tiny", CONFIG, 1, 2**63)
+    (problem,) = problems.find(tmp_path)
+    assert f"has the version folder '{2**63}'" in problem.sentence
+    assert problem.hangs
+
+
 def test_links_that_dangle_or_leave_the_repository_are_problems(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "repository")
     (tmp_path / "outside").touch()

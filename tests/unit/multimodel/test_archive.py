@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from sm.errors import BadInput
+from sm.inspection.machine import Machine
 from sm.multimodel.archive_layout import Archive, resolve_folder
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
@@ -214,6 +216,65 @@ def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> Non
     (url / "a" / "config.pbtxt").write_text('name: "b"\n' + (url / "a" / "config.pbtxt").read_text())
     with pytest.raises(BadInput, match="'a' and 'b' are both called 'b'"):
         read_archive(platform, str(url))
+
+
+@pytest.mark.parametrize(
+    "name", [str(2**63), "20261123160454123456", "-99999999999999999999", "99999999999999999999x"]
+)
+def test_a_version_folder_at_whose_number_triton_ends_is_refused(platform: ArchiveFolder, name: str) -> None:
+    url = platform.write_flat("hash")
+    (Path(url) / name).mkdir()
+    with pytest.raises(BadInput, match=f"version folder '{name}'"):
+        read_archive(platform, url)
+
+
+@pytest.mark.parametrize("name", [str(2**63 - 1), "0" * 30, "other"])
+def test_a_folder_that_triton_accepts_or_ignores_is_not_refused(platform: ArchiveFolder, name: str) -> None:
+    url = platform.write_flat("hash")
+    shutil.copytree(Path(url) / "1", Path(url) / name)
+    assert read_archive(platform, url).models["model"].versions[0] == 1
+
+
+def test_a_version_in_other_digits_than_ascii_is_not_a_version(platform: ArchiveFolder) -> None:
+    url = Path(platform.write_flat("hash"))
+    shutil.copytree(url / "1", url / "٣")
+    assert read_archive(platform, str(url)).models["model"].versions == (1,)
+    shutil.rmtree(url / "1")
+    with pytest.raises(BadInput, match="the folder '٣', which Triton does not take for a version"):
+        read_archive(platform, str(url))
+
+
+@pytest.mark.parametrize(
+    ("lines", "versions"),
+    [("instance_group { count: 17 } instance_group { count: 16 }", 1), ("instance_group { count: 7 }", 5)],
+)
+def test_the_instances_of_all_versions_together_are_limited(
+    platform: ArchiveFolder, lines: str, versions: int
+) -> None:
+    url = Path(platform.write_flat("hash"))
+    for number in range(2, versions + 1):
+        shutil.copytree(url / "1", url / str(number))
+    config = (url / "config.pbtxt").read_text()
+    (url / "config.pbtxt").write_text(f"{config}version_policy {{ all {{}} }}\n{lines}")
+    source = resolve_folder(str(url), platform.home)
+    with pytest.raises(BadInput, match=r"wants (33|35) instances; TRIREME_MAX_INSTANCES=32"):
+        Archive.read(source, url, Machine(max_instances=32))
+    assert Archive.read(source, url, Machine(max_instances=35)).entry == "model"
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ("whole", "has a step 'whole' that asks 'whole' again"),
+        ("of another archive", "has a step of the model 'of another archive', which is not there"),
+    ],
+)
+def test_the_steps_of_an_ensemble_are_other_models_of_its_archive(
+    platform: ArchiveFolder, step: str, sentence: str
+) -> None:
+    url = platform.write_nested("hash", {"a": multiplying_model(), "whole": chain_config("a", step)})
+    with pytest.raises(BadInput, match=sentence):
+        read_archive(platform, url)
 
 
 def test_errors_name_files_by_the_path_that_the_platform_uses(

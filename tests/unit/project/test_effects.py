@@ -38,6 +38,10 @@ EFFECT_TESTS = {
         "integration/box/test_multi_model.py",
         "test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507",
     ),
+    "max_instances": (
+        "integration/box/test_multi_model.py",
+        "test_an_archive_that_would_harm_triton_or_other_archives_is_a_400",
+    ),
     "load_gpu_limit": (
         "integration/box/test_multi_model.py",
         "test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507",
