@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sm import __version__
+from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 
 
@@ -211,6 +211,7 @@ def serve(options: argparse.Namespace) -> int:
 
 def main() -> int:
     arguments = sys.argv[1:]
+    os.environ.update({**NO_TELEMETRY, **os.environ})
     try:
         if arguments and arguments[0] in COMMANDS and not COMMANDS[arguments[0]].is_shipped:
             raise StartError(f"'sm {arguments[0]}' is not in this image. {DEVELOPER_MACHINE}")

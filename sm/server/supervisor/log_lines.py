@@ -25,6 +25,8 @@ TRITON = re.compile(
 NGINX = re.compile(
     r"^(?:\d{4}/\d\d/\d\d \d\d:\d\d:\d\d|nginx:) \[(?P<level>\w+)\] (?:\d+#\d+: )?(?P<text>.*)$", re.S
 )
+#: Codes for colours and the like, which some libraries print even into a pipe.
+TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 QUERY = re.compile(r"\?[^\s\"]*")
 #: Triton prints tables of its options and models, which repeat other lines.
 TABLE = ("+--", "| ")
@@ -47,6 +49,7 @@ def parse(line: str) -> Members:
 
     A JSON line keeps a valid ``time``. Other times are dropped: Triton's has no year, nginx's no zone.
     """
+    line = TERMINAL_CODE.sub("", line)
     for parse_form in (_parse_json_line, _parse_triton_line, _parse_nginx_line):
         members = parse_form(line)
         if members is not None:
@@ -62,6 +65,7 @@ def _parse_json_line(line: str) -> Members | None:
     members = _parse_json(line)
     if not isinstance(members, dict) or not isinstance(members.get("message"), str):
         return None
+    members["message"] = TERMINAL_CODE.sub("", members["message"])
     if members.get("level") not in LEVELS:
         members["level"] = "info"
     if "time" in members and not _is_time(members["time"]):

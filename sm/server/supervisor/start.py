@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
-from sm import __version__
+from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.generation import SharedGeneration
 from sm.inspection import overlay, problems
@@ -205,7 +205,7 @@ def add_overlay(box: Box, repository: Path | None, machine: Machine) -> Box:
 def children_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of all children, with the threads and the queue that fit the descriptors."""
     fitted = {names_of(name)[0]: str(getattr(settings, name)) for name in ("threads", "queue")}
-    return {**os.environ, **fitted}
+    return {**NO_TELEMETRY, **os.environ, **fitted}
 
 
 def log_notices(nginx: Path | None, reload: bool, log: Log) -> None:

@@ -35,6 +35,8 @@ from sm.server.supervisor.log_lines import MAX_LINE_BYTES, LineSplitter, Members
         ("[1]", "info", "[1]"),
         ("| resnet | 1 | READY |", "debug", "| resnet | 1 | READY |"),
         ("anything", "info", "anything"),
+        ("\x1b[0;93manything\x1b[m in colour", "info", "anything in colour"),
+        ('{"level":"warning","message":"\\u001b[31mred\\u001b[0m"}', "warning", "red"),
     ],
 )
 def test_level_and_message_of_a_line(line: str, level: str, message: str) -> None:
