@@ -128,6 +128,11 @@ COMMANDS = {
         "sm.tools.selftest:main",
     ),
     "serve": Command("Start the box.", "sm.cli:add_serve_arguments", "sm.cli:serve"),
+    "drain": Command(
+        "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
+        "sm.tools.drain:add_arguments",
+        "sm.tools.drain:run",
+    ),
     "deploy": Command(
         "Create or update a SageMaker endpoint, and compare its answers with the golden ones.",
         "sm.tools.deploy.deploy_arguments:add_deploy_arguments",

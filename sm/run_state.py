@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -141,7 +142,7 @@ class Box:
 
     @property
     def draining_file(self) -> Path:
-        """While this file exists, nginx asks callers to open new connections."""
+        """While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503."""
         return self.run / "draining"
 
     @classmethod
@@ -162,6 +163,17 @@ class Box:
             self.repository.mkdir()
         write_atomically(self.run / "supervisor.pid", str(os.getpid()))
         write_atomically(self.run / "box.json", json.dumps(asdict(self), default=str))
+
+
+def running_boxes() -> dict[int, Path]:
+    """Return the run folders of this user's running boxes by their supervisor's process id."""
+    found = {}
+    for file in temporary_folder().glob("trireme-*/supervisor.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(file.read_text())
+            os.kill(pid, 0)  # raises if it has ended
+            found[pid] = file.parent
+    return found
 
 
 def write_atomically(path: Path, text: str) -> None:

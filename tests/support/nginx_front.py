@@ -39,6 +39,8 @@ class Upstream:
     hold: threading.Event = field(default_factory=threading.Event)
     holding: bool = False
     held_plane: str = "data"
+    #: How many requests lose their connection before they are answered, as when a worker dies.
+    drops: int = 0
 
 
 class UnixServer(ThreadingUnixStreamServer):
@@ -56,6 +58,10 @@ def make_handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]
             upstream.received_requests.append((plane, self.path, dict(self.headers.items()), received))
             if upstream.holding and plane == upstream.held_plane and self.path != "/ping":
                 upstream.hold.wait(30)
+            if upstream.drops:
+                upstream.drops -= 1
+                self.close_connection = True
+                return
             self.send_response(upstream.status)
             self.send_header("Content-Length", str(len(upstream.body)))
             self.end_headers()

@@ -74,6 +74,8 @@ def check_ready(box: Box) -> None:
     state = read_state(box)
     if not state["ready"]:
         raise NotReady(state["reason"])
+    if box.draining_file.exists():
+        raise NotReady("the box is being drained")
     status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
     if status != 200:
         raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")

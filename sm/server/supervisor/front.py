@@ -109,7 +109,9 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "port": settings.port,
         "data_socket": box.data_socket,
         "control_socket": box.control_socket,
-        "in_flight": limits.in_flight,
+        "in_flight": limits.in_flight - limits.in_flight // 2,
+        "in_flight_again": max(1, limits.in_flight // 2),  # 0 would be no limit
+        "with_repeats": _line_prefix(not _has_sequences(box)),
         "medium_bodies": limits.medium_bodies,
         "large_bodies": limits.large_bodies,
         "max_body": settings.max_body,
@@ -134,6 +136,12 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
         "exposed_headers": ", ".join(EXPOSED_HEADERS),
     }
+
+
+def _has_sequences(box: Box) -> bool:
+    """True if a model may keep state between requests. What multi-model mode will load is not known."""
+    configurations = box.repository.glob("*/config.pbtxt")
+    return box.multi_model or any("sequence_batching" in file.read_text() for file in configurations)
 
 
 def _line_prefix(on: bool) -> str:

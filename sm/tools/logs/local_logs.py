@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from sm import logs
 from sm.errors import StartError
-from sm.run_state import temporary_folder
+from sm.run_state import running_boxes
 from sm.settings import Settings
 
 #: Seconds between two polls of a log that is followed.
@@ -162,10 +162,10 @@ def find(settings: Settings) -> Path:
 
 def _outputs() -> Iterator[Path]:
     """Yield the files that running boxes of this user have as standard output."""
-    for file in temporary_folder().glob("trireme-*/supervisor.pid"):
+    for pid in running_boxes():
         try:
-            output = Path(f"/proc/{int(file.read_text())}/fd/1").readlink()
-        except (OSError, ValueError):
+            output = Path(f"/proc/{pid}/fd/1").readlink()
+        except OSError:
             continue
         if output.is_file():
             yield output

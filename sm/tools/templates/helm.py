@@ -92,8 +92,8 @@ def chart_document(name: str) -> dict[str, Any]:
         "type": "application",
         "version": __version__,
         "appVersion": __version__,
-        # The first release whose preStop can sleep by itself.
-        "kubeVersion": ">=1.30.0-0",
+        # The first release with autoscaling/v2.
+        "kubeVersion": ">=1.23.0-0",
     }
 
 

@@ -1,7 +1,7 @@
 """The deployment for plain Kubernetes: the pods, their Service, their autoscaling and their network policy.
 
-Callers still find a pod for some seconds after Kubernetes has begun to end it. So the pod first sleeps and
-goes on serving (``preStop``), and then has the box's own time to drain.
+Callers still find a pod for some seconds after Kubernetes has begun to end it. So the pod first says
+goodbye and goes on serving (``preStop``), and then has the box's own time to drain.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ SHARED_MEMORY = "1Gi"
 STARTUP_S, PROBE_PERIOD_S, PROBE_TIMEOUT_S = 480, 5, 2
 #: The image's user. See the Dockerfile.
 USER = 1000
+#: Makes the box unready and ends kept connections; the next word is how many seconds it takes.
+DRAIN = ("/opt/trireme/.venv/bin/python", "-m", "sm.cli", "drain", "--seconds")
 MODELS, CACHE = "/opt/ml/model", "/var/cache/trireme"
 #: The prefix of a volume that has the models, as KServe writes it: pvc://CLAIM/FOLDER.
 CLAIM = "pvc://"
@@ -224,7 +226,7 @@ def container(chart: Values) -> dict[str, Any]:
         # would only kill it during a restart.
         "startupProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": attempts},
         "readinessProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": 2},
-        "lifecycle": {"preStop": {"sleep": {"seconds": chart.get("preStopSeconds")}}},
+        "lifecycle": {"preStop": {"exec": {"command": [*DRAIN, chart.text("preStopSeconds")]}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

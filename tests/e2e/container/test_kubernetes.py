@@ -104,13 +104,17 @@ def test_a_pod_is_ready_before_it_gets_traffic_and_drains_what_it_has(pod: Pod) 
     assert podman("exec", pod.container, "sh", "-c", write_attempts) == "refused"
     assert podman("exec", pod.container, "sh", "-c", "env | grep -c _SERVICE_HOST || true") == "0"
 
-    # While preStop sleeps, callers that still find the pod are served. Then comes SIGTERM.
+    # While preStop drains the box, callers that still find the pod are served. Then comes SIGTERM.
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(pod.invoke(4).status_code))
     caller.start()
     wait_until(lambda: in_flight(pod) >= 1, description="an invocation in flight")
-    sleep = pod.described["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
-    podman("stop", "--time", str(pod.described["terminationGracePeriodSeconds"] - sleep), pod.container)
+    command = pod.described["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    podman("exec", pod.container, *command[:-1], "0.5")
+    assert pod.ping() == 503
+    assert pod.invoke(0).headers["Connection"] == "close"
+    limit = pod.described["terminationGracePeriodSeconds"] - int(command[-1])
+    podman("stop", "--time", str(limit), pod.container)
     caller.join()
     assert answers == [200]
     assert pod.inspect()["State"]["ExitCode"] == 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_until
 from tests.support.load import Load, dispatch_body
@@ -41,6 +44,25 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
     assert len(load.bodies) == 1
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
+
+
+def test_a_drained_box_serves_on_and_sends_its_callers_away(demo: Path, tmp_path: Path) -> None:
+    with running_box(tmp_path, demo) as box, requests.Session() as session:
+
+        def answer() -> requests.Response:
+            body = {"modelname": "slow", "payload": {"seconds": 0}}
+            return session.post(f"{box.url}/invocations", json=body, timeout=30)
+
+        assert answer().headers["Connection"] == "keep-alive"
+        command = [sys.executable, "-m", "sm.cli", "drain", "--pid", str(box.process.pid), "--seconds", "0.1"]
+        assert subprocess.run(command, env=box.environment, check=False).returncode == 0
+        status, reason = box.ping()
+        assert status == 503 and "drained" in reason
+        drained = answer()
+        assert (drained.status_code, drained.headers["Connection"]) == (200, "close")
+        assert box.stop(signal.SIGTERM) == 0
+    missing = subprocess.run(command, env=box.environment, check=False, capture_output=True, text=True)
+    assert missing.returncode == 1 and "no such box" in missing.stderr
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])

@@ -217,6 +217,41 @@ def test_requests_of_a_killed_nginx_worker_are_no_longer_counted(narrow_nginx: F
     assert nginx.request("POST", "/invocations", b"{}")[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/endpoints/e/invocations", "/models/m/invoke"])
+def test_a_request_whose_worker_died_is_sent_to_another_one_once(nginx: Front, path: str) -> None:
+    nginx.upstream.drops = 1
+    status, headers, body = nginx.request("POST", path, b"{}", Content_Type="application/json")
+    assert (status, body, headers["x-trireme-repeated"]) == (200, nginx.upstream.body, "1")
+    assert [received[3] for received in nginx.upstream.received_requests] == [2, 2], "its whole body twice"
+    assert "x-trireme-repeated" not in nginx.request("POST", path, b"{}")[1]
+    nginx.upstream.drops = 2
+    status, headers, body = nginx.request("POST", path, b"{}")
+    assert (status, json.loads(body)["code"], headers["retry-after"]) == (503, "not_ready", "1")
+    assert nginx.upstream.drops == 0
+    wait_until(lambda: '"status":503' in nginx.log.read_text(), description="the line of nginx's own answer")
+    assert '"status":200' not in nginx.log.read_text(), "the router logs its own answers"
+
+
+def test_a_request_with_state_or_a_stream_is_sent_once(nginx: Front, run: Path) -> None:
+    for path, headers in (
+        ("/invocations", {"X-Amzn-SageMaker-Session-Id": "s"}),
+        ("/invocations", {"Accept": "text/event-stream"}),
+        ("/v2/models/m/infer", {}),
+    ):
+        nginx.upstream.drops = 1
+        assert nginx.request("POST", path, b"{}", **headers)[0] == 503
+        assert nginx.upstream.drops == 0
+    assert len(nginx.upstream.received_requests) == 3
+
+
+def test_no_request_is_repeated_while_a_model_keeps_sequences(run: Path) -> None:
+    (run / "counter").mkdir()
+    (run / "counter" / "config.pbtxt").write_text("sequence_batching { }")
+    with running_nginx(run) as nginx:
+        nginx.upstream.drops = 1
+        assert nginx.request("POST", "/invocations", b"{}")[0] == 503
+
+
 def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
     with running_nginx(run, ("control",)) as nginx:
         response = nginx.request("POST", "/invocations", b"{}")

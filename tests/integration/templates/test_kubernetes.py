@@ -117,8 +117,9 @@ def test_a_deployment_has_an_autoscaler_or_a_number_of_replicas_but_not_both(sm:
 def test_a_pods_grace_period_covers_its_sleep_and_its_drain(sm: RunSm) -> None:
     pod = pod_spec(print_documents(sm, "kubernetes", *SLOW_TO_DRAIN))
     (container,) = pod["containers"]
-    sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod["terminationGracePeriodSeconds"] >= sleep + 90 + 5
+    *drain, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert drain[-2:] == ["drain", "--seconds"]
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + 90 + 5
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["TRIREME_DRAIN_SECONDS"] == "90"
     assert environment["SAGEMAKER_BIND_TO_PORT"] == "9090"
