@@ -34,6 +34,7 @@ EXPOSED_HEADERS = (
     "WWW-Authenticate",
     "X-Request-Id",
     "traceresponse",
+    "X-Trireme-Repeated",
     "X-Amzn-SageMaker-Session-Id",
     "X-Amzn-SageMaker-New-Session-Id",
     "X-Amzn-SageMaker-Closed-Session-Id",
