@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
@@ -10,6 +11,11 @@ from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.router.answer import Answer, EncodedRecord, encode_failure, join_records
 from sm.router.invocation import JSON, JSON_LINES, LinesRequest, Message
 from sm.router.ordered import OrderedRunner
+
+#: The first byte of a line that is not blank.
+NOT_BLANK = re.compile(rb"\S")
+#: Lines that are counted between two checks of the deadline.
+CHECK_INTERVAL = 2**14
 
 
 class Lines:
@@ -48,24 +54,26 @@ def check_count(request: LinesRequest) -> None:
     # Counting line breaks is fast, and usually enough: only blank lines make it too high.
     if limit is None or body.count(b"\n") < limit.max_records:
         return
+    running = deadline.current()
     for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(
                 f"the body has more than {limit.max_records:,} lines, the most that are accepted",
                 max_records=limit.max_records,
             )
+        if running is not None and number % CHECK_INTERVAL == 0:
+            running.check()
 
 
 def split(body: bytes) -> Iterator[bytes]:
     """Yield each line that is not blank, one by one: a list of a million lines would take much memory."""
-    start = 0
-    while start < len(body):
+    end = 0
+    # Blank lines are skipped in one search, because a loop over 25 MB of them takes seconds.
+    while first := NOT_BLANK.search(body, end):
+        start = first.start()
         end = body.find(b"\n", start)
         end = len(body) if end < 0 else end
-        line = body[start:end].strip()
-        start = end + 1
-        if line:
-            yield line
+        yield body[start:end].rstrip()
 
 
 def messages(message: Message) -> Iterator[Message]:

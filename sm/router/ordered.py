@@ -20,6 +20,8 @@ MAX_BATCHES_PER_THREAD = 2
 MAX_BATCH = 16
 #: After a batch that took less, the next one is twice as large; after a slower one, items run one by one.
 QUICK_BATCH_S = 0.002
+#: Late items that are skipped between two checks of the caller.
+CHECK_INTERVAL = 2**10
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -139,7 +141,10 @@ class OrderedRunner:
                 if limit is not None:
                     limit.check_caller()
                 yield from results
-            for _ in source:
+            for number, _ in enumerate(source):
+                # The caller of many late items may leave too.
+                if limit is not None and number % CHECK_INTERVAL == 0:
+                    limit.check_caller()
                 yield when_late()
         finally:
             stopped.set()

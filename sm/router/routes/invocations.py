@@ -230,6 +230,8 @@ def _handle_message(
                 answer = service.lines.run(
                     request, lambda line: handle_line(service, request, line, recorder)
                 )
+            if request.session is not None:
+                answer = replace(answer, headers={SESSION_ID: request.session.id})
             service.dispatcher.confirm_delivery()
             recorder.records = answer.read().count(b"\n") + 1
             return request_handling.attach_to_stream(answer, recorder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ from flask import Blueprint, Response, request
 from wsproto.utilities import generate_accept_token
 
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
-from sm.router.answer import Answer, write_error
-from sm.router.invocation import JSON, Message
+from sm.router.answer import Answer, dumps, write_error
+from sm.router.invocation import JSON, SESSION_HEADER, Message
 from sm.router.routes import request_handling
 from sm.router.routes.invocations import Service, process_message
+from sm.router.routes.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.streaming.stream import finish
 from sm.router.streaming.websocket import WebSocket
 
@@ -61,8 +62,12 @@ def blueprint(
         def serve(connection: Any) -> None:
             websocket = WebSocket(connection, max_message)
             with suppress(CallerGone, OSError):
+                headers = handshake.headers
                 for body in websocket.messages(service.stream_timeout, is_stopping):
-                    _answer(websocket, message_service, handshake._replace(body=body), api_key_name)
+                    message = handshake._replace(body=body, headers=headers)
+                    answer_headers = _answer(websocket, message_service, message, api_key_name)
+                    if NEW_SESSION_ID in answer_headers:
+                        headers = {**headers, SESSION_HEADER: answer_headers[SESSION_ID]}
 
         return Upgraded(accept, serve, slots.release)
 
@@ -112,15 +117,21 @@ def accept_token(handshake: Message) -> str:
     return generate_accept_token(key.encode()).decode()
 
 
-def _answer(websocket: WebSocket, service: Service, message: Message, api_key_name: str) -> None:
+def _answer(websocket: WebSocket, service: Service, message: Message, api_key_name: str) -> Mapping[str, str]:
+    """Answer a message; return the headers that the answer would have over HTTP."""
     try:
         with request_handling.RequestRecorder(message.request_id, api_key_name, service.requests) as recorder:
             answer = process_message(service, request.environ, message, True, recorder)
+        if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
+            # A message has no headers, and these are all that the answer says.
+            answer = replace(answer, body=dumps(dict(answer.headers)))
         _send(websocket, answer)
+        return answer.headers
     except CallerGone:
         raise
     except TriremeError as error:
         websocket.send(write_error(error, message.request_id).read(), text=True)
+        return {}
 
 
 def _send(websocket: WebSocket, answer: Answer) -> None:

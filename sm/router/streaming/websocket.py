@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
-from wsproto.utilities import RemoteProtocolError
 
 from sm.errors import CallerGone
 
@@ -28,7 +27,11 @@ CLOSE_TIMEOUT_S = 1.0
 
 
 class WebSocket:
-    """One connection, for one thread. A message of more than ``max_bytes`` ends it."""
+    """One connection, for one thread.
+
+    A message of more than ``max_bytes`` ends it (1009), as does a frame that breaks the protocol (1002) or a
+    text that is not UTF-8 (1007).
+    """
 
     def __init__(self, connection: socket.socket, max_bytes: int) -> None:
         self._socket, self._max_bytes = connection, max_bytes
@@ -64,18 +67,40 @@ class WebSocket:
             raise CallerGone("the caller closed the connection")
         self._write(TextMessage(payload.decode("utf-8", "replace")) if text else BytesMessage(payload))
 
-    def close(self, reason: CloseReason) -> None:
-        """Close the connection if it is open; the server closes the socket."""
+    def close(self, code: int, reason: str | None = None, is_broken: bool = False) -> None:
+        """Close the connection if it is open; the server closes the socket.
+
+        Args:
+            code: Tells the caller why.
+            reason: The same in words.
+            is_broken: True if what the caller sends cannot be parsed any more.
+        """
         with contextlib.suppress(OSError):
             if self._open:
-                self._write(CloseConnection(reason))
-                # Closing the socket with unread data would reset it before the close frame is read.
-                self._receive(CLOSE_TIMEOUT_S)
+                self._write(CloseConnection(code, reason))
+                self._wait_for_close(is_broken)
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def _open(self) -> bool:
         return self._protocol.state is ConnectionState.OPEN
+
+    def _wait_for_close(self, is_broken: bool) -> None:
+        """Discard what the caller still sends, until it has the close frame or the time is over.
+
+        Closing the socket with unread data would reset it before the close frame is read.
+        """
+        end = time.monotonic() + CLOSE_TIMEOUT_S
+        while self._protocol.state is ConnectionState.LOCAL_CLOSING:
+            seconds = end - time.monotonic()
+            if seconds <= 0 or not self._poll.poll(seconds * 1000):
+                return
+            received = self._socket.recv(READ_BYTES)
+            if not received:
+                return
+            if not is_broken:
+                self._protocol.receive_data(received)
+                is_broken = any(isinstance(event, CloseConnection) for event in self._protocol.events())
 
     def _receive(self, timeout_s: float) -> bool:
         """Read what has arrived; False if nothing arrives in time."""
@@ -85,11 +110,8 @@ class WebSocket:
             self._protocol.receive_data(self._socket.recv(READ_BYTES) or None)
             for event in self._protocol.events():
                 self._handle(event)
-        except RemoteProtocolError as error:
-            hint = error.event_hint
-            self.close(
-                CloseReason(hint.code) if isinstance(hint, CloseConnection) else CloseReason.PROTOCOL_ERROR
-            )
+                if not self._open:
+                    break
         except OSError:
             self._protocol.receive_data(None)
         return True
@@ -102,6 +124,9 @@ class WebSocket:
             elif event.message_finished:
                 self._messages.append(bytes(self._partial))
                 self._partial.clear()
+        elif isinstance(event, CloseConnection) and self._open:
+            # wsproto reports a broken rule of the protocol as a close that leaves the connection open.
+            self.close(event.code, event.reason, is_broken=True)
         elif isinstance(event, Ping) or (
             isinstance(event, CloseConnection) and self._protocol.state is ConnectionState.REMOTE_CLOSING
         ):

@@ -15,6 +15,7 @@ import boto3
 import botocore.config
 import pytest
 import requests
+import websocket
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
 from tests.support.tritons import MODELS
@@ -77,6 +78,36 @@ def test_every_worker_sees_what_another_stored(box: RunningBox) -> None:
         return len(processes) > 1
 
     wait_until(answered_by_two_workers, description="a second worker")
+
+
+def test_json_lines_in_a_session_name_it(box: RunningBox) -> None:
+    session = open_session(box)
+    lines = b'{"modelname":"probe","payload":{"keep":{"a":"1"}}}\n{"modelname":"probe","payload":{}}'
+    response = box.send(lines, headers={SESSION_HEADER: session, "Content-Type": "application/jsonlines"})
+    assert (response.status_code, response.headers[SESSION_HEADER]) == (200, session)
+    assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
+
+
+def test_a_websocket_learns_the_id_of_its_new_session_and_goes_on_in_it(box: RunningBox) -> None:
+    connection = websocket.create_connection(
+        f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream",
+        timeout=30,
+        header={SESSION_HEADER: "NEW_SESSION"},
+    )
+    try:
+        connection.send(NEW_SESSION_BODY)
+        opened = json.loads(connection.recv())
+        session = opened[SESSION_HEADER]
+        assert opened["X-Amzn-SageMaker-New-Session-Id"].startswith(f"{session}; Expires=")
+        connection.send(json.dumps({"modelname": "probe", "payload": {"keep": {"a": "1"}}}))
+        assert json.loads(connection.recv())["result"]["session"] == {"a": "1"}
+        assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
+        connection.send(CLOSE_BODY)
+        assert json.loads(connection.recv()) == {"X-Amzn-SageMaker-Closed-Session-Id": session}
+        connection.send(NEW_SESSION_BODY)
+        assert json.loads(connection.recv())["code"] == "bad_input"
+    finally:
+        connection.close()
 
 
 def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from sm.errors import BadInput, TooLarge, UnknownModel
+from sm.deadline import Deadline, running
+from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.router.answer import Answer
 from sm.router.invocation import JSON_LINES, LinesRequest, Message, RecordLimit
-from sm.router.lines import Lines, messages
+from sm.router.lines import Lines, check_count, messages
 
 
 @pytest.fixture
@@ -84,6 +85,27 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
     with pytest.raises(TooLarge, match="more than 2 lines"):
         runner.run(lines_request(body, RecordLimit(2)), record_line)
     assert answered == []
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \r\n"], ids=["line breaks", "white space"])
+def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: Lines, blank: bytes) -> None:
+    body = blank * (25 * 2**20 // len(blank))
+    started = time.process_time()
+    with pytest.raises(BadInput, match="no line"):
+        runner.run(lines_request(body, RecordLimit(1000)), echo)
+    assert runner.run(lines_request(body + b"1", RecordLimit(1000)), echo).body == b"1"
+    # A loop over the lines takes 7 s for each of the two; this takes 0.2 s.
+    assert time.process_time() - started < 3
+
+
+def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: Lines) -> None:
+    body = b"1\n" * 100_000
+    for limit, error in (
+        (Deadline(time.monotonic() + 60, lambda: True), CallerGone),
+        (Deadline(time.monotonic()), DeadlinePassed),
+    ):
+        with running(limit), pytest.raises(error):
+            check_count(lines_request(body, RecordLimit(90_000)))
 
 
 def test_only_a_few_lines_per_thread_are_started_at_once() -> None:

@@ -106,6 +106,16 @@ def test_when_the_caller_disconnects_the_work_ends(runner: OrderedRunner) -> Non
     assert len(work.started) <= 51 + MAX_IN_FLIGHT
 
 
+def test_a_caller_that_leaves_is_noticed_among_late_items_too(runner: OrderedRunner) -> None:
+    is_gone = False
+    with running(Deadline(time.monotonic(), lambda: is_gone)):
+        results = runner.run(range(100_000), RecordingWork(), result_after_deadline)
+        assert next(results) == -1
+        is_gone = True
+        with pytest.raises(CallerGone):
+            list(results)
+
+
 def test_after_the_results_are_closed_no_item_is_started(runner: OrderedRunner) -> None:
     work = RecordingWork(0.001)
     results = runner.run(range(100_000), work, result_after_deadline)

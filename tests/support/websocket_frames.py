@@ -1,0 +1,232 @@
+"""Frames of a WebSocket, byte by byte, and what a server must do with them.
+
+The cases are those of the Autobahn test suite's fuzzing client, without compression, which the box does not
+offer. The suite itself needs Python 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+NORMAL, PROTOCOL_ERROR, NO_STATUS, INVALID_TEXT, TOO_BIG = 1000, 1002, 1005, 1007, 1009
+#: A reply to a frame: its opcode and payload.
+Frame = tuple[int, bytes]
+
+
+class Case(NamedTuple):
+    """Frames that a caller sends, and the frames that it gets back."""
+
+    name: str
+    sent: Sequence[bytes]
+    #: Pongs and echoed messages, in order. All are due before the last frame is sent.
+    replies: Sequence[Frame] = ()
+    #: The code of the server's close frame; ``NO_STATUS`` for one without a code.
+    close: int = PROTOCOL_ERROR
+
+
+def frame(
+    opcode: int,
+    payload: bytes = b"",
+    *,
+    fin: bool = True,
+    rsv: int = 0,
+    masked: bool = True,
+    size_of: int = 0,
+) -> bytes:
+    """Encode a caller's frame; ``size_of``: bytes of the length field, if not the fewest."""
+    size = len(payload)
+    size_of = size_of or (0 if size < 126 else 2 if size < 2**16 else 8)
+    short = {0: size, 2: 126, 8: 127}[size_of]
+    head = bytes([fin << 7 | rsv << 4 | opcode, masked << 7 | short])
+    if size_of:
+        head += struct.pack("!H" if size_of == 2 else "!Q", size)
+    if not masked:
+        return head + payload
+    # The mask is the same for each byte, so that a table can apply it.
+    return head + b"\x5a" * 4 + payload.translate(bytes(byte ^ 0x5A for byte in range(256)))
+
+
+def close_frame(code: int, reason: bytes = b"") -> bytes:
+    """Encode a caller's close frame."""
+    return frame(CLOSE, struct.pack("!H", code) + reason)
+
+
+def fragments(opcode: int, *parts: bytes) -> list[bytes]:
+    """Encode one message in several frames."""
+    return [
+        frame(CONTINUATION if index else opcode, part, fin=index == len(parts) - 1)
+        for index, part in enumerate(parts)
+    ]
+
+
+def read_frames(connection: socket.socket) -> Iterator[Frame]:
+    """Yield the server's frames up to its close frame, or until it closes the connection."""
+    with connection.makefile("rb") as stream:
+        while len(head := stream.read(2)) == 2:
+            size = head[1] & 127
+            if size > 125:
+                size = int.from_bytes(stream.read(2 if size == 126 else 8), "big")
+            opcode = head[0] & 15
+            yield opcode, stream.read(size)
+            if opcode == CLOSE:
+                return
+
+
+def play(connection: socket.socket, case: Case, piece: int = 2**20) -> list[Frame]:
+    """Send a case's frames, ``piece`` bytes at a time; return all of the server's frames."""
+    received = read_frames(connection)
+    *first, last = case.sent
+    _send(connection, b"".join(first), piece)
+    replies = [next(received, (-1, b"")) for _ in case.replies]
+    _send(connection, last, piece)
+    return [*replies, *received]
+
+
+def _send(connection: socket.socket, content: bytes, piece: int) -> None:
+    with contextlib.suppress(OSError):  # the server may have closed the connection already
+        for start in range(0, len(content), piece):
+            connection.sendall(content[start : start + piece])
+
+
+def close_code(payload: bytes) -> int:
+    """Return the code of a close frame."""
+    return int.from_bytes(payload[:2], "big") if payload else NO_STATUS
+
+
+HELLO = (TEXT, b"Hello")
+HELLO_FRAME = frame(TEXT, b"Hello")
+END = close_frame(NORMAL)
+#: Codes that a caller may close with, and those that it may not.
+VALID_CODES = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999)
+INVALID_CODES = (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535)
+KOSME = "κόσμε".encode()
+VALID_TEXTS = (
+    KOSME,
+    b"\x00",
+    b"\xc2\x80",
+    b"\xe0\xa0\x80",
+    b"\xf0\x90\x80\x80",
+    b"\x7f",
+    b"\xdf\xbf",
+    b"\xef\xbf\xbf",
+    b"\xf4\x8f\xbf\xbf",
+    b"\xed\x9f\xbf",
+    b"\xee\x80\x80",
+    b"\xef\xbf\xbd",
+    b"\xef\xbf\xbe",
+)
+INVALID_TEXTS = (
+    b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited",  # a surrogate
+    b"\xce",  # cut short
+    b"\xe1\xbd",
+    b"\x80",  # continuation bytes alone
+    b"\xbf\x80",
+    b"\xc0 \xc1 ",  # first bytes without the next ones
+    b"\xe0 \xef ",
+    b"\xf0 \xf7 ",
+    b"\xfe",
+    b"\xff",
+    b"\xc0\xaf",  # longer than needed
+    b"\xe0\x80\xaf",
+    b"\xf0\x80\x80\xaf",
+    b"\xf8\x80\x80\x80\xaf",
+    b"\xfc\x80\x80\x80\x80\xaf",
+    b"\xe0\x9f\xbf",
+    b"\xf0\x8f\xbf\xbf",
+    b"\xf4\x90\x80\x80",  # above the last code point
+    b"\xed\xa0\x80",
+    b"\xed\xbf\xbf",
+    b"\xed\xa0\x80\xed\xb0\x80",
+)
+
+
+def _cases() -> Iterator[Case]:
+    for opcode, byte in ((TEXT, b"*"), (BINARY, b"\xfe")):
+        for size in (0, 125, 126, 127, 128, 65535, 65536):
+            payload = byte * size
+            yield Case(
+                f"1 message {opcode} of {size}", [frame(opcode, payload), END], [(opcode, payload)], NORMAL
+            )
+    for payload in (b"", b"Hello", b"\x00\xff\xfe\xfd", b"\xfe" * 125):
+        ping = frame(PING, payload)
+        yield Case(f"2 ping of {len(payload)}", [ping, END], [(PONG, payload)], NORMAL)
+        yield Case(f"2 pong of {len(payload)}", [frame(PONG, payload), END], [], NORMAL)
+    pings = [b"payload-%d" % number for number in range(10)]
+    replies = [(PONG, ping) for ping in pings]
+    yield Case("2 ten pings", [*(frame(PING, ping) for ping in pings), END], replies, NORMAL)
+    yield Case("2 ping too long", [frame(PING, b"\xfe" * 126, size_of=2)])
+    yield Case("2 pong too long", [frame(PONG, b"\xfe" * 126, size_of=2)])
+    for rsv, opcode in ((1, TEXT), (2, TEXT), (3, TEXT), (4, TEXT), (5, BINARY), (6, PING), (7, CLOSE)):
+        yield Case(f"3 rsv {rsv}", [frame(opcode, b"\x03\xe8", rsv=rsv), frame(PING)])
+    yield Case("3 rsv after a message", [HELLO_FRAME, frame(TEXT, b"Hello", rsv=4)], [HELLO])
+    for opcode in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15):
+        yield Case(f"4 opcode {opcode}", [frame(opcode), frame(PING)])
+        yield Case(f"4 opcode {opcode} after a message", [HELLO_FRAME, frame(opcode, b"x")], [HELLO])
+    yield Case("4 unmasked", [frame(TEXT, b"Hello", masked=False)])
+    yield Case("4 unmasked after a message", [HELLO_FRAME, frame(PING, masked=False)], [HELLO])
+    for opcode in (PING, PONG, CLOSE):
+        yield Case(f"5 control frame {opcode} in parts", fragments(opcode, b"fragment1", b"fragment2"))
+    yield Case("5 two fragments", [*fragments(TEXT, b"Hel", b"lo"), END], [HELLO], NORMAL)
+    mixed = [frame(TEXT, b"Hel", fin=False), frame(PING, b"p"), frame(CONTINUATION, b"lo"), END]
+    yield Case("5 ping between fragments", mixed, [(PONG, b"p"), HELLO], NORMAL)
+    for fin in (True, False):
+        yield Case(f"5 continuation of nothing {fin}", [frame(CONTINUATION, b"x", fin=fin), HELLO_FRAME])
+        after = [*fragments(TEXT, b"Hel", b"lo"), frame(CONTINUATION, b"x", fin=fin)]
+        yield Case(f"5 continuation after an end {fin}", after, [HELLO])
+    for opcode in (TEXT, BINARY):
+        yield Case(
+            f"5 message {opcode} within a message", [frame(opcode, b"a", fin=False), frame(opcode, b"b")]
+        )
+    five = [frame(TEXT, b"1", fin=False), *(frame(CONTINUATION, b"%d" % n, fin=False) for n in range(2, 5))]
+    five_replies = [(PONG, b"pongme"), (PONG, b"again"), (TEXT, b"12345")]
+    yield Case(
+        "5 five fragments and two pings",
+        [*five[:2], frame(PING, b"pongme"), *five[2:], frame(PING, b"again"), frame(CONTINUATION, b"5"), END],
+        five_replies,
+        NORMAL,
+    )
+    yield Case("6 empty fragments", [*fragments(TEXT, b"", b"", b""), END], [(TEXT, b"")], NORMAL)
+    yield Case("6 one fragment not empty", [*fragments(TEXT, b"", b"Hello", b""), END], [HELLO], NORMAL)
+    single = [KOSME[at : at + 1] for at in range(len(KOSME))]
+    yield Case("6 characters cut by fragments", [*fragments(TEXT, *single), END], [(TEXT, KOSME)], NORMAL)
+    for number, text in enumerate(VALID_TEXTS):
+        yield Case(f"6 valid text {number}", [frame(TEXT, text), END], [(TEXT, text)], NORMAL)
+    for number, text in enumerate(INVALID_TEXTS):
+        yield Case(f"6 invalid text {number}", [frame(TEXT, text)], [], INVALID_TEXT)
+        yield Case(f"6 invalid text {number}, not ended", [frame(TEXT, text + b"\xff", fin=False)], [], 1007)
+        yield Case(f"6 bytes {number} in a binary message", [frame(BINARY, text), END], [(2, text)], NORMAL)
+    yield Case("7 two closes", [END, END], [], NORMAL)
+    yield Case("7 ping after the close", [END, frame(PING)], [], NORMAL)
+    yield Case("7 message after the close", [END, HELLO_FRAME], [], NORMAL)
+    yield Case("7 close within a message", [frame(TEXT, b"Hel", fin=False), END], [], NORMAL)
+    yield Case("7 close without code", [frame(CLOSE)], [], NO_STATUS)
+    yield Case("7 close of one byte", [frame(CLOSE, b"a")])
+    yield Case("7 close with a reason", [close_frame(NORMAL, b"Hello World!")], [], NORMAL)
+    yield Case("7 close of 125 bytes", [close_frame(NORMAL, b"*" * 123)], [], NORMAL)
+    yield Case("7 close of 126 bytes", [frame(CLOSE, b"\x03\xe8" + b"*" * 124, size_of=2)])
+    yield Case("7 close with an invalid reason", [close_frame(NORMAL, INVALID_TEXTS[0])], [], INVALID_TEXT)
+    for code in VALID_CODES:
+        yield Case(f"7 close with {code}", [close_frame(code)], [], code)
+    for code in INVALID_CODES:
+        yield Case(f"7 close with {code}", [close_frame(code)])
+    for opcode in (TEXT, BINARY):
+        payload = b"*" * 2**18
+        parts = [payload[at : at + 1300] for at in range(0, 2**18, 1300)]
+        yield Case(
+            f"9 message {opcode} in 1300 bytes each",
+            [*fragments(opcode, *parts), END],
+            [(opcode, payload)],
+            1000,
+        )
+    # RFC 6455, 5.2: the fewest bytes for a length, and no sign bit.
+    yield Case("rfc length of 2 bytes", [frame(TEXT, b"Hello", size_of=2)])
+    yield Case("rfc length of 8 bytes", [frame(TEXT, b"*" * 200, size_of=8)])
+    yield Case("rfc length over 2^63", [b"\x82\xff" + b"\xff" * 8])
+
+
+CASES = tuple(_cases())
