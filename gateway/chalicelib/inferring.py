@@ -17,6 +17,7 @@ from sm.router import invocation as forms
 from sm.router.answer import write
 from sm.router.dispatch import Dispatcher
 from sm.router.invocation import DispatchRequest, RawRecord
+from sm.triton.answer_guard import AnswerGuard
 
 from .cache import Cache
 from .storage import Storage, Stored, check_key
@@ -97,7 +98,7 @@ class Inference:
         return orjson.loads(cached)
 
     def _compute(self, client: Client, call: DispatchRequest) -> Any:
-        results = Dispatcher(Registry({client.name: client}), self._executor).run(call)
+        results = Dispatcher(Registry({client.name: client}), self._executor, AnswerGuard(None)).run(call)
         answer = write(call, results)
         if answer.content_type != forms.JSON:
             return answer.read().decode("utf-8", "replace")

@@ -132,8 +132,8 @@ def read_header(content: bytes) -> PictureHeader:
         content: The file's bytes.
 
     Raises:
-        sm.errors.BadInput: The bytes are no JPEG, PNG or WebP, or the picture has more pixels, scans,
-            segments or chunks than are accepted.
+        sm.errors.BadInput: The bytes are no JPEG, PNG or WebP, or the picture has no pixels, or more pixels,
+            scans, segments or chunks than are accepted.
     """
     if content.startswith(PNG_SIGNATURE):
         header = _png(content)
@@ -159,7 +159,9 @@ def not_a_picture(content: bytes) -> BadInput:
 
 
 def check_pixels(width: int, height: int) -> None:
-    """Raise :class:`BadInput` if a picture has more than :data:`MAX_PIXELS`."""
+    """Raise :class:`BadInput` if a picture has no pixels, or more than :data:`MAX_PIXELS`."""
+    if not width * height:
+        raise BadInput(f"the picture's header says {width}x{height} pixels: there is no picture")
     if width * height > MAX_PIXELS:
         raise BadInput(f"the picture has {width}x{height} pixels; at most {MAX_PIXELS:,} are accepted")
 

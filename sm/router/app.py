@@ -96,7 +96,7 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
     guard = AnswerGuard.of(box)
-    upstream = parts.upstream(box.http_port, settings.timeout, settings.max_body, guard)
+    upstream = parts.upstream(box.http_port, settings.timeout, guard, settings.max_body)
     gate = FairGate(settings.threads, settings.queue, settings.model_queue)
     requests = RequestLog(settings.log_sample, settings.log_slow)
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
@@ -104,7 +104,7 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
     service = invocations.Service(
         # The gate, not the executors, decides how many threads a model has.
         dispatcher=parts.dispatcher(
-            registry, ThreadPoolExecutor(settings.max_threads, "records"), store, settings.threads, guard
+            registry, ThreadPoolExecutor(settings.max_threads, "records"), guard, store, settings.threads
         ),
         lines=parts.lines(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
         sessions=sessions,
@@ -129,7 +129,9 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
         threads = settings.s3_threads
         separate = replace(
             service,
-            dispatcher=parts.dispatcher(registry, ThreadPoolExecutor(threads, "s3_records"), store, threads),
+            dispatcher=parts.dispatcher(
+                registry, ThreadPoolExecutor(threads, "s3_records"), guard, store, threads
+            ),
             lines=parts.lines(ThreadPoolExecutor(threads, "s3_lines"), threads),
         )
         service = replace(service, s3=invocations.S3Service(separate, threads))

@@ -46,22 +46,22 @@ class Dispatcher:
     Args:
         registry: The clients.
         executor: Runs the records of lists.
+        guard: Refuses answers that may be another request's.
         store: Reads payloads in S3; None if that is off.
         threads: Threads of the executor that one invocation may use.
-        guard: Refuses answers that may be another request's.
     """
 
     def __init__(
         self,
         registry: Registry,
         executor: Executor,
+        guard: AnswerGuard,
         store: Store | None = None,
         threads: int = 8,
-        guard: AnswerGuard | None = None,
     ) -> None:
         self.registry = registry
         self._runner = OrderedRunner(executor, threads)
-        self._guard = guard or AnswerGuard(None)
+        self._guard = guard
         self._store = store
 
     def run(self, invocation: DispatchRequest) -> list[object]:

@@ -7,6 +7,7 @@ otherwise tracing costs a request nothing.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from sm.router.answer import Answer
 from sm.router.dispatch import Dispatcher, EncodedResult
 from sm.router.invocation import DispatchRequest, LinesRequest, Message
 from sm.router.lines import Lines
+from sm.router.routes.v2_routes import ROUTE
 from sm.tracing.exporter import Tracer
 from sm.tracing.request_trace import (
     ERROR_CODE,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 #: Paths that are requested every few seconds and run no model.
 NOT_TRACED = frozenset({"/ping", "/metrics", "/execution-parameters"})
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
+#: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
+RULE_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 #: The header of an answer that names its trace: https://w3c.github.io/trace-context/#traceresponse-header
 RESPONSE_HEADER = "traceresponse"
 #: Bytes of an error's JSON that are kept to read its code.
@@ -167,11 +171,13 @@ def describe_request(environ: WSGIEnvironment, fronted: bool) -> dict[str, Value
 
 
 def find_route(environ: WSGIEnvironment) -> str:
-    """Return the pattern of the path; empty if there is none."""
+    """Return the pattern of the path, as ``/models/{name}``; empty if there is none."""
+    if route := environ.get(ROUTE):
+        return str(route)
     request = environ.get("werkzeug.request")
     rule = getattr(request, "url_rule", None)
     if rule is not None:
-        return str(rule.rule)
+        return RULE_VARIABLE.sub(r"{\1}", rule.rule)
     # The one path that is answered without Flask.
     return "/invocations" if environ["PATH_INFO"] == "/invocations" else ""
 

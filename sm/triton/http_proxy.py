@@ -74,15 +74,13 @@ class Upstream:
     Args:
         port: Triton's.
         timeout: Seconds for a request without a deadline.
-        max_body: Bytes of a body after decompression.
         guard: Refuses answers that may be another request's.
+        max_body: Bytes of a body after decompression.
     """
 
-    def __init__(
-        self, port: int, timeout: float, max_body: int = MAX_BODY_BYTES, guard: AnswerGuard | None = None
-    ) -> None:
+    def __init__(self, port: int, timeout: float, guard: AnswerGuard, max_body: int = MAX_BODY_BYTES) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
-        self._guard = guard or AnswerGuard(None)
+        self._guard = guard
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:

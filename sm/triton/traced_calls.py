@@ -96,7 +96,8 @@ class TracedUpstream(Upstream):
                     "http.request.method": request.method,
                     "server.address": LOOPBACK,
                     "server.port": self._port,
-                    "url.path": clip(request.target.partition("?")[0]),
+                    # Without the query, which may have a key.
+                    "url.full": clip(f"http://{LOOPBACK}:{self._port}{request.target.partition('?')[0]}"),
                 }
             )
             if match := MODEL_PATH.match(request.target):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import orjson
 from flask import Blueprint, Request, Response, request
+from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
-from sm.errors import Forbidden
+from sm.errors import Forbidden, NotFound
 from sm.router import triton_requests
 from sm.router.admission import UNKNOWN, Admission, FairGate
 from sm.router.answer import Answer
@@ -24,10 +26,58 @@ from sm.triton.http_proxy import Upstream, end_to_end
 
 #: The paths that run a model.
 INFERENCE = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
-#: The only other path that accepts POST: it lists the models. All others would change the server.
-INDEX = "/v2/repository/index"
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
+SHARED_MEMORY_EXTENSIONS = {"system_shared_memory", "cuda_shared_memory"}
+#: Where a request's WSGI environment stores its route, which names the span of its trace.
+ROUTE = "trireme.route"
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+class V2Route(NamedTuple):
+    """One of Triton's paths, as in https://github.com/triton-inference-server/server (src/http_server.cc)."""
+
+    template: str
+    pattern: re.Pattern[str]
+    methods: tuple[str, ...]
+    #: True if a POST would change the server for every caller.
+    changes: bool
+
+
+def _routes(methods: str, *templates: str, changes: bool = False) -> list[V2Route]:
+    def pattern(template: str) -> re.Pattern[str]:
+        return re.compile(re.sub(r"\{\w+\}", "[^/]+", template))
+
+    return [V2Route(text, pattern(text), tuple(methods.split()), changes) for text in templates]
+
+
+MODEL, VERSION = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
+ROUTES = (
+    *_routes("GET HEAD", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats"),
+    *_routes(
+        "GET HEAD",
+        *(f"{model}{verb}" for model in (MODEL, VERSION) for verb in ("", "/ready", "/config", "/stats")),
+    ),
+    *_routes(
+        "POST",
+        *(
+            f"{model}/{verb}"
+            for model in (MODEL, VERSION)
+            for verb in ("infer", "generate", "generate_stream")
+        ),
+    ),
+    *_routes("POST", "/v2/repository/index", "/v2/repository/{repository}/index"),
+    *_routes("GET HEAD POST", "/v2/logging", "/v2/trace/setting", f"{MODEL}/trace/setting", changes=True),
+    *_routes(
+        "POST",
+        *(
+            f"/v2/repository{part}/models/{{name}}/{verb}"
+            for part in ("", "/{repository}")
+            for verb in ("load", "unload")
+        ),
+        changes=True,
+    ),
+)
 
 
 def blueprint(
@@ -54,17 +104,18 @@ def blueprint(
     """
     routes = Blueprint("v2", __name__)
 
-    @routes.route("/v2", methods=["GET", "POST"])
-    @routes.route("/v2/<path:rest>", methods=["GET", "POST"])
+    @routes.route("/v2", methods=METHODS)
+    @routes.route("/v2/<path:rest>", methods=METHODS)
     def pass_through(**_: str) -> Response:
         target = raw_target(request)
-        inference = INFERENCE.fullmatch(target.partition("?")[0])
-        check_allowed(request.method, target, inference is not None)
+        path = target.partition("?")[0]
+        request.environ[ROUTE] = check_allowed(request.method, path)
+        inference = INFERENCE.fullmatch(path)
         if inference is None:
             with request_handling.within_deadline(request.environ, timeout, fronted):
                 answer = _send(upstream, request_handling.read_message(request.environ, max_body), target)
-                if target.partition("?")[0].rstrip("/") == "/v2":
-                    return respond(add_version(answer))
+                if path.rstrip("/") == "/v2":
+                    return respond(describe_box(answer))
                 return respond(triton_requests.without_request_token(answer))
         with request_handling.RequestRecorder(
             request_id(request.environ),
@@ -90,21 +141,38 @@ def blueprint(
     return routes
 
 
-def add_version(answer: Answer) -> Answer:
-    """Add the box's version to the server's metadata, whose ``version`` is Triton's."""
+def describe_box(answer: Answer) -> Answer:
+    """Add the box's version to Triton's description of itself, and remove what callers may not use."""
     body = answer.body
     if answer.status != 200 or not isinstance(body, bytes) or not body:
         return answer
-    return replace(answer, body=orjson.dumps({**orjson.loads(body), "trireme_version": __version__}))
+    description = {**orjson.loads(body), "trireme_version": __version__}
+    description["extensions"] = [
+        name for name in description.get("extensions", ()) if name not in SHARED_MEMORY_EXTENSIONS
+    ]
+    return replace(answer, body=orjson.dumps(description))
 
 
-def check_allowed(method: str, target: str, is_inference: bool) -> None:
-    """Raise :class:`Forbidden` for requests that would change the server or open its memory."""
-    path = target.partition("?")[0]
+def check_allowed(method: str, path: str) -> str:
+    """Return the template of the path's route; empty for a path that is left to Triton's 404.
+
+    Raises:
+        Forbidden: The request would change the server or open its memory.
+        MethodNotAllowed: Triton has the path, but not with this method.
+        NotFound: Triton has no such path, and the method is not a read.
+    """
     if SHARED_MEMORY.match(path):
         raise Forbidden("shared memory with Triton is the box's own")
-    if method == "POST" and not is_inference and path != INDEX:
+    route = next((route for route in ROUTES if route.pattern.fullmatch(path)), None)
+    if route is None:
+        if method not in ("GET", "HEAD"):
+            raise NotFound("Triton has no such path")
+        return ""
+    if method not in route.methods:
+        raise MethodNotAllowed(valid_methods=route.methods)
+    if method == "POST" and route.changes:
         raise Forbidden("this would change the server for every caller; models are loaded by POST /models")
+    return route.template
 
 
 def raw_target(incoming: Request) -> str:

@@ -22,6 +22,7 @@ from sm.plugins.registry import Registry
 from sm.router.answer import Answer, dumps, write, write_error
 from sm.router.classify import read_dispatch
 from sm.router.dispatch import Dispatcher
+from sm.triton.answer_guard import AnswerGuard
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0
@@ -75,7 +76,9 @@ class InProcessCaller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._dispatcher = Dispatcher(Registry({client.name: client}), ThreadPoolExecutor(8, "records"))
+        self._dispatcher = Dispatcher(
+            Registry({client.name: client}), ThreadPoolExecutor(8, "records"), AnswerGuard(None)
+        )
         self._reasons = LastErrors(client)
         logger = logging.getLogger("sm.router.dispatch")
         logger.propagate = False

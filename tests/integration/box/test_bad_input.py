@@ -135,6 +135,15 @@ def test_a_png_with_too_many_pixels_is_refused_by_its_header(box: RunningBox) ->
 
 
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
+def test_a_picture_whose_header_says_no_pixels_is_a_400(box: RunningBox, model: str) -> None:
+    jpeg = encode(noise_picture(64, 48), "JPEG")
+    height_at = jpeg.index(b"\xff\xc0") + 5
+    no_pixels = jpeg[:height_at] + bytes(2) + jpeg[height_at + 2 :]
+    response = box.send(no_pixels, "image/jpeg", params={"modelname": model})
+    assert (response.status_code, response.json()["code"]) == (400, "bad_input"), response.text
+
+
+@pytest.mark.parametrize("model", ["resnet", "yolov5"])
 @pytest.mark.parametrize(
     "picture",
     [

@@ -71,6 +71,9 @@ def test_the_server_metadata_is_tritons_plus_the_boxs_version(box: RunningBox) -
     assert metadata.pop("trireme_version") == __version__
     assert sorted(metadata) == ["extensions", "name", "version"]
     assert metadata["name"] == "triton"
+    # The box does not share memory with its callers.
+    assert "statistics" in metadata["extensions"]
+    assert not [name for name in metadata["extensions"] if "shared_memory" in name]
 
 
 def test_members_of_a_request_may_come_in_any_order(box: RunningBox) -> None:
@@ -284,9 +287,41 @@ def test_requests_that_change_the_server_for_everyone_are_403(
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
 
 
-def test_an_unknown_path_below_v2_is_a_404(box: RunningBox) -> None:
-    response = requests.get(f"{box.url}/v2/nothing", timeout=10)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/v2/nothing", "/v2/models", "/v2/models/echo/nothing", "/v2/health/"])
+def test_an_unknown_path_below_v2_is_a_404(box: RunningBox, method: str, path: str) -> None:
+    response = requests.request(method, f"{box.url}{path}", timeout=10)
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v2/models/echo/infer", "POST"),
+        ("PUT", "/v2/models/echo/versions/1/generate", "POST"),
+        ("GET", "/v2/repository/index", "POST"),
+        ("POST", "/v2/health/live", "GET, HEAD"),
+        ("POST", "/v2/models/echo", "GET, HEAD"),
+        ("DELETE", "/v2/models/stats", "GET, HEAD"),
+        ("POST", "/v2", "GET, HEAD"),
+        ("GET", "/v2/repository/models/echo/load", "POST"),
+        ("OPTIONS", "/v2/models/echo/infer", "POST"),
+        ("TRACE", "/v2/models/echo/infer", "POST"),
+        ("TRACE", "/v2/models/echo/config", "GET, HEAD"),
+        ("TRACE", "/invocations", "POST"),
+        ("TRACE", "/models/echo/invoke", "POST"),
+        ("TRACE", "/ping", "GET, HEAD, POST"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_a_405_with_those_that_it_has(
+    box: RunningBox, method: str, path: str, allowed: str
+) -> None:
+    response = requests.request(method, f"{box.url}{path}", timeout=10)
+    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
+    assert response.headers["Allow"] == allowed
+    # Each method that the header names leads to another answer.
+    for name in allowed.split(", "):
+        assert requests.request(name, f"{box.url}{path}", timeout=10).status_code != 405
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/echo", "/v2/models/echo/infer"])

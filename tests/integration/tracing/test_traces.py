@@ -229,10 +229,31 @@ def test_json_lines_are_traced_as_records_and_a_v2_request_as_one_call(
     response = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
     assert response.status_code == 200, response.text
     trace_of_v2 = receiver.trace(trace_id_of(response), 5)
-    request, call = span_named(trace_of_v2, "POST /v2/<path:rest>"), span_named(trace_of_v2, "POST")
+    request, call = span_named(trace_of_v2, "POST /v2/models/{name}/infer"), span_named(trace_of_v2, "POST")
     assert request.attributes["trireme.model"] == call.attributes["trireme.model"] == "echo"
+    assert request.attributes["http.route"] == "/v2/models/{name}/infer"
     assert (call.kind, call.parent) == ("client", request.span_id)
+    port = call.attributes["server.port"]
+    assert call.attributes["url.full"] == f"http://127.0.0.1:{port}/v2/models/echo/infer"
     assert span_named(trace_of_v2, "InferRequest").parent == call.span_id
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", "/v2/models/echo/versions/1/config", "GET /v2/models/{name}/versions/{version}/config"),
+        ("GET", "/v2", "GET /v2"),
+        ("GET", "/v2/nothing", "GET /v2/{rest}"),
+        ("POST", "/models/echo/invoke", "POST /models/{name}/invoke"),
+    ],
+)
+def test_a_request_s_span_is_named_by_its_route(
+    box: RunningBox, receiver: Receiver, method: str, path: str, name: str
+) -> None:
+    response = requests.request(method, f"{box.url}{path}?key={SECRET}", timeout=20)
+    trace = receiver.trace(trace_id_of(response), 1)
+    assert span_named(trace, name).attributes["url.path"] == path
+    assert not [span for span in trace if SECRET in str(span.attributes)]
 
 
 def test_a_request_that_its_caller_does_not_sample_is_not_traced(box: RunningBox, receiver: Receiver) -> None:
@@ -321,7 +342,7 @@ def test_a_worker_s_last_spans_are_sent_when_the_box_stops(tmp_path: Path) -> No
             assert response.status_code == 200, response.text
             assert not receiver.spans
         trace = receiver.trace(trace_id_of(response), 3)
-    request = span_named(trace, "POST /models/<name>/invoke")
+    request = span_named(trace, "POST /models/{name}/invoke")
     assert (request.service, request.attributes["trireme.model"]) == ("cats", "one")
     assert receiver.headers[0]["api-key"] == "for-the-collector"
     assert __version__.encode() in receiver.bodies[0]

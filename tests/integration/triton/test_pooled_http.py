@@ -17,6 +17,7 @@ import pytest
 from sm.deadline import Deadline, running
 from sm.errors import TriremeError
 from sm.triton import health
+from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
 
 SEED = 13
@@ -155,7 +156,7 @@ def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") ->
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, timeout=TIMEOUT_S)
+        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
         for number in range(3):
             response = exchange(upstream, number, kind)
             if kind in GOOD_ANSWERS:
@@ -170,7 +171,7 @@ def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
 def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANSWERS, "head", lambda body: answer_with_length(body * 100, status))
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, timeout=TIMEOUT_S)
+        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
         for number in range(10):
             reply = exchange(upstream, number, "head", "HEAD")
             assert reply is not None
@@ -184,7 +185,7 @@ def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pyt
 def test_requests_with_good_answers_share_one_connection() -> None:
     counts: Counter[str] = Counter()
     with misbehaving_server(counts) as port:
-        upstream = Upstream(port, timeout=TIMEOUT_S)
+        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
         for number, kind in enumerate([*GOOD_ANSWERS] * 5):
             assert exchange(upstream, number, kind) is not None
         upstream.close()
@@ -203,7 +204,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
         for number in range(REQUEST_COUNT)
     ]
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, timeout=TIMEOUT_S)
+        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             replies = list(callers.map(lambda arguments: exchange(upstream, *arguments), exchanges))
         upstream.close()

@@ -17,6 +17,7 @@ from sm.plugins.registry import Registry
 from sm.router.invocation import Message, TritonRequest
 from sm.router.triton_requests import Triton
 from sm.triton import server
+from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 from sm.triton.regions import Lease
 from sm.triton.transport import Transport
@@ -71,7 +72,7 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton
     with pytest.raises(NotReady):
         transport.infer("fixed", {"x": X})
     # A caller of the v2 protocol gets the same error.
-    upstream = Upstream(killable_triton.box.http_port, 5.0)
+    upstream = Upstream(killable_triton.box.http_port, 5.0, AnswerGuard(None))
     v2 = Triton(upstream, Registry({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
         v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))

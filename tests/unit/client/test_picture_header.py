@@ -131,6 +131,35 @@ def test_a_webp_with_a_huge_canvas_is_refused() -> None:
     assert "16000x16000 pixels" in refusal_reason(huge)
 
 
+def patched(content: bytes, at: int, value: bytes) -> bytes:
+    return content[:at] + value + content[at + len(value) :]
+
+
+#: Of a JPEG, PNG and WebP: the picture, the offsets of width and height, and the bytes of each.
+SIZES = {
+    "JPEG": (BASELINE, BASELINE.index(b"\xff\xc0") + 7, BASELINE.index(b"\xff\xc0") + 5, 2),
+    "progressive JPEG": (
+        PROGRESSIVE,
+        PROGRESSIVE.index(b"\xff\xc2") + 7,
+        PROGRESSIVE.index(b"\xff\xc2") + 5,
+        2,
+    ),
+    "PNG": (encode(NOISE, "PNG"), 16, 20, 4),
+    "WEBP": (encode(NOISE, "WEBP"), 26, 28, 2),
+}
+
+
+@pytest.mark.parametrize("sides", ["width", "height", "both"])
+@pytest.mark.parametrize("image_format", SIZES)
+def test_a_picture_of_no_pixels_is_refused_by_its_header(image_format: str, sides: str) -> None:
+    content, width_at, height_at, size = SIZES[image_format]
+    for side, at in (("width", width_at), ("height", height_at)):
+        if sides in (side, "both"):
+            content = patched(content, at, bytes(size))
+    with pytest.raises(BadInput, match="there is no picture"):
+        read_header(content)
+
+
 @pytest.mark.parametrize("lossless", [False, True])
 @pytest.mark.parametrize(
     "options", [{}, {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}], ids=["plain", "with EXIF"]

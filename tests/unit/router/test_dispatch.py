@@ -26,6 +26,7 @@ from sm.errors import (
 from sm.plugins.registry import Registry
 from sm.router.dispatch import Dispatcher
 from sm.router.invocation import DispatchRequest, RawRecord
+from sm.triton.answer_guard import AnswerGuard
 
 
 class EchoParameters(Parameters):
@@ -117,7 +118,7 @@ def dispatcher() -> Iterator[Dispatcher]:
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
     with ThreadPoolExecutor(4) as pool:
-        yield Dispatcher(Registry(clients), pool)
+        yield Dispatcher(Registry(clients), pool, AnswerGuard(None))
 
 
 def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:

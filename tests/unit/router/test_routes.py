@@ -23,6 +23,7 @@ from sm.router.dispatch import Dispatcher
 from sm.router.lines import Lines
 from sm.router.routes.invocations import Service, blueprint, direct
 from sm.router.routes.responses import handle_errors
+from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 
 #: The WSGI variable of a chunked body.
@@ -56,11 +57,11 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
         service = Service(
-            Dispatcher(Registry(clients), pool),
+            Dispatcher(Registry(clients), pool, AnswerGuard(None)),
             Lines(lines, 2),
             None,
             None,
-            triton_requests.Triton(Upstream(1, 5.0), Registry(clients)),
+            triton_requests.Triton(Upstream(1, 5.0, AnswerGuard(None)), Registry(clients)),
             Classifier(Registry(clients), "upper", max_records=100),
             1000,
             5.0,

@@ -1,0 +1,216 @@
+"""No way into the router delivers an answer that a stalled model process may have mixed up.
+
+The router is the real one, with a real Triton. Each request is at work when its generation is put in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from flask.testing import FlaskClient
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, TextMessage
+
+from sm.client.base import Client, StreamingClient, TextPayload
+from sm.generation import SharedGeneration
+from sm.plugins.registry import Registry
+from sm.router import app
+from sm.settings import Settings
+from sm.triton.transport import Transport
+from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
+from tests.support.s3 import CREDENTIALS, client
+from tests.support.tritons import TritonProcess
+
+# A worker keeps its connections to Triton until it ends.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+STREAM_PATH = "/invocations-bidirectional-stream"
+CALL = {"modelname": "measure", "payload": "four"}
+SLOW_TENSORS = {
+    "inputs": [
+        {"name": "seconds", "datatype": "FP32", "shape": [1, 1], "data": [-1]},
+        {"name": "size", "datatype": "INT64", "shape": [1, 1], "data": [1]},
+    ]
+}
+SLOW_NUMBERS = {"seconds": -1, "size": 1}
+
+
+class Measure(StreamingClient):
+    """Sends the length of the text through Triton, and then works on for as long as the test wants."""
+
+    payload = TextPayload
+    notes: Path
+
+    def stream(self, payload: TextPayload) -> Iterator[object]:
+        length = np.array([[len(payload.text)]], np.float32)
+        answer = self.triton.infer("echo", {"x": length})["y"].tolist()
+        (self.notes / "began").touch()
+        wait_until((self.notes / "go-on").exists, description="the test")
+        yield answer
+
+
+class Router(NamedTuple):
+    """The router of one test, and what the test changes while a request runs."""
+
+    http: FlaskClient
+    generation: SharedGeneration
+    notes: Path
+
+
+@pytest.fixture(params=["infer"])
+def router(
+    request: pytest.FixtureRequest,
+    triton: TritonProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    aws: str,
+) -> Iterator[Router]:
+    """The router as a worker creates it, with S3 and sessions. The parameter is the type of inference."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": aws}.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings.read(
+        {
+            "TRIREME_S3_BUCKETS": "inputs,results",
+            "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
+            "SAGEMAKER_TRITON_INFERENCE_TYPE": request.param,
+            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "slow",
+        }
+    )
+    generation = SharedGeneration.create(tmp_path / "generation")
+    generation.advance()
+    generation.watch(False)  # no supervisor writes heartbeats here
+    box = replace(
+        triton.box, id=f"{triton.box.id}d", run=tmp_path, generation_file=generation.path, front="gunicorn"
+    )
+    transport = Transport(settings, box)
+    clients: dict[str, Client] = {"measure": Measure(transport, tmp_path, box.repository)}
+    clients["measure"].name = "measure"
+    Measure.notes = triton.notes
+    for note in ("began", "go-on"):
+        (triton.notes / note).unlink(missing_ok=True)
+    registry = Registry(clients, models=("echo", "slow"))
+    http = app.create(settings, box, registry).test_client()
+    yield Router(http, generation, triton.notes)
+    (triton.notes / "go-on").touch()
+    transport.close()
+
+
+def post(path: str = "/invocations", **options: Any) -> Callable[[FlaskClient], tuple[int, Any]]:
+    """Return a caller of the router that sends this POST; it returns status and JSON of the answer."""
+
+    def send(http: FlaskClient) -> tuple[int, Any]:
+        response = http.post(path, **options)
+        return response.status_code, response.json
+
+    return send
+
+
+def use_session(http: FlaskClient) -> tuple[int, Any]:
+    opened = http.post(
+        "/invocations",
+        json={"requestType": "NEW_SESSION"},
+        headers={"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"},
+    )
+    session_id = opened.headers["X-Amzn-SageMaker-Session-Id"]
+    return post(json=CALL, headers={"X-Amzn-SageMaker-Session-Id": session_id})(http)
+
+
+def post_to_endpoint(path: str) -> Callable[[FlaskClient], tuple[int, Any]]:
+    def send(http: FlaskClient) -> tuple[int, Any]:
+        status, answer = post(f"/endpoints/any/{path}", json=CALL)(http)
+        if status != 424:
+            return status, answer
+        return answer["OriginalStatusCode"], json.loads(answer["OriginalMessage"])
+
+    return send
+
+
+def send_websocket_message(http: FlaskClient) -> tuple[int, Any]:
+    caller, server = socket.socketpair()
+    caller.settimeout(WAIT_TIMEOUT_S)
+    protocol = Connection(ConnectionType.CLIENT)
+    headers = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+
+    def serve() -> None:
+        http.get(STREAM_PATH, headers=headers, environ_overrides={"gunicorn.socket": server}).get_data()
+
+    with ThreadPoolExecutor(1) as worker, server, caller:
+        serving = worker.submit(serve)
+        caller.sendall(protocol.send(TextMessage(json.dumps(CALL))))
+        protocol.receive_data(caller.recv(2**16))
+        caller.shutdown(socket.SHUT_RDWR)
+        serving.result()
+    message = next(protocol.events())
+    assert isinstance(message, TextMessage | BytesMessage)
+    answer = json.loads(message.data)
+    # A part of the answer is sent as bytes, an error as a text.
+    return 200 if isinstance(message, BytesMessage) else 503, answer
+
+
+#: Each way into the router, and the type of inference that it needs.
+WAYS: dict[str, tuple[Callable[[FlaskClient], tuple[int, Any]], str]] = {
+    "JSON": (post(json=CALL), "infer"),
+    "raw body": (post("/invocations?modelname=measure", data="four", content_type="text/plain"), "infer"),
+    "list": (post(json={**CALL, "payload": ["four", "more"]}), "infer"),
+    "lines": (post(data=f"{json.dumps(CALL)}\n" * 2, content_type="application/jsonlines"), "infer"),
+    "stream": (post(json=CALL, headers={"Accept": "text/event-stream"}), "infer"),
+    "session": (use_session, "infer"),
+    "WebSocket": (send_websocket_message, "infer"),
+    "payload in S3": (post(json={**CALL, "payload": {"text": {"s3_uri": "s3://inputs/four"}}}), "infer"),
+    "lines in S3": (
+        post(
+            data=json.dumps({**CALL, "payload": {"text": {"s3_uri": "s3://inputs/four"}}}),
+            content_type="application/jsonlines",
+        ),
+        "infer",
+    ),
+    "result in S3": (post(json={**CALL, "result_s3_uri": "s3://results/doubted"}), "infer"),
+    "endpoint": (post_to_endpoint("invocations"), "infer"),
+    "endpoint's stream": (post_to_endpoint("invocations-response-stream"), "infer"),
+    "model's path": (post("/models/measure/invoke", json={"payload": "four"}), "infer"),
+    "tensors": (post(json=SLOW_TENSORS), "infer"),
+    "v2": (post("/v2/models/slow/infer", json=SLOW_TENSORS), "infer"),
+    "v2 generate": (post("/v2/models/slow/generate", json=SLOW_NUMBERS), "infer"),
+    "v2 stream": (post("/v2/models/slow/generate_stream", json=SLOW_NUMBERS), "infer"),
+    "generate": (post(json=SLOW_NUMBERS), "generate"),
+    "generate stream": (post(json=SLOW_NUMBERS), "generate_stream"),
+}
+
+
+@pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
+def test_an_answer_in_doubt_is_a_503(
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
+) -> None:
+    s3 = client(aws)
+    s3.put_object(Bucket="inputs", Key="four", Body=b"four")
+    with ThreadPoolExecutor(1) as callers:
+        answer = callers.submit(send, router.http)
+        wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
+        router.generation.put_in_doubt(router.generation.current)
+        (router.notes / "go-on").touch()
+        status, body = answer.result()
+    assert (status, body["code"]) == (503, "not_ready"), body
+    # Nor is it written anywhere.
+    assert "Contents" not in s3.list_objects_v2(Bucket="results")
+
+
+@pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
+def test_an_answer_without_doubt_is_delivered(
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
+) -> None:
+    client(aws).put_object(Bucket="inputs", Key="four", Body=b"four")
+    (router.notes / "go-on").touch()
+    assert send(router.http)[0] == 200
