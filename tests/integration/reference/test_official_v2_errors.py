@@ -59,6 +59,14 @@ CASES = [
     Case("", 400, 400, "/v2/models/unknown/ready", b"", "GET"),
     Case("", 404, 404, "/v2/models/unknown", b"", "GET"),
     Case("", 405, 405, ECHO, b"", "GET"),
+    Case("", 405, 405, "/v2/health/live"),
+    Case("", 405, 405, "/v2/models/echo/config"),
+    Case("", 405, 405, "/v2/models/stats"),
+    Case("", 405, 405, "/v2"),
+    Case("", 404, 404, "/v2/nothing"),
+    Case("", 404, 404, "/v2/models"),
+    Case("", 404, 404, "/v2/models/echo/nothing"),
+    Case("", 404, 404, "/v2/models/echo/versions/one/infer"),
     Case("", 403, 403, "/v2/repository/index"),
 ]  # fmt: skip
 
