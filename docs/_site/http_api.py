@@ -10,7 +10,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from sm.router.openapi.document import METHODS, document
+from sm.router.openapi.document import document
+from sm.router.openapi.paths import METHODS
 
 PAGE = "docs/clients/http-api"
 

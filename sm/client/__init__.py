@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sm.client.payloads import Base64Bytes, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
     from sm.client.preprocessing import Preprocessing
     from sm.client.result_kinds import Boxes, Classes, Masks, Table, Text
-    from sm.client.results import Picture
+    from sm.client.results import Encoded, Picture
     from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output, label_file
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Boxes",
     "Classes",
     "Client",
+    "Encoded",
     "ImageInput",
     "ImagePayload",
     "Masks",
@@ -73,7 +74,7 @@ _MODULES = {
     "payloads": ("Base64Bytes", "ImagePayload", "Parameters", "Payload", "TensorPayload", "TextPayload"),
     "preprocessing": ("Preprocessing",),
     "result_kinds": ("Boxes", "Classes", "Masks", "Table", "Text"),
-    "results": ("Picture",),
+    "results": ("Encoded", "Picture"),
     "tensor_roles": ("ImageInput", "UnsuitableModel", "find_image", "find_output", "label_file"),
 }
 

@@ -49,9 +49,11 @@ BASE64_FAULTS = (
     (re.compile(r"[_-]"), "it is in the URL-safe alphabet; send + and / in place of - and _"),
 )
 
-#: A PNG of one white pixel, in base64.
+#: A PNG of 48 x 48 pixels, in base64: the sun over a meadow.
 EXAMPLE_PICTURE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
+    "iVBORw0KGgoAAAANSUhEUgAAADAAAAAwAgMAAAAqbBEUAAAACVBMVEWPxOj3yUg+fE8NAvZbAAAAUUlEQVR42mNgoCZghjFC"
+    "xR4wMEHZjAwCDHAOCwMLgiPAwIjgODAwOMA5DAwMDMRyYJa+VmDYBpf5wPAfoewPwx8E5z/DB4bhABhXkR5UA88BAI7vCm6n"
+    "BUGUAAAAAElFTkSuQmCC"
 )
 
 

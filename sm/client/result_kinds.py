@@ -26,7 +26,7 @@ class ResultKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Classes(ResultKind):
-    """A list of classes with scores, the likeliest first. The page shows bars.
+    """A list of classes with scores, in any order. The page shows bars, the highest score first.
 
     Example::
 

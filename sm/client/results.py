@@ -43,14 +43,25 @@ class Picture:
 
 @dataclass(frozen=True)
 class Encoded:
-    """An answer that the client encoded itself; it is sent unchanged."""
+    """A result that the client encoded itself, such as a recording; it is the answer's body, unchanged.
+
+    In the answer to a list of payloads it is ``{"body": base64, "content_type"}``.
+
+    Example::
+
+        return Encoded(wav, "audio/wav")
+    """
 
     body: bytes
     content_type: str
 
+    def as_json(self) -> dict[str, str]:
+        """Return the body as base64 with its content type, for an entry of a list."""
+        return {"body": pybase64.b64encode(self.body).decode(), "content_type": self.content_type}
+
 
 def encodable(value: object) -> Any:
-    """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts and odd arrays, and pictures."""
+    """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts, odd arrays, pictures, files."""
     if isinstance(value, np.ndarray):
         has_rows = value.ndim > 0 and value.dtype.kind in "biufM"
         return np.ascontiguousarray(value) if has_rows else value.tolist()
@@ -58,7 +69,7 @@ def encodable(value: object) -> Any:
         return value.item()
     if isinstance(value, DecodedBase64):
         return value.text
-    if isinstance(value, Picture):
+    if isinstance(value, Picture | Encoded):
         return value.as_json()
     if is_dataclass(value) and not isinstance(value, type):
         return public_fields(value)

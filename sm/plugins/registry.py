@@ -37,6 +37,8 @@ class Registry:
     models: tuple[str, ...] = ()
     #: The clients that were left out because Triton did not serve their models, by name.
     unserved: Mapping[str, UnservedClient] = field(default_factory=dict)
+    #: The reasons why clients that the user meant to serve are left out, by name.
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> Client:
         """Return the client of a ``modelname``. :class:`UnknownModel` lists those that exist."""
@@ -80,6 +82,11 @@ class Registry:
         """True if the client of that name accepts bodies of that content type."""
         client = self.clients.get(name)
         return client is not None and content_type in client.payload.content_types
+
+    @property
+    def load_errors(self) -> Mapping[str, str]:
+        """The reasons why clients cannot serve, by name."""
+        return {name: reason for name, reason in self.broken.items() if name not in self.clients}
 
     @property
     def reload_errors(self) -> Mapping[str, str]:
@@ -152,7 +159,12 @@ def build(
     sources = find_sources(folders, code or CodeFolder(repository / CODE))
     bundled = {source.name: source for source in sources if source.is_bundled}
     reusable = {} if reusable is None else reusable
-    report_error = report if skip_broken else raise_start_error
+    broken: dict[str, str] = {}
+
+    def report_error(source: ClientSource, error: StartError) -> None:
+        broken[source.name] = str(error)
+        (report if skip_broken else raise_start_error)(source, error)
+
     clients: dict[str, Client] = {}
     sources_by_name: dict[str, ClientSource] = {}
     left_out: dict[str, str] = {}
@@ -188,7 +200,7 @@ def build(
                 sources_by_name.setdefault(source.name, source)
         else:
             clients[client.name] = reusable[source.file] = client
-    return Registry(clients, left_out, unserved=unserved)
+    return Registry(clients, left_out, unserved=unserved, broken=broken)
 
 
 def check(client: Client, source: ClientSource, triton: Triton) -> None:

@@ -48,7 +48,8 @@ class LiveClients(Mapping[str, Client]):
 
     def __init__(self, build: Build, folders: tuple[Path, ...], log_marks: Path) -> None:
         self._build, self._folders, self._log_marks = build, folders, log_marks
-        self._errors: Mapping[str, str] = {}
+        #: The reasons why clients cannot serve, by name.
+        self.load_errors: Mapping[str, str] = {}
         #: The reasons why clients still run their old version, by name.
         self.reload_errors: Mapping[str, str] = {}
         self._clients: dict[Path, Client] = {}
@@ -59,15 +60,15 @@ class LiveClients(Mapping[str, Client]):
         self._load_changed(self._scanned, {})
 
     def __getitem__(self, name: str) -> Client:
-        if name in self._errors:
-            raise ClientFailed(f"the client of {name!r} is broken: {self._errors[name]}")
+        if name in self.load_errors:
+            raise ClientFailed(f"the client of {name!r} is broken: {self.load_errors[name]}")
         return self.registry.clients[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._errors or name in self.registry.clients
+        return name in self.load_errors or name in self.registry.clients
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in self.registry.clients if name not in self._errors])
+        return iter([name for name in self.registry.clients if name not in self.load_errors])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -148,7 +149,7 @@ class LiveClients(Mapping[str, Client]):
             if self.registry.clients.get(name) in reusable.values()
         }
         self.reload_errors = {**reload_errors, **{names[file]: exit_errors[file] for file in old}}
-        self._clients, self._errors, self.registry = (
+        self._clients, self.load_errors, self.registry = (
             {**reusable, **old},
             load_errors,
             replace(registry, clients=clients),
@@ -185,6 +186,10 @@ class LiveRegistry(Registry):
     def get(self, name: str) -> Client:
         client = self.clients.get(name)
         return replace(self.clients.registry, models=self.models).get(name) if client is None else client
+
+    @property
+    def load_errors(self) -> Mapping[str, str]:
+        return self.clients.load_errors
 
     @property
     def reload_errors(self) -> Mapping[str, str]:

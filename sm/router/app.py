@@ -199,8 +199,22 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
             "url": str(client.repository / client.name),
             "content_types": ["application/json", *client.payload.content_types],
             "reload_error": registry.reload_errors.get(client.name),
+            "load_error": None,
         }
         for client in registry.clients.values()
+    ]
+    rows += [
+        {
+            "name": name,
+            "client": None,
+            "description": "",
+            "models": [name],
+            "url": str(box.repository / name),
+            "content_types": [],
+            "reload_error": None,
+            "load_error": reason,
+        }
+        for name, reason in registry.load_errors.items()
     ]
     _write(box.clients_file, json.dumps(rows).encode())
     descriptions = [describe_client(client) for client in registry.clients.values()]

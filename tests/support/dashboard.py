@@ -18,6 +18,15 @@ let found = 0;
 for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 99 && !grey(at)) found++;
 return found;
 """
+#: JavaScript that returns by how many pixels a chart's lowest line is above its bottom.
+LOWEST_LINE = """
+const canvas = arguments[0].querySelector("canvas"), plot = arguments[0].querySelector(".u-over");
+const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+const grey = (at) => Math.max(data[at], data[at + 1], data[at + 2]) - Math.min(data[at], data[at + 1], data[at + 2]) < 60;
+let lowest = 0;
+for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 99 && !grey(at)) lowest = Math.floor(at / 4 / canvas.width);
+return plot.offsetTop + plot.offsetHeight - lowest / devicePixelRatio;
+"""
 #: A chart with a single point has more coloured pixels.
 MIN_COLOURED_PIXELS = 10
 
@@ -59,6 +68,10 @@ class Dashboard(Playground):
         return bool(
             self.browser.execute_script(COUNT_COLOURED_PIXELS, self.figure(title)) > MIN_COLOURED_PIXELS
         )
+
+    def lowest_line(self, title: str) -> float:
+        """Return how far a chart's lowest line is above its bottom, in pixels."""
+        return float(self.browser.execute_script(LOWEST_LINE, self.figure(title)))
 
     def legend(self, title: str) -> dict[str, str]:
         """Return the values in a chart's legend, by the name of the line."""

@@ -196,6 +196,22 @@ class Playground:
         log = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
         return [line["message"] for line in log if line["level"] == "SEVERE"]
 
+    def download(self, selector: str, folder: Path) -> Path:
+        """Click what downloads a file, and return the complete file."""
+        behaviour = {"behavior": "allow", "downloadPath": str(folder)}
+        self.browser.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+        self.click(selector)
+        file: Path = self.wait(
+            lambda: next((each for each in folder.iterdir() if each.suffix != ".crdownload"), None)
+        )
+        return file
+
+    def colours(self, selector: str) -> tuple[str, str]:
+        """Return the colour of an element's text and of its background."""
+        found = self.find(selector)
+        assert found is not None, selector
+        return found.value_of_css_property("color"), found.value_of_css_property("background-color")
+
     def overflow_pixels(self) -> int:
         """Return by how many pixels the page is wider than the screen."""
         return int(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sm import __version__
 from sm.router.openapi import object_schemas
 from sm.router.openapi.error_schemas import responses
 from sm.router.openapi.parts import Json, failures
-from sm.router.openapi.paths import paths
+from sm.router.openapi.paths import METHODS, paths
 from sm.router.openapi.schemas import COMMON, Described, of_client
 
 SECURITY_SCHEMES: Json = {
@@ -16,7 +17,6 @@ SECURITY_SCHEMES: Json = {
     "bearer": {"type": "http", "scheme": "bearer"},
 }
 PUBLIC_PATHS = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
-METHODS = {"get", "post", "delete"}
 
 
 def document(clients: Sequence[Described], s3: bool = False) -> Json:
@@ -31,6 +31,7 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
         schemas |= {**client["schemas"], **of_client(client)}
         if s3:
             object_schemas.add(schemas, client)
+    _set_titles(schemas, {client["name"] for client in clients})
     return {
         "openapi": "3.1.0",
         "info": {
@@ -49,6 +50,20 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
             "securitySchemes": SECURITY_SCHEMES,
         },
     }
+
+
+def _set_titles(schemas: Json, payloads: set[str]) -> None:
+    """Give each schema a title of its own, such as ResnetOptions: generators name their classes by it."""
+    taken: set[str] = set()
+    for name in sorted(schemas, key=lambda name: "." in name or name in payloads):  # The box's own first.
+        words = re.findall(r"[0-9A-Za-z]+", f"{name}.Payload" if name in payloads else name)
+        title = base = "".join(word[0].upper() + word[1:] for word in words)
+        number = 1
+        while title in taken:
+            number += 1
+            title = f"{base}{number}"
+        taken.add(title)
+        schemas[name] = {**schemas[name], "title": title}
 
 
 def _with_security(described: Json) -> Json:

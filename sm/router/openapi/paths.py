@@ -21,25 +21,35 @@ from sm.router.openapi.parts import (
 )
 from sm.router.openapi.schemas import Described
 
+TEXT: Json = {"type": "string"}
+#: A raw body. Generators need a type, although OpenAPI 3.1 does not.
+BYTES: Json = {"type": "string", "format": "binary"}
+METHODS = {"get", "post", "delete"}
 #: The error statuses of an invocation.
 FAILURES = (400, 403, 404, 406, 413, 415, 422, 429, 500, 501, 502, 503, 504, 507)
 
 
 def paths(clients: Sequence[Described]) -> Json:
+    """Describe the routes, those that most callers need first. Each has the tag of its group."""
     invoke = _invocation(clients)
+    groups = {
+        "Inference": _inference(invoke),
+        "Models": _models(),
+        "SageMaker": _endpoints(invoke),
+        "Triton": triton_schemas.paths(),
+        "Operations": _operations(),
+        "Pages": _pages(),
+    }
+    for group, described in groups.items():
+        for item in described.values():
+            for method in METHODS & item.keys():
+                item[method]["tags"] = [group]
+    return {path: item for described in groups.values() for path, item in described.items()}
+
+
+def _inference(invoke: Json) -> Json:
     return {
-        **_pages(),
         "/invocations": {"post": {**invoke, "operationId": "invoke"}},
-        "/invocations-bidirectional-stream": {
-            "get": operation(
-                "converse",
-                "Open a WebSocket, on which each message is an invocation.",
-                {"101": {"description": "The connection is a WebSocket now."}},
-                *(400, 429, 503),
-            )
-        },
-        **_endpoints(invoke),
-        **_models(),
         "/models/{name}/invoke": {
             "parameters": in_path("name"),
             "post": {
@@ -48,12 +58,18 @@ def paths(clients: Sequence[Described]) -> Json:
                 "summary": "Invoke the model in the path.",
             },
         },
-        **triton_schemas.paths(),
+        "/invocations-bidirectional-stream": {
+            "get": operation(
+                "converse",
+                "Open a WebSocket, on which each message is an invocation.",
+                {"101": {"description": "The connection is a WebSocket now."}},
+                *(400, 429, 503),
+            )
+        },
     }
 
 
 def _pages() -> Json:
-    ready = ok_without_body("The box is ready.")
     return {
         "/": {
             "get": operation(
@@ -65,6 +81,38 @@ def _pages() -> Json:
         },
         "/dashboard": {
             "get": operation("dashboard", "A page with charts of the box.", ok_with_text("HTML", "text/html"))
+        },
+        "/page/{name}": {
+            "parameters": in_path("name"),
+            "get": operation(
+                "pageFile", "A script or style of these pages.", {"200": {"description": "The file."}}, 404
+            ),
+        },
+        "/samples/{client}/{name}": {
+            "parameters": in_path("client", "name"),
+            "get": operation(
+                "sample", "A file of a client's samples.", {"200": {"description": "The file."}}, 404
+            ),
+        },
+    }
+
+
+def _operations() -> Json:
+    ready = ok_without_body("The box is ready.")
+    return {
+        "/ping": {
+            "get": operation("ping", "Check whether the box is ready.", ready, 503),
+            "post": operation("pingToo", "Check whether the box is ready, as with GET.", ready, 503),
+        },
+        "/execution-parameters": {
+            "get": operation(
+                "executionParameters",
+                "How batch transform should send requests.",
+                ok("The parameters.", ref("ExecutionParameters")),
+            )
+        },
+        "/metrics": {
+            "get": operation("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain"))
         },
         "/dashboard/data": {
             "get": {
@@ -84,34 +132,8 @@ def _pages() -> Json:
                 ],
             }
         },
-        "/page/{name}": {
-            "parameters": in_path("name"),
-            "get": operation(
-                "pageFile", "A script or style of these pages.", {"200": {"description": "The file."}}, 404
-            ),
-        },
-        "/samples/{client}/{name}": {
-            "parameters": in_path("client", "name"),
-            "get": operation(
-                "sample", "A file of a client's samples.", {"200": {"description": "The file."}}, 404
-            ),
-        },
         "/openapi.json": {
             "get": operation("document", "This document.", ok("OpenAPI 3.1", {"type": "object"}))
-        },
-        "/ping": {
-            "get": operation("ping", "Check whether the box is ready.", ready, 503),
-            "post": operation("pingToo", "Check whether the box is ready, as with GET.", ready, 503),
-        },
-        "/execution-parameters": {
-            "get": operation(
-                "executionParameters",
-                "How batch transform should send requests.",
-                ok("The parameters.", ref("ExecutionParameters")),
-            )
-        },
-        "/metrics": {
-            "get": operation("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain"))
         },
     }
 
@@ -180,15 +202,15 @@ def _invocation(clients: Sequence[Described]) -> Json:
     requests = [ref(f"{client['name']}.Request") for client in clients]
     answers = [ref(f"{client['name']}.Answer") for client in clients]
     raw: Json = {
-        kind: {"schema": {}}
+        kind: {"schema": TEXT if kind.startswith("text/") else BYTES}
         for client in clients
         for kind in client["content_types"]
         if kind != "application/json"
     }
     accepted = {
         "application/json": {"schema": {"anyOf": [*requests, ref("InferRequest"), ref("SessionRequest")]}},
-        JSON_LINES: {"schema": {"type": "string"}},
-        BINARY: {"schema": {}},
+        JSON_LINES: {"schema": TEXT},
+        BINARY: {"schema": BYTES},
         **raw,
     }
     success = answer("The result.", {"anyOf": [*answers, ref("InferAnswer"), ref("SessionAnswer")]})

@@ -17,7 +17,7 @@ TENSOR: Json = {
         "name": {"type": "string"},
         "datatype": {"type": "string", "examples": ["FP32", "INT64", "BYTES"]},
         "shape": {"type": "array", "items": {"type": "integer"}},
-        "data": {"type": "array"},
+        "data": {"type": "array", "items": {}},
         "parameters": {"type": "object"},
     },
 }
@@ -55,6 +55,7 @@ COMMON: Json = {
             "modelUrl": {"type": "string"},
             "client": {"type": ["string", "null"], "description": "The client's class."},
             "ready": {"type": "boolean"},
+            "reason": {"type": ["string", "null"], "description": "Why it is not ready, if that is known."},
             "versions": {"type": "array", "items": {"type": "string"}},
             "reload_error": {
                 "type": ["string", "null"],
@@ -119,7 +120,9 @@ COMMON: Json = {
     "GenerateRequest": {
         "type": "object",
         "description": "The model's inputs by name.",
-        "additionalProperties": {"type": ["string", "number", "boolean", "array", "object"]},
+        "additionalProperties": {
+            "anyOf": [{"type": ["string", "number", "boolean", "object"]}, {"type": "array", "items": {}}]
+        },
     },
     "InferRequest": {
         "type": "object",

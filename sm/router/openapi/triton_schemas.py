@@ -43,7 +43,7 @@ def paths() -> Json:
             "post": operation(
                 "index",
                 "List every model and its state.",
-                ok("The models.", {"type": "array"}),
+                ok("The models.", {"type": "array", "items": OBJECT}),
                 *QUERY_FAILURES,
             )
         },

@@ -5,6 +5,7 @@ const HEIGHT = 190, MIN_WIDTH = 120; // CSS pixels
 const SECONDS_BELOW_S = 240; // a shorter range has seconds on its time axis
 /** Lines also differ by their dashes, because not everybody can tell the colours apart. */
 const DASHES = [[], [6, 3], [2, 3], [10, 4], [6, 2, 2, 2], [1, 3], [12, 3, 3, 3], [4, 4], [2, 6]];
+const EVENT_DASH = [3, 4];
 /** Charts with the same key share the cursor. */
 const SYNC_KEY = "dashboard";
 
@@ -13,14 +14,18 @@ const cssColour = name => getComputedStyle(document.documentElement).getProperty
 const formatClock = (unixTime, withSeconds = true) =>
   new Date(unixTime * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined, hourCycle: "h23" });
 
-/** A figure with a chart. `format` formats a value. With `stacked`, each line starts at the one below. */
+/**
+ * A figure with a chart. `format` formats a value. With `stacked`, each line starts at the one below. On a
+ * `logarithmic` axis, one large value leaves the others readable; all values must be above 0.
+ */
 export class Chart {
-  constructor(title, format, { stacked = false } = {}) {
-    Object.assign(this, { title, format, stacked, lines: [], data: [[]], builtFor: "" });
+  constructor(title, format, { stacked = false, logarithmic = false } = {}) {
+    Object.assign(this, { title, format, stacked, logarithmic, lines: [], data: [[]], builtFor: "" });
     this.time = make("time");
     this.plot = make("div", { class: "plot", tabindex: "0", role: "img", onkeydown: event => this.moveCursor(event), onblur: () => this.hideCursor() });
     this.legend = make("ul", { class: "legend" });
-    this.figure = make("figure", { class: "panel" }, make("figcaption", {}, make("span", {}, title), this.time), this.plot, this.legend);
+    this.marks = make("p", { class: "help marks" });
+    this.figure = make("figure", { class: "panel" }, make("figcaption", {}, make("span", {}, title, logarithmic ? make("small", {}, " logarithmic scale") : null), this.time), this.plot, this.legend, this.marks);
     new ResizeObserver(() => this.resize()).observe(this.plot);
   }
 
@@ -46,10 +51,10 @@ export class Chart {
     this.chart = new uPlot({
       width: this.width(), height: HEIGHT, legend: { show: false },
       cursor: { sync: { key: SYNC_KEY }, drag: { x: false, y: false }, points: { size: 6 } },
-      scales: { x: { range: () => this.range }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      scales: { x: { range: () => this.range }, y: this.logarithmic ? { distr: 3, range: (_, low, high) => [low / 2, high * 2] } : { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [
         { ...axis, space: 70, size: 32, values: (_, ticks) => ticks.map(tick => formatClock(tick, this.range[1] - this.range[0] < SECONDS_BELOW_S)) },
-        { ...axis, size: 58, values: (_, ticks) => ticks.map(this.format) },
+        { ...axis, size: 58, values: (_, ticks) => ticks.map(tick => (tick === null ? null : this.format(tick))) },
       ],
       series: [{}, ...this.lines.map((line, index) => ({
         label: line.name, stroke: cssColour(line.colour), width: 2, dash: DASHES[index % DASHES.length], spanGaps: false,
@@ -70,14 +75,17 @@ export class Chart {
     if (this.chart && this.chart.width !== this.width()) this.chart.setSize({ width: this.width(), height: HEIGHT });
   }
 
+  shownEvents() {
+    return this.events.filter(event => event.at >= this.range[0] && event.at <= this.range[1]);
+  }
+
   /** Draw each event as a dashed line from top to bottom. */
   drawEvents(chart) {
     const { ctx, bbox } = chart;
     ctx.save();
     ctx.strokeStyle = cssColour("--edge");
-    ctx.setLineDash([3, 4]);
-    for (const event of this.events) {
-      if (event.at < this.range[0] || event.at > this.range[1]) continue;
+    ctx.setLineDash(EVENT_DASH);
+    for (const event of this.shownEvents()) {
       const x = Math.round(chart.valToPos(event.at, "x", true));
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
@@ -87,8 +95,16 @@ export class Chart {
     ctx.restore();
   }
 
+  /** Say below the chart what its dashed lines from top to bottom are; near one, what happened there. */
+  showMarks(index) {
+    const times = this.data[0], near = this.shownEvents().filter(event => event.at > (times[index - 1] ?? this.range[0]) && event.at <= (times[index + 1] ?? this.range[1]));
+    const text = near.length && this.chart?.cursor.idx !== undefined && this.chart?.cursor.idx !== null ? near.map(event => `${formatClock(event.at)} ${event.text}`).join(", ") : "a change of the box: see Events";
+    this.marks.replaceChildren(...(this.chart && this.shownEvents().length ? [swatch("--edge", EVENT_DASH), text] : []));
+  }
+
   /** Write the values at an index, or the last ones, into the legend and the label for screen readers. */
   showValues(index = this.data[0].length - 1) {
+    this.showMarks(index);
     const time = this.data[0][index], values = this.lines.map(line => line.values[index]);
     this.time.textContent = time === undefined ? "" : formatClock(time);
     const texts = values.map(value => (value === null || value === undefined ? "–" : this.format(value)));

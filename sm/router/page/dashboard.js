@@ -5,6 +5,7 @@ import { $, make } from "./dom.js";
 
 const HISTORY_S = 3600, FIRST_INTERVAL_MS = 5000, TIMEOUT_MS = 10000, MIN_RANGE_S = 60, MAX_LINES = 8, MAX_EVENTS = 100;
 const OTHERS = "other models", NO_MODEL = "-"; // the name of requests that name no model
+const MIN_LATENCY_MS = 0.01; // a logarithmic axis has no zero
 const GAP_INTERVALS = 2.5; // points further apart have a gap between them
 const STATUS_CLASSES = ["2xx", "3xx", "4xx", "5xx"];
 // What the box sent; `box` has its last state.
@@ -23,13 +24,14 @@ const formatBytes = value => {
   for (; Math.abs(value) >= 1000 && step < units.length - 1; step++) value /= 1000;
   return `${value >= 100 || step === 0 ? Math.round(value) : Number(value.toPrecision(2))} ${units[step]}`;
 };
+const atLeast = (low, value) => (typeof value === "number" ? Math.max(low, value) : null);
 const modelTitle = name => (name === NO_MODEL ? "no model" : name);
 const formatTime = unixTime => new Date(unixTime * 1000).toLocaleTimeString([], { hourCycle: "h23" });
 
 const charts = {
   models: new Chart("Requests per second by model", formatRate),
   classes: new Chart("Requests per second by status", formatRate),
-  latency: new Chart("Latency", formatDuration),
+  latency: new Chart("Latency", formatDuration, { logarithmic: true }),
   load: new Chart("In flight and queue", formatCount),
   stages: new Chart("Where the time goes: stages", formatShare, { stacked: true }),
   memory: new Chart("Memory", formatBytes),
@@ -143,7 +145,7 @@ function showCharts() {
 
   const classes = STATUS_CLASSES.filter(name => shown.some(point => numbersOf(point)?.answers?.[name]));
   draw(charts.classes, classes.map(name => line(name, `--class${name[0]}`, point => rateOf(numbersOf(point)?.answers[name] ?? 0, point))));
-  draw(charts.latency, ["p50", "p95", "p99"].map((name, index) => line(name, `--c${index}`, point => numbersOf(point)?.[`${name}_ms`])));
+  draw(charts.latency, ["p50", "p95", "p99"].map((name, index) => line(name, `--c${index}`, point => atLeast(MIN_LATENCY_MS, numbersOf(point)?.[`${name}_ms`]))));
   draw(charts.load, [
     line(model ? "threads at work" : "in flight", "--c0", point => (model ? numbersOf(point)?.threads ?? 0 : numbersOf(point).in_flight)),
     line("queue", "--c2", point => numbersOf(point)?.queue ?? 0),

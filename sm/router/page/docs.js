@@ -5,6 +5,11 @@ const withKey = request => {
   return request;
 };
 
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+const followScheme = () => document.documentElement.classList.toggle("dark-mode", darkScheme.matches);
+darkScheme.addEventListener("change", followScheme);
+followScheme();
+
 async function show() {
   const response = await fetch("openapi.json", { headers: keyField.value ? { "x-api-key": keyField.value } : {} });
   const openapi = await response.json();

@@ -56,8 +56,18 @@ function detectContentType(binary) {
   if (binary.startsWith("\xff\xd8")) return "image/jpeg";
   if (binary.startsWith("RIFF")) return binary.slice(8, 12) === "WEBP" ? "image/webp" : "audio/wav";
   if (binary.startsWith("OggS")) return "audio/ogg";
+  if (binary.startsWith("fLaC")) return "audio/flac";
   if (binary.startsWith("ID3")) return "audio/mpeg";
+  if (binary.startsWith("%PDF")) return "application/pdf";
   return ANY_BYTES;
+}
+
+/** The endings of content types whose name is not their ending. */
+const ENDINGS = { jpeg: "jpg", mpeg: "mp3", wave: "wav", "svg+xml": "svg", plain: "txt", "octet-stream": "bin", quicktime: "mov" };
+/** Return a file name with the usual ending of a content type. */
+export function fileName(name, type) {
+  const [kind, subtype] = type.split(";")[0].trim().toLowerCase().replace("/x-", "/").split("/");
+  return `${name}.${kind === "video" && subtype === "mpeg" ? "mpg" : kind === "audio" && subtype === "mp4" ? "m4a" : ENDINGS[subtype] || subtype || "bin"}`;
 }
 
 /** Return a docstring's text as nodes, with the parts between backticks as code. */

@@ -1,7 +1,7 @@
 // A form from a JSON schema. Every field has:
 //   element, control, fields (those inside it), path (as in an error's "field"), key (its name in the object around it),
 //   read() (undefined: not given), write(value), showError(message).
-import { ANY_BYTES, docstringNodes, fromBase64, make, newId } from "./dom.js";
+import { ANY_BYTES, docstringNodes, fileName, fromBase64, make, newId } from "./dom.js";
 
 const MAX_REFERENCES = 20; // so that schemas that refer to each other come to an end
 const MAX_LINE_LENGTH = 200; // longer texts get several lines
@@ -219,7 +219,7 @@ function bytesField(options) {
   field.write = value => {
     if (typeof value === "string") {
       const bytes = fromBase64(value);
-      value = new File([bytes], `${name}.${bytes.type.split("/")[1]}`, { type: bytes.type });
+      value = new File([bytes], fileName(name, bytes.type), { type: bytes.type });
     }
     setFile(value || null);
   };

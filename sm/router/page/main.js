@@ -1,18 +1,20 @@
 // The playground. It is built from the box's OpenAPI document; only the tensors of models without a client come from Triton.
-import { $, docstringNodes, download, formatMilliseconds, make, toBase64 } from "./dom.js";
+import { $, docstringNodes, download, fileName, formatMilliseconds, fromBase64, make, toBase64 } from "./dom.js";
 import { createField, FieldError, listField, objectFields, readFields, resolveSchema, walkFields, writeFields } from "./form.js";
 import { buildRequest, languages, needsFile, readEvents, requestCode } from "./request.js";
-import { showResult } from "./results.js";
+import { isText, showResult } from "./results.js";
 import { historyTable, readStages, waterfallChart } from "./timing.js";
 
 const MAX_HISTORY = 30;
 const MAX_ZEROS = 5000; // a larger tensor of zeros is not shown in the form
 const MAX_SHOWN_VALUES = 64; // of a tensor in the answer
 const MAX_SHOWN_CHARACTERS = 2000; // of a text in the JSON view; of a longer one, the first 60
+const MAX_TILE_CHARACTERS = 90; // of a sample's text
 const COPIED_NOTICE_MS = 1500;
+const REFRESH_MS = 5000;
 
-// What the box serves, and the client whose form is shown.
-let schemas = {}, clients = [], client = null;
+// What the box serves, and the client whose form is shown. A client with a `problem` cannot be run.
+let schemas = {}, clients = [], client = null, listedRows = [];
 // The form: the field with the records, those of the parameters, and the switch for streaming.
 let recordList = null, parameterFields = [], streamField = null;
 // A history entry is {sentAt, model, client, request, records, status, ms, firstPartMs, answer, timing}.
@@ -27,19 +29,45 @@ function fetchWithKey(path, options = {}) {
 // --- the models
 
 async function start() {
+  await showPing();
+  await loadClients(await listModels());
+}
+
+async function showPing() {
   const ping = await fetch("ping").catch(() => null);
   showState(ping?.ok ? "ready" : (await ping?.json().catch(() => null))?.error || "The box does not answer.", ping?.ok);
+}
+
+/** Show the models of `rows`. The form stays as it is, unless its model has changed. */
+async function loadClients(rows) {
   const response = await fetchWithKey("openapi.json"), openapi = await response.json();
   $("key-panel").hidden = response.ok && !$("key").value;
   if (!response.ok) return showState(openapi.error, false);
   schemas = openapi.components.schemas;
-  clients = Object.entries(schemas).filter(([name]) => name.endsWith(".Request")).map(([, schema]) => describeClient(schema));
-  clients.push(...await modelsWithoutClient());
-  const nameInAddress = location.hash.slice(1);
+  listedRows = rows;
+  const described = Object.entries(schemas).filter(([name]) => name.endsWith(".Request")).map(([, schema]) => describeClient(schema));
+  const names = new Set(described.map(each => each.name));
+  const known = new Map(clients.map(each => [each.identity, each]));
+  clients = [...described, ...rows.filter(row => !names.has(row.name) && (!row.client || row.problem)).map(describeModel)].map(each => {
+    each.problem = rows.find(row => row.name === each.name)?.problem || "";
+    const identity = JSON.stringify(each);
+    return known.get(identity) || Object.assign(each, { identity });
+  });
   $("models").replaceChildren(...clients.map(each =>
-    make("button", { type: "button", "data-model": each.name, "aria-pressed": "false", onclick: () => selectClient(each) }, each.name, each.tensors ? make("small", {}, " tensors") : null)));
-  if (clients.length) selectClient(clients.find(each => each.name === nameInAddress) || clients[0]);
-  else $("summary").textContent = "No model is served.";
+    make("button", { type: "button", "data-model": each.name, "aria-pressed": String(each === client), class: each.problem ? "bad" : "", title: each.problem || undefined, onclick: () => selectClient(each) },
+      each.name, each.problem ? make("small", {}, " not ready") : each.tensors ? make("small", {}, " tensors") : null)));
+  const nameInAddress = decodeURIComponent(location.hash.slice(1));
+  if (!clients.length) $("summary").textContent = "No model is served.";
+  else if (!clients.includes(client)) selectClient(clients.find(each => each.name === nameInAddress) || clients[0]);
+}
+
+/** Look for models that came, went, broke or became ready. */
+async function refresh() {
+  if (document.hidden || $("key-panel").hidden === false) return;
+  const rows = await listModels();
+  if (JSON.stringify(rows) === JSON.stringify(listedRows)) return;
+  await showPing();
+  await loadClients(rows);
 }
 
 function showState(text, isGood) {
@@ -64,13 +92,16 @@ function describeClient(requestSchema) {
   };
 }
 
-/** Models without a client accept tensors, which Triton describes. */
-async function modelsWithoutClient() {
-  const listing = await fetchWithKey("models").then(response => (response.ok ? response.json() : { models: [] })).catch(() => ({ models: [] }));
-  const clientNames = new Set(clients.map(each => each.name));
-  return listing.models.map(row => ({ name: row.modelName || row.name, client: row.client }))
-    .filter(row => !clientNames.has(row.name) && !row.client)
-    .map(row => ({ name: row.name, summary: "No client serves this model: it takes tensors.", tensors: true, contentTypes: [], samples: [], kind: { kind: "table", items: "outputs" } }));
+/** Return the box's models, each with the problem for which it cannot be run; those of before if the box does not answer. */
+async function listModels() {
+  const listing = await fetchWithKey("models").then(response => (response.ok ? response.json() : { models: [] })).catch(() => null);
+  if (!listing) return listedRows;
+  return listing.models.map(row => ({ name: row.modelName, client: row.client, problem: row.ready === false ? row.reason || "Triton does not have the model ready." : "" }));
+}
+
+/** A model without a client accepts tensors, which Triton describes. */
+function describeModel({ name, problem }) {
+  return { name, summary: problem ? "" : "No client serves this model: it takes tensors.", tensors: true, contentTypes: [], samples: [], kind: { kind: "table", items: "outputs" } };
 }
 
 /** Ask Triton for the inputs of a model without a client, and describe them as a payload. */
@@ -103,26 +134,33 @@ function shapeOf(value) {
 async function selectClient(selected) {
   stop();
   client = selected;
+  recordList = streamField = null;
+  parameterFields = [];
   window.history.replaceState(null, "", `#${encodeURIComponent(client.name)}`);
   for (const button of $("models").children) button.setAttribute("aria-pressed", String(button.dataset.model === client.name));
-  $("summary").replaceChildren(...docstringNodes(client.summary));
+  $("summary").replaceChildren(...docstringNodes(client.summary), ...(client.problem ? [make("strong", { class: "error" }, `${client.name} cannot be run now: ${client.problem}`)] : []));
+  $("send").disabled = Boolean(client.problem);
   clearAnswer();
   for (const id of ["payload", "parameters"]) $(id).replaceChildren();
   $("samples").hidden = $("options").hidden = true;
-  if (client.tensors && !client.payload) {
-    try {
-      await loadTensors(client);
-    } catch (error) {
-      showProblem(error.message);
-    }
+  if (client.tensors && client.problem) return;
+  let sample = null;
+  try {
+    if (client.tensors && !client.payload) await loadTensors(client);
+    sample = await firstSample(client);
+  } catch (error) {
     if (client !== selected) return;
+    showProblem(error.message);
+    if (client.tensors) return;
   }
+  if (client !== selected) return;
   const context = { schemas, contentTypes: client.contentTypes, mainField: client.mainField, onFile: () => run() };
   recordList = client.wholeBody ? wholeBodyField(context) : listField({ name: "payload", schema: client.payload || {}, path: "payload", context, single: true });
   // Tensors have no records: the button that adds one goes.
   if (client.tensors) recordList.element.querySelector(":scope > button")?.remove();
   $("payload").replaceChildren(recordList.element);
-  if (client.example !== undefined) recordList.write(client.example);
+  if (sample) await writeSample(sample);
+  else if (client.example !== undefined) recordList.write(client.example);
   parameterFields = client.parameters?.properties ? objectFields(client.parameters, "parameters", { ...context, isParameter: true }) : [];
   writeFields(parameterFields, client.kind?.parameters);
   streamField = client.streams ? createField("stream", { type: "boolean", default: true, description: "Show the parts of the answer as they come." }, "", false, context) : null;
@@ -139,37 +177,78 @@ function wholeBodyField(context) {
     file: { type: "string", contentEncoding: "base64", description: "It is sent as it is, with its content type, instead of the JSON." } } } });
 }
 
+/** The samples that are shown. Pictures only, if there are any: the JSON sample contains one of them. */
+function shownSamples({ samples }) {
+  const pictures = samples.filter(name => /\.(jpe?g|png|webp)$/i.test(name));
+  return pictures.length ? pictures : samples;
+}
+
+/** Fetch a sample once. */
+async function fetchSample(client, name) {
+  const files = client.files ??= new Map();
+  if (!files.has(name)) {
+    const response = await fetchWithKey(`samples/${encodeURIComponent(client.name)}/${encodeURIComponent(name)}`);
+    if (!response.ok) throw new Error((await response.json()).error);
+    files.set(name, new File([await response.blob()], name, { type: response.headers.get("Content-Type").split(";")[0] }));
+  }
+  return files.get(name);
+}
+
+const firstSample = async client => (shownSamples(client).length ? fetchSample(client, shownSamples(client)[0]) : null);
+
 function showSamples() {
-  const jsonGlyph = () => make("span", { class: "glyph", "aria-hidden": "true" }, "{ }");
-  const tiles = client.samples.map(name => {
-    const path = `samples/${encodeURIComponent(client.name)}/${encodeURIComponent(name)}`;
-    const picture = /\.(jpe?g|png|webp)$/i.test(name) ? make("img", { alt: "" }) : null;
-    if (picture) fetchWithKey(path).then(response => response.blob()).then(blob => { picture.src = URL.createObjectURL(blob); });
-    return make("button", { type: "button", class: "tile", onclick: () => sendSample(path, name) }, picture || jsonGlyph(), make("span", {}, name === "payload.json" ? "sample" : name));
+  const { mainField } = client;
+  const shown = shownSamples(client).map(name => {
+    const view = make("span", { class: "tile-view" });
+    const sample = fetchSample(client, name);
+    sample.then(file => tileView(file, mainField)).then(element => view.replaceWith(element), () => {});
+    return make("button", { type: "button", class: "tile", onclick: () => runSample(sample) }, view, make("span", {}, name === "payload.json" ? "sample" : name));
   });
-  const pictures = tiles.filter(tile => tile.querySelector("img"));
-  // Show pictures only, if there are any: the JSON sample contains one of them.
-  const shown = pictures.length ? pictures : tiles;
   if (!shown.length && client.example !== undefined)
-    shown.push(make("button", { type: "button", class: "tile", onclick: () => { recordList.write(client.example); run(); } }, jsonGlyph(), make("span", {}, "example")));
+    shown.push(make("button", { type: "button", class: "tile", onclick: () => { recordList.write(client.example); run(); } }, payloadView(client.example, mainField), make("span", {}, "example")));
   $("samples").hidden = !shown.length;
   $("samples").lastElementChild.replaceChildren(...shown);
 }
 
-async function sendSample(path, name) {
+/** Show a sample on its tile: its picture, or the beginning of its text. */
+async function tileView(file, mainField) {
+  if (file.type.startsWith("image/")) return pictureTile(file);
+  if (file.name.endsWith(".json")) return payloadView(JSON.parse(await file.text()), mainField);
+  return isText(file.type) ? textTile(await file.slice(0, MAX_TILE_CHARACTERS).text()) : make("span", { class: "glyph", "aria-hidden": "true" }, file.type.startsWith("audio/") ? "♪" : "···");
+}
+
+/** Show what a payload has in its main field, or all of it. */
+function payloadView(payload, mainField) {
+  const values = payload && typeof payload === "object" ? Object.values(payload) : [payload];
+  const text = payload?.[mainField] ?? (values.length === 1 ? values[0] : payload);
+  try {
+    const file = typeof text === "string" && fromBase64(text);
+    if (file && file.type.startsWith("image/")) return pictureTile(file);
+  } catch { /* It is not base64, but a text. */ }
+  return textTile(typeof text === "string" ? text : JSON.stringify(text));
+}
+
+const pictureTile = file => make("img", { alt: "", src: URL.createObjectURL(file) });
+const textTile = text => make("q", {}, text.slice(0, MAX_TILE_CHARACTERS));
+
+async function runSample(loading) {
   clearErrors();
-  const response = await fetchWithKey(path);
-  if (!response.ok) return showProblem((await response.json()).error);
-  if (name.endsWith(".json")) {
-    const payload = await response.json();
-    recordList.write(client.wholeBody ? { body: payload } : typeof payload === "string" && client.mainField ? { [client.mainField]: payload } : payload);
-  } else {
-    const type = response.headers.get("Content-Type").split(";")[0], file = new File([await response.blob()], name, { type });
-    const fileField = firstFileField();
-    if (fileField) fileField.write(file);
-    else recordList.write({ [client.mainField || "text"]: await file.text() });
+  try {
+    await writeSample(await loading);
+  } catch (error) {
+    return showProblem(error.message);
   }
   run();
+}
+
+/** Put a sample into the form. */
+async function writeSample(file) {
+  const fileField = firstFileField();
+  if (file.name.endsWith(".json")) {
+    const payload = JSON.parse(await file.text());
+    recordList.write(client.wholeBody ? { body: payload } : typeof payload === "string" && client.mainField ? { [client.mainField]: payload } : payload);
+  } else if (fileField) fileField.write(file);
+  else recordList.write({ [client.mainField || "text"]: await file.text() });
 }
 
 const firstFileField = () => [...walkFields(recordList?.fields || [])].find(field => field.takesFiles);
@@ -189,6 +268,7 @@ function checkFileIsAlone(records) {
 }
 
 async function run() {
+  if (!client || client.problem || !recordList) return;
   stop();
   clearErrors();
   let request, records;
@@ -209,6 +289,8 @@ async function run() {
     entry.status = response.status;
     if (response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream")) await readStream(response, entry, startedAt, controller);
     else entry.answer = await parseAnswer(response);
+    const type = response.headers.get("Content-Type") || "";
+    if (response.ok && !isText(type) && !entry.answer.parts) request.savesAs = fileName("answer", type);
     entry.ms = performance.now() - startedAt;
     entry.timing = response.headers.get("Server-Timing");
   } catch (error) {
@@ -225,9 +307,10 @@ async function run() {
 }
 
 async function parseAnswer(response) {
-  if (response.headers.get("Content-Type")?.startsWith("image/")) {
+  const type = response.headers.get("Content-Type") || "";
+  if (response.ok && !isText(type)) {
     const blob = await response.blob();
-    return { modelname: client.name, result: { image: await toBase64(blob), content_type: blob.type } };
+    return { modelname: client.name, result: { [type.startsWith("image/") ? "image" : "body"]: await toBase64(blob), content_type: blob.type } };
   }
   const text = await response.text();
   try {
@@ -427,3 +510,4 @@ document.addEventListener("paste", event => {
 $("key").addEventListener("change", start);
 $("history").replaceChildren(historyTable([]));
 start();
+setInterval(refresh, REFRESH_MS);

@@ -1,4 +1,4 @@
-// Build a request, and write it as code. A request is {path, headers, body, json, file, modelName, parameters}.
+// Build a request, and write it as code. A request is {path, headers, body, json, file, modelName, parameters, savesAs (the file that its answer was)}.
 import { ANY_BYTES, toBase64 } from "./dom.js";
 
 /** Characters of JSON in the code that is shown. Longer JSON is read from a file. */
@@ -78,6 +78,8 @@ function pythonLiteral(value, depth = 0) {
   return JSON.stringify(value);
 }
 
+const pythonSave = (request, content) => `with open(${JSON.stringify(request.savesAs)}, "wb") as file:\n    file.write(${content})`;
+
 /** SageMaker passes no query on, so its custom attributes say what the query would. */
 const customAttributes = request => (request.file
   ? [`modelname=${request.modelName}`, ...Object.entries(request.parameters).map(([key, value]) => `${key}=${value}`)].join(";")
@@ -89,6 +91,7 @@ const LANGUAGES = {
     const lines = [`curl ${shellQuote(`${origin}${request.path}`)}`, `-H ${shellQuote(`Content-Type: ${request.headers["Content-Type"]}`)}`];
     if (request.headers.Accept) lines.push(`-N -H ${shellQuote(`Accept: ${request.headers.Accept}`)}`);
     if (needsKey) lines.push('-H "x-api-key: $API_KEY"');
+    if (request.savesAs) lines.push(`--output ${shellQuote(request.savesAs)}`);
     lines.push(bodyIsFile(request) ? `--data-binary @${shellQuote(fileName(request))}` : `-d ${shellQuote(request.body)}`);
     return lines.join(" \\\n  ");
   },
@@ -109,7 +112,7 @@ answer = requests.post(
     timeout=60,${isStreamed ? "\n    stream=True," : ""}
 )
 answer.raise_for_status()
-${isStreamed ? "for line in answer.iter_lines():\n    print(line.decode())" : "print(answer.json())"}
+${isStreamed ? "for line in answer.iter_lines():\n    print(line.decode())" : request.savesAs ? pythonSave(request, "answer.content") : "print(answer.json())"}
 `;
   },
   "Python boto3"(request, origin) {
@@ -128,7 +131,7 @@ answer = runtime.invoke_endpoint(
     ContentType=${JSON.stringify(request.headers["Content-Type"])},${attributes ? `\n    CustomAttributes=${JSON.stringify(attributes)},` : ""}
     Body=${bodyCode.replaceAll("\n", "\n    ")},
 )
-print(answer["Body"].read().decode())
+${request.savesAs ? pythonSave(request, 'answer["Body"].read()') : 'print(answer["Body"].read().decode())'}
 `;
   },
   JavaScript(request, origin, needsKey) {
@@ -141,7 +144,7 @@ print(answer["Body"].read().decode())
   headers: { ${headers.join(", ")} },
   body: ${bodyCode}
 });
-console.log(await answer.${request.headers.Accept ? "text" : "json"}());
+console.log(await answer.${request.headers.Accept ? "text" : request.savesAs ? "blob" : "json"}());
 `;
   },
   "AWS CLI"(request, origin) {
@@ -155,7 +158,7 @@ console.log(await answer.${request.headers.Accept ? "text" : "json"}());
       `--content-type ${shellQuote(request.headers["Content-Type"])}`,
       attributes ? `--custom-attributes ${shellQuote(attributes)}` : null,
       `--body ${bodyIsFile(request) ? shellQuote(`fileb://${fileName(request)}`) : "fileb:///dev/stdin"}`,
-      "answer.json",
+      request.savesAs ? shellQuote(request.savesAs) : "answer.json",
     ].filter(Boolean).join(" \\\n  ");
   },
 };

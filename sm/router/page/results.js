@@ -1,13 +1,16 @@
 // Show a result by its kind. A view is null if the result does not fit the kind; then it is shown as JSON.
-import { download, formatNumber, fromBase64, make } from "./dom.js";
+import { download, fileName, formatNumber, fromBase64, make } from "./dom.js";
 import { overlay } from "./overlay.js";
 
 const MAX_ROWS = 200;
 const MAX_CELL_CHARACTERS = 160;
+const WAVEFORM_WIDTH = 640, WAVEFORM_HEIGHT = 96; // pixels
+const ANY_RATE = 44100; // the browser decodes a recording at some rate
 
 /** sent: what the request's record has: {picture: Blob or null, text: string}. */
 export async function showResult(kind, result, sent) {
-  if (result && typeof result.image === "string" && String(result.content_type || "").startsWith("image/")) return pictureView(result);
+  const file = fileIn(result);
+  if (file) return fileView(file);
   if (!kind) return null;
   const value = kind.items && result && typeof result === "object" && kind.items in result ? result[kind.items] : result;
   const view = VIEWS[kind.kind];
@@ -19,14 +22,53 @@ export async function showResult(kind, result, sent) {
   }
 }
 
-function pictureView({ image, content_type: type }) {
-  const blob = fromBase64(image, type);
-  return make("div", {},
-    make("div", { class: "picture-frame" }, make("img", { class: "picture", alt: "The picture of the answer", src: `data:${type};base64,${image}` })),
-    make("div", { class: "tools" }, make("button", { type: "button", id: "save-picture", onclick: () => download(`picture.${type.split("/")[1]}`, blob) }, "Download picture")));
+const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+/** True for the content type of a body that is shown as text or JSON. */
+export const isText = type => /^$|^text\/|[/+](json|jsonlines|xml)\b/.test(type) && !type.startsWith("image/");
+
+/** Return the file that a result is: the base64 in its only text beside `content_type`. Else null. */
+export function fileIn(result) {
+  if (!isObject(result) || !/^\w+\/[\w.+-]+/.test(result.content_type) || isText(result.content_type)) return null;
+  const texts = Object.keys(result).filter(name => name !== "content_type" && typeof result[name] === "string");
+  try {
+    return texts.length === 1 ? fromBase64(result[texts[0]], result.content_type) : null;
+  } catch {
+    return null;
+  }
 }
 
-const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
+/** Show a picture, play a recording or a film; every file can be downloaded. */
+async function fileView(file) {
+  const kind = file.type.split("/")[0], src = URL.createObjectURL(file);
+  const views = {
+    image: () => [make("div", { class: "picture-frame" }, make("img", { class: "picture", alt: "The picture of the answer", src }))],
+    audio: async () => [make("audio", { controls: true, src }), await waveform(file)],
+    video: () => [make("video", { controls: true, class: "picture", src })],
+  };
+  const name = kind === "image" ? "picture" : "answer";
+  return make("div", { class: "file-result" }, ...(await views[kind]?.() ?? []),
+    make("div", { class: "tools" }, make("span", {}, `${file.type} · ${formatSize(file.size)}`),
+      make("button", { type: "button", id: `save-${name}`, onclick: () => download(fileName(name, file.type), file) }, kind === "image" ? "Download picture" : "Download file")));
+}
+
+const formatSize = bytes => (bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+/** Draw a recording's loudness over its time; null if the browser cannot decode it. */
+async function waveform(file) {
+  const sound = await new OfflineAudioContext(1, 1, ANY_RATE).decodeAudioData(await file.arrayBuffer()).catch(() => null);
+  if (!sound) return null;
+  const canvas = make("canvas", { class: "waveform", role: "img", "aria-label": `Waveform of ${sound.duration.toFixed(1)} s`, width: WAVEFORM_WIDTH, height: WAVEFORM_HEIGHT });
+  const context = canvas.getContext("2d"), samples = sound.getChannelData(0), perColumn = samples.length / WAVEFORM_WIDTH;
+  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--bar");
+  for (let x = 0; x < WAVEFORM_WIDTH; x++) {
+    let peak = 0;
+    for (let index = Math.floor(x * perColumn); index < (x + 1) * perColumn; index++) peak = Math.max(peak, Math.abs(samples[index] ?? 0));
+    const height = Math.max(1, Math.min(1, peak) * WAVEFORM_HEIGHT);
+    context.fillRect(x, (WAVEFORM_HEIGHT - height) / 2, 1, height);
+  }
+  return canvas;
+}
+
 const formatShare = score => `${(score * 100).toFixed(1)} %`;
 
 /** A bar of a list of results; `share` is from 0 to 1. */
@@ -41,6 +83,7 @@ const VIEWS = {
     if (!Array.isArray(rows)) return null;
     const pairs = rows.map(row => (isObject(row) ? [row[kind.label], row[kind.score]] : parseRow(kind.row, row)));
     if (!pairs.length || pairs.some(pair => !pair || pair[0] === undefined || !Number.isFinite(pair[1]))) return null;
+    pairs.sort((one, other) => other[1] - one[1]);
     const areShares = pairs.every(([, score]) => score >= 0 && score <= 1);
     const largest = areShares ? 1 : Math.max(...pairs.map(([, score]) => Math.abs(score))) || 1;
     return make("ol", { class: "bars" }, ...pairs.map(([label, score]) => make("li", {},

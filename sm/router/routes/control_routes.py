@@ -104,13 +104,13 @@ def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any
     rows = []
     for client in clients:
         entries = [entry for entry in index if entry["name"] in client["models"]]
-        readiness = _readiness(entries, client["models"])
-        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **readiness})
+        state = readiness(entries, client["models"], client.pop("load_error"))
+        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **state})
     with_client = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
         entries = [entry for entry in index if entry["name"] == name]
-        readiness = _readiness(entries, [name])
-        rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **readiness})
+        state = readiness(entries, [name])
+        rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **state})
     return rows
 
 
@@ -142,9 +142,15 @@ def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bo
     return listed == {*models} and all(entry.get("state") == "READY" for entry in entries)
 
 
-def _readiness(entries: list[dict[str, Any]], models: Iterable[str]) -> dict[str, Any]:
+def readiness(
+    entries: list[dict[str, Any]], models: Iterable[str], load_error: str | None = None
+) -> dict[str, Any]:
+    """Describe the state of a client's models; ``load_error``: why the client itself cannot serve."""
+    ready = not load_error and all_ready(entries, models)
+    reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
     return {
-        "ready": all_ready(entries, models),
+        "ready": ready,
+        "reason": None if ready else load_error or next(reasons, None),
         "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
     }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from sm.multimodel.load_records import Records
-from sm.router.routes.control_routes import all_ready, describe_served, read_index
+from sm.router.routes.control_routes import describe_served, read_index, readiness
 from sm.run_state import Box
 
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
@@ -36,9 +36,7 @@ class ServedModels:
     def _clients(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows = []
         for row in describe_served(self._box, index):
-            models = row.get("models", [row["modelName"]])
-            entries = [entry for entry in index if entry["name"] in models]
-            rows.append(_describe(row["modelName"], row["client"], models, entries))
+            rows.append(_describe(row["modelName"], row["client"], row))
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -47,19 +45,15 @@ class ServedModels:
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            rows.append(_describe(record.name, client, models, entries))
+            rows.append(_describe(record.name, client, readiness(entries, models)))
         return rows
 
 
-def _describe(
-    name: str, client: str | None, models: Iterable[str], entries: list[dict[str, Any]]
-) -> dict[str, Any]:
-    ready = all_ready(entries, models)
-    reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
+def _describe(name: str, client: str | None, state: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "client": client or None,
-        "versions": sorted({str(entry["version"]) for entry in entries if entry.get("version")}),
-        "state": READY if ready else NOT_READY,
-        "reason": "" if ready else next(reasons, "")[:200],
+        "versions": state["versions"],
+        "state": READY if state["ready"] else NOT_READY,
+        "reason": (state["reason"] or "")[:200],
     }

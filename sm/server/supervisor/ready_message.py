@@ -23,7 +23,7 @@ def message(settings: Settings, box: Box) -> str:
     """Return the lines for a terminal. The commands work from any folder of this machine."""
     if box.multi_model:
         return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
-    clients, samples = _read_json(box.clients_file, []), _read_json(box.samples_file, {})
+    clients, samples = _clients(box), _read_json(box.samples_file, {})
     lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
     for client in sorted(clients, key=lambda row: str(row["name"])):
         lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
@@ -40,10 +40,15 @@ def message(settings: Settings, box: Box) -> str:
 
 def summary(settings: Settings, box: Box) -> str:
     """Return one line for a log: the clients and the page, without commands."""
-    names = sorted(str(client["name"]) for client in _read_json(box.clients_file, []))
+    names = sorted(str(client["name"]) for client in _clients(box))
     return (
         f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
     )
+
+
+def _clients(box: Box) -> list[dict[str, Any]]:
+    """Return the clients that can serve."""
+    return [client for client in _read_json(box.clients_file, []) if not client["load_error"]]
 
 
 def command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:

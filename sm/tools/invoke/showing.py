@@ -15,6 +15,18 @@ import pybase64
 from sm.errors import StartError
 from sm.tools.invoke.reply import Reply
 
+#: Endings of files that the standard library does not know, or not in every version of Python.
+ENDINGS = {
+    "application/x-npy": ".npy",
+    "audio/flac": ".flac",
+    "audio/mp4": ".m4a",
+    "audio/ogg": ".ogg",
+    "audio/wav": ".wav",
+    "audio/wave": ".wav",
+    "audio/webm": ".weba",
+    "image/webp": ".webp",
+    "video/ogg": ".ogv",
+}
 #: Columns of a value before it is spread over lines.
 MAX_COLUMNS = 100
 
@@ -29,7 +41,7 @@ def format_reply(reply: Reply, name: str, folder: Path) -> Iterator[str]:
     except ValueError:
         yield f"{len(reply.body)} bytes, {reply.content_type}: {save_body(reply, name, folder)}"
         return
-    yield from format_json(save_pictures(document, name, folder))
+    yield from format_json(save_files(document, name, folder))
 
 
 def format_json(value: Any, indent: int = 0, label: str = "", end: str = "") -> Iterator[str]:
@@ -50,27 +62,27 @@ def format_json(value: Any, indent: int = 0, label: str = "", end: str = "") -> 
     yield f"{room}{closing}{end}"
 
 
-def save_pictures(value: Any, name: str, folder: Path) -> Any:
-    """Write each base64 picture to a file, and put its name in its place."""
+def save_files(value: Any, name: str, folder: Path) -> Any:
+    """Write each picture and each encoded body to a file, and put its name in the place of the base64."""
     if isinstance(value, list):
-        return [save_pictures(member, name, folder) for member in value]
+        return [save_files(member, name, folder) for member in value]
     if not isinstance(value, dict):
         return value
-    image, kind = value.get("image"), value.get("content_type")
-    if isinstance(image, str) and isinstance(kind, str) and kind.startswith("image/"):
+    key = next((key for key in ("image", "body") if isinstance(value.get(key), str)), None)
+    kind = value.get("content_type")
+    if key and isinstance(kind, str) and "/" in kind:
         try:
-            body = pybase64.b64decode(image, validate=True)
+            body = pybase64.b64decode(value[key], validate=True)
         except binascii.Error:
             return value
-        return {**value, "image": str(save_body(Reply(200, kind, body), name, folder))}
-    return {key: save_pictures(member, name, folder) for key, member in value.items()}
+        return {**value, key: str(save_body(Reply(200, kind, body), name, folder))}
+    return {key: save_files(member, name, folder) for key, member in value.items()}
 
 
 def save_body(reply: Reply, name: str, folder: Path) -> Path:
     """Write the body to the first free name of ``name``, ``name-2``, …; files are never overwritten."""
-    suffix = {"application/x-npy": ".npy"}.get(reply.content_type) or mimetypes.guess_extension(
-        reply.content_type
-    )
+    kind = reply.content_type.partition(";")[0].strip().lower()
+    suffix = ENDINGS.get(kind) or mimetypes.guess_extension(kind)
     for number in itertools.count(1):
         place = folder / f"{name}{f'-{number}' if number > 1 else ''}{suffix or '.bin'}"
         try:

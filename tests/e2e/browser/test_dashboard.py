@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from tests.support.dashboard import Dashboard
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.playground import DESKTOP, SCREENS
+
+SLOW_REQUEST_S = 3.0
+MIN_DISTANCE_PX = 4.0  # of a line from the chart's bottom; on a linear axis it would lie there
 
 
 # For the session, like the browser: the box counts these requests while the browser starts.
@@ -95,6 +100,29 @@ def test_the_dashboard_works_with_the_keyboard_alone(dashboard: Dashboard) -> No
     assert list(dashboard.legend("Requests per second by model")) == ["doubles"]
 
 
+def test_one_slow_request_does_not_flatten_the_latency_chart(
+    dashboard: Dashboard, busy_box: RunningBox, tmp_path: Path
+) -> None:
+    permission = tmp_path / "permission"
+    with ThreadPoolExecutor(1) as callers:
+        slow = callers.submit(busy_box.invoke, "telling", {"text": f"one {permission} two"})
+        time.sleep(SLOW_REQUEST_S)
+        permission.touch()
+        assert slow.result().status_code == 200
+
+    def has_outlier() -> bool:
+        points = requests.get(f"{busy_box.url}/dashboard/data", timeout=30).json()["points"]
+        times = [point["all"]["p50_ms"] for point in points if point["all"]["p50_ms"]]
+        return bool(max(times) > 100 * min(times))
+
+    wait_until(has_outlier, description="a point with the slow request")
+    dashboard.show_on(DESKTOP)
+    dashboard.open_dashboard()
+    dashboard.wait(lambda: dashboard.has_values("Latency"))
+    assert dashboard.lowest_line("Latency") > MIN_DISTANCE_PX
+    assert "logarithmic" in dashboard.figure("Latency").text
+
+
 @pytest.fixture
 def faulty_box(tmp_path: Path) -> Iterator[MultiModelEndpoint]:
     platform = ArchiveFolder(tmp_path / "models")
@@ -123,6 +151,16 @@ def test_faults_are_shown_and_do_not_break_the_page(
     page.wait(lambda: page.row("models", "leaving")[2:3] == ["ready"])
     faulty_box.unload("leaving")
     page.wait(lambda: "the model leaving was unloaded" in page.text("#events"))
+    # The dashed line of this event is explained at the chart, and beside it says what happened.
+    page.wait(lambda: "a change of the box" in page.figure("Memory").text)
+    plot = page.plot("Memory")
+    page.browser.execute_script("arguments[0].focus()", plot)
+
+    def moves_to_event() -> bool:
+        page.browser.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+        return "the model leaving was unloaded" in page.figure("Memory").text
+
+    page.wait(moves_to_event)
     assert page.row("models", "leaving")[2:3] == ["not served"]
     stalled = box.workers()[0]
     os.kill(stalled, signal.SIGSTOP)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import wave
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,11 @@ RESULTS = {
 }
 #: The client that is checked on every screen and in every view. The pages of the others differ only in the result.
 CHECKED_ON_ALL_SCREENS = "yolov5"
+#: JavaScript that counts the painted pixels in some columns of a canvas.
+COLUMN_HEIGHTS = """
+const [canvas, columns] = arguments, context = canvas.getContext("2d");
+return columns.map(x => context.getImageData(x, 0, 1, canvas.height).data.filter((value, at) => at % 4 === 3 && value > 0).length);
+"""
 CHELSEA = HERE / "clients/yolov5/sample/chelsea.jpg"
 
 
@@ -129,6 +136,82 @@ def test_a_picture_in_the_answer_is_shown(page: Playground) -> None:
     page.run_sample()
     assert page.wait(lambda: page.find("#view-result img.picture"))
     assert page.find("#save-picture")
+
+
+def answer_with(page: Playground, kind: str) -> None:
+    page.open("answers_file")
+    Select(page.field("kind")).select_by_visible_text(kind)
+    page.run()
+    assert page.text("#time").startswith("200 in")
+
+
+def test_a_recording_in_the_answer_is_played_drawn_and_downloaded(page: Playground, tmp_path: Path) -> None:
+    answer_with(page, "audio/wav")
+    player = page.wait(lambda: page.find("#view-result audio"))
+    seconds = page.wait(lambda: page.browser.execute_script("return arguments[0].duration", player))
+    assert seconds == pytest.approx(1.0)
+    drawn = page.wait(lambda: page.find("canvas.waveform"))
+    assert drawn.get_attribute("aria-label") == "Waveform of 1.0 s"
+    # The tone becomes louder, so its picture becomes higher.
+    heights = page.browser.execute_script(COLUMN_HEIGHTS, drawn, [60, 320, 600])
+    assert 0 < heights[0] < heights[1] < heights[2]
+    assert page.serious_violations() == []
+    saved = page.download("#save-answer", tmp_path)
+    assert saved.name == "answer.wav"
+    with wave.open(str(saved)) as recording:
+        assert recording.getnframes() == recording.getframerate()
+    page.open_tab("code")
+    assert "--output 'answer.wav'" in page.text("#code")
+    assert page.console_errors() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("video/mp4", "answer.mp4"),
+        ("application/pdf", "answer.pdf"),
+        ("application/octet-stream", "answer.bin"),
+    ],
+)
+def test_any_file_in_the_answer_is_downloaded_with_its_ending(
+    page: Playground, tmp_path: Path, kind: str, name: str
+) -> None:
+    answer_with(page, kind)
+    saved = page.download("#save-answer", tmp_path)
+    assert (saved.name, saved.read_bytes()) == (name, b"ten letter")
+
+
+def test_files_in_a_list_of_answers_are_shown_each(page: Playground) -> None:
+    page.open("answers_file")
+    add_record(page)
+    page.all("#payload textarea")[1].send_keys("more letters")
+    page.run()
+    page.wait(lambda: len(page.all("#view-result canvas.waveform")) == 2)
+
+
+def test_the_form_opens_with_the_first_sample(page: Playground) -> None:
+    page.open("yolov5")
+    page.wait(lambda: page.find("#payload .preview img"))
+    assert "collage.jpg" in page.text("#payload .file-info")
+    page.run()
+    page.wait(lambda: len(page.all(".object-list li")) > 1)
+    page.open("bert_base")
+    text = page.field("text").get_attribute("value")
+    assert text
+    page.wait(lambda: page.text("#samples .tile q") == text)
+
+
+def test_scores_in_any_order_are_shown_best_first(page: Playground) -> None:
+    page.open("bert_base")
+    shown = page.browser.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        import("./page/results.js").then(async ({ showResult }) => {
+          const kind = { kind: "classes", label: "label", score: "score" };
+          const rows = [["low", 0.1], ["high", 0.7], ["middle", 0.2]].map(([label, score]) => ({ label, score }));
+          done([...(await showResult(kind, rows, {})).querySelectorAll(".name")].map(each => each.textContent));
+        }).catch(error => done(String(error)))"""
+    )
+    assert shown == ["high", "middle", "low"]
 
 
 def test_a_recording_is_sent_unchanged(page: Playground, tmp_path: Path) -> None:
@@ -355,9 +438,24 @@ def test_the_playground_works_with_the_keyboard_alone(page: Playground) -> None:
     assert page.browser.switch_to.active_element.get_attribute("id") == "tab-json"
 
 
+def is_dark(page: Playground, expected: bool) -> bool:
+    """Whether the API viewer is in the mode that is expected."""
+    return (page.find("html.dark-mode") is not None) == expected
+
+
 def test_the_api_document_is_shown_by_a_viewer(page: Playground) -> None:
     page.browser.get(f"{page.url}/docs")
-    page.wait(lambda: page.find("#operations-default-invoke, [id$=-invoke]"))
+    page.wait(lambda: page.find("[id$=-invoke]"))
+    assert page.text(".opblock-summary-path") == "/invocations"
+    groups = [group.get_attribute("data-tag") for group in page.all(".opblock-tag")]
+    assert groups == ["Inference", "Models", "SageMaker", "Triton", "Operations", "Pages"]
+    colours: dict[str, list[tuple[str, str]]] = {}
+    for screen in SCREENS[:2]:
+        page.show_on(screen)
+        parts = ("body", ".info .title", ".opblock-tag", ".opblock-summary-description")
+        page.wait(partial(is_dark, page, screen.scheme == "dark"))
+        colours[screen.scheme] = [page.colours(part) for part in parts]
+    assert all(light != dark for light, dark in zip(colours["light"], colours["dark"], strict=True))
     assert page.console_errors() == []
     addresses = page.browser.execute_script(
         "return performance.getEntriesByType('resource').map(it => it.name)"

@@ -78,8 +78,8 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
 @pytest.fixture(scope="module")
 def api(box: RunningBox) -> Any:
     """The box's OpenAPI document for schemathesis, with strategies for bodies that are not JSON."""
-    one_pixel = base64.b64decode(EXAMPLE_PICTURE)
-    pictures = st.sampled_from([one_pixel, one_pixel[:40], b""]) | st.binary(max_size=100)
+    example = base64.b64decode(EXAMPLE_PICTURE)
+    pictures = st.sampled_from([example, example[:40], b""]) | st.binary(max_size=100)
     for media_type in ("image/jpeg", "image/png", "image/webp", "application/x-npy", BINARY):
         schemathesis.openapi.media_type(media_type, pictures)
     lines = st.lists(st.sampled_from(['"[MASK] it is."', "{}", "", "{"])).map("\n".join).map(str.encode)

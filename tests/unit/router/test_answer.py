@@ -109,3 +109,9 @@ def test_a_picture_inside_a_result_is_sent_as_base64() -> None:
     picture = Picture(np.zeros((2, 3, 3), np.uint8))
     result = json.loads(write(request(), [{"count": 1, "drawn": picture}]).read())["result"]
     assert (result["count"], result["drawn"]) == (1, picture.as_json())
+
+
+def test_an_encoded_answer_within_a_list_is_sent_as_base64_with_its_type() -> None:
+    answer = write(request(many=True, records=[{}, {}]), [Encoded(b"RIFF", "audio/wav"), "text"])
+    entry = {"body": "UklGRg==", "content_type": "audio/wav"}
+    assert json.loads(answer.read())["result"] == [entry, "text"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from sm.client.base import Client, Parameters, TextPayload
 from sm.client.result_kinds import Boxes
 from sm.router.openapi.client_schemas import MAX_EXAMPLE_BYTES, MAX_SAMPLE_BYTES, describe_client
 from sm.router.openapi.document import document
+from sm.router.openapi.paths import METHODS
 
 
 class Options(Parameters):
@@ -125,3 +127,38 @@ def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path:
         "payload.json",
         "street.jpg",
     ]
+
+
+def test_every_schema_has_a_title_of_its_own(tmp_path: Path) -> None:
+    first, second = (make_client(WordCounter, tmp_path) for _ in range(2))
+    first.name, second.name = "word_count", "word-count"
+    schemas = document([describe_client(client) for client in (first, second)])["components"]["schemas"]
+    titles = [schema["title"] for schema in schemas.values()]
+    assert len(titles) == len(set(titles))
+    assert {"WordCountOptions", "WordCountOptions2", "WordCountPayload", "WordCountRequest", "Error"} <= {
+        *titles
+    }
+
+
+def arrays(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield the schemas of arrays within a document."""
+    if isinstance(schema, dict):
+        kinds = schema.get("type", ())
+        if "array" in ([kinds] if isinstance(kinds, str) else kinds):
+            yield schema
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from arrays(inner)
+
+
+def test_every_array_says_what_its_items_are(tmp_path: Path) -> None:
+    openapi = document([describe_client(make_client(WordCounter, tmp_path))])
+    found = list(arrays(openapi))
+    assert found
+    assert [array for array in found if not {"items", "prefixItems"} & array.keys()] == []
+
+
+def test_the_routes_begin_with_invocations_and_each_is_in_a_group() -> None:
+    described = document([])["paths"]
+    assert next(iter(described)) == "/invocations"
+    operations = [item[method] for item in described.values() for method in METHODS & item.keys()]
+    assert all(len(operation["tags"]) == 1 for operation in operations)

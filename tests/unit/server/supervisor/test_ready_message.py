@@ -23,6 +23,7 @@ def box(tmp_path: Path) -> Box:
         client_row("cats", "image/png"),
         client_row("bare"),
         client_row("long", "audio/wav"),
+        {**client_row("broken"), "load_error": "SyntaxError"},
     ]
     sample_folder = tmp_path / "with space"
     sample_folder.mkdir()
@@ -51,7 +52,14 @@ def box(tmp_path: Path) -> Box:
 def client_row(name: str, *content_types: str) -> dict[str, Any]:
     models = ["cats_model"] if name == "cats" else []
     types = ["application/json", *content_types]
-    return {"name": name, "client": "X", "description": "", "models": models, "content_types": types}
+    return {
+        "name": name,
+        "client": "X",
+        "description": "",
+        "models": models,
+        "content_types": types,
+        "load_error": None,
+    }
 
 
 def curl_commands(settings: Settings, box: Box) -> list[str]:
