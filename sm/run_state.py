@@ -304,14 +304,18 @@ def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHA
     if settings.shared_memory_mb:
         return int(settings.shared_memory_mb * 2**20) // settings.worker_count
     space = os.statvfs(folder)
-    pools = settings.triton_shm_default * python_models(repository)
+    pools = settings.triton_shm_default * python_instances(repository)
     # Triton's Python models take at most half of what is free: see sm.triton.server.
     free = space.f_bavail * space.f_frsize
     return max(0, free - min(pools, free // 2)) // 3 // settings.worker_count
 
 
-def python_models(repository: Path | None) -> int:
-    """Count the models that Triton's python backend runs; an assumed number in multi-model mode."""
+def python_instances(repository: Path | None) -> int:
+    """Count the processes of Triton's python backend, one for each instance of a Python model.
+
+    Every one has shared memory of its own. In multi-model mode the number is assumed.
+    """
     if repository is None:
         return EXPECTED_PYTHON_MODELS
-    return len({path.parent.parent.name for path in repository.glob("*/*/model.py")})
+    names = {path.parent.parent.name for path in repository.glob("*/*/model.py")}
+    return sum(models.Model.read(repository / name).instances for name in names)

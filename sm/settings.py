@@ -408,7 +408,8 @@ class Settings:
         "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
         number(2**20, 2**40),
         16 * 2**20,
-        "Shared memory in bytes of each instance of the Python backend.",
+        "Shared memory in bytes of each instance of a Python model, at first; it grows on demand. Together "
+        "they take at most half of what is free in /dev/shm: with less, the start logs both numbers.",
     )
     triton_shm_growth: int = setting(
         "SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE",

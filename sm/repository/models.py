@@ -83,6 +83,13 @@ class Model:
         return self.versions[-max(1, count) :]
 
     @property
+    def instances(self) -> int:
+        """The number of instances that Triton runs of all served versions together."""
+        groups = self.config.instance_group if self.config else ()
+        of_a_version = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups) or 1
+        return of_a_version * max(1, len(self.served))
+
+    @property
     def backend(self) -> str:
         """Return the backend's name; without a configuration it is derived from the files, as Triton does."""
         if self.config and (self.config.backend or self.config.platform):

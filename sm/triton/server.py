@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from pathlib import Path
 from sm.cache import Cache
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import SHARED_MEMORY, Box, python_models
+from sm.run_state import SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options
 from sm.triton import wheel
 from sm.triton.health import failures, live, ready
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Command", "command", "failures", "find", "live", "ready"]
 
@@ -144,7 +147,7 @@ def _traces(settings: Settings, environment: Mapping[str, str], server: Path) ->
 
 
 def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
-    count = python_models(None if box.multi_model else box.repository)
+    count = python_instances(None if box.multi_model else box.repository)
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
         "shm-default-byte-size": str(_pool(settings.triton_shm_default, count)),
@@ -153,15 +156,23 @@ def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
 
 
-def _pool(requested: int, models: int) -> int:
-    """Return the initial bytes of each Python model's shared memory, which grows on demand.
+def _pool(requested: int, instances: int, folder: Path = SHARED_MEMORY) -> int:
+    """Return the initial bytes of shared memory of each instance of a Python model; it grows on demand.
 
     Together they take at most half of what is free: Docker gives a container 64 MB, and the tensors between
     router and Triton need some of it.
     """
-    space = os.statvfs(SHARED_MEMORY)
-    share = space.f_bavail * space.f_frsize // 2 // max(1, models)
-    return min(requested, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
+    space = os.statvfs(folder)
+    free = space.f_bavail * space.f_frsize
+    share = free // 2 // max(1, instances)
+    pool = min(requested, max(MIN_POOL_BYTES, share // MIN_POOL_BYTES * MIN_POOL_BYTES))
+    if pool < requested:
+        log.info(
+            "shm-default-byte-size is %d instead of %d: %d instances of Python models share half of the %d "
+            "MB that are free in %s. Each grows on demand; a larger /dev/shm leaves the setting as it is",
+            *(pool, requested, instances, free // 10**6, folder),
+        )
+    return pool
 
 
 def _environment(environment: Mapping[str, str], path_variables: Mapping[str, str]) -> dict[str, str]:

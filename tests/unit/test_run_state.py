@@ -16,6 +16,7 @@ from sm.run_state import (
     check_default_model,
     choose_repository,
     find_repository,
+    python_instances,
     shared_bytes,
     temporary_folder,
     write_atomically,
@@ -184,3 +185,15 @@ def test_by_default_a_third_of_the_free_shared_memory_is_divided_among_the_worke
 @pytest.mark.parametrize("change", [{"shared_memory": False}, {}], ids=["turned off", "no such folder"])
 def test_without_shared_memory_its_size_is_0(change: dict[str, bool], tmp_path: Path) -> None:
     assert shared_bytes(replace(Settings(), **change), tmp_path, tmp_path / "missing") == 0  # type: ignore[arg-type]
+
+
+def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path: Path) -> None:
+    models = write_repository(tmp_path / "models", "one", "many", "versions", "onnx", python=True)
+    (models / "onnx" / "1" / "model.py").unlink()
+    (models / "many" / "config.pbtxt").write_text(
+        "instance_group [{ count: 3 }, { kind: KIND_GPU gpus: [0, 1] }]"
+    )
+    (models / "versions" / "2").mkdir()
+    (models / "versions" / "2" / "model.py").touch()
+    (models / "versions" / "config.pbtxt").write_text("version_policy { all {} }")
+    assert python_instances(models) == 1 + 5 + 2

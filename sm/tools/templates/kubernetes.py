@@ -27,6 +27,8 @@ CPU_PERCENT = 70
 #: Memory for tensors; a third of the free space of /dev/shm is used for them.
 SHARED_MEMORY = "1Gi"
 STARTUP_S, PROBE_PERIOD_S, PROBE_TIMEOUT_S = 480, 5, 2
+#: A box that has not answered for a minute stands still; its own restarts take seconds.
+LIVENESS_PERIOD_S, LIVENESS_FAILURES = 10, 6
 #: The image's user. See the Dockerfile.
 USER = 1000
 #: Makes the box unready and ends kept connections; the next word is how many seconds it takes.
@@ -82,7 +84,7 @@ def values(stack: Stack) -> dict[str, Any]:
         "drainSeconds": round(settings.drain),
         "autoscaling": scaling(stack),
         "disruptionBudget": True,
-        "serviceMonitor": True,
+        "serviceMonitor": stack.service_monitor,
         "networkPolicy": {
             "enabled": True,
             "callsOut": any(name.startswith(CALLS_OUT) for name in plan.env),
@@ -222,8 +224,14 @@ def container(chart: Values) -> dict[str, Any]:
             *chart.each("env", {"name": NAME, "value": VALUE}),
         ],
         "resources": chart.get("resources"),
-        # No liveness probe: the box restarts its processes, and exits when that does not help. A probe
-        # would only kill it during a restart.
+        # The page answers also while a process is restarted, when /ping does not: the box restarts its
+        # processes itself, and exits when that does not help. Only a box that stands still is killed.
+        "livenessProbe": {
+            "httpGet": {"path": "/", "port": "http"},
+            "timeoutSeconds": PROBE_TIMEOUT_S,
+            "periodSeconds": LIVENESS_PERIOD_S,
+            "failureThreshold": LIVENESS_FAILURES,
+        },
         "startupProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": attempts},
         "readinessProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": 2},
         "lifecycle": {"preStop": {"exec": {"command": [*DRAIN, chart.text("preStopSeconds")]}}},

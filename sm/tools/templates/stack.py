@@ -18,6 +18,8 @@ class Stack:
     scaling: Scaling | None = None
     #: On Kubernetes: what a pod may have in flight before another one starts; None for the default.
     in_flight: int | None = None
+    #: On Kubernetes: write a ServiceMonitor. A cluster without Prometheus' operator refuses it.
+    service_monitor: bool = False
 
     @property
     def role_name(self) -> str:

@@ -19,6 +19,11 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="on Kubernetes with --autoscale: invocations in flight in each pod (8)",
     )
+    command.add_argument(
+        "--service-monitor",
+        action="store_true",
+        help="on Kubernetes: a ServiceMonitor, for a cluster with Prometheus' operator",
+    )
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the folder of a Helm chart")
     deploy_arguments.add_description_arguments(command)
     deploy_arguments.add_shadow_arguments(command)

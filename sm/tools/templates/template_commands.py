@@ -79,8 +79,10 @@ def read_stack(options: argparse.Namespace) -> Stack:
     autoscaling = scaling.read(options, has_default=on_cluster)
     if options.target_in_flight and not (on_cluster and options.autoscale):
         raise StartError("--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm.")
+    if options.service_monitor and options.format not in ("kubernetes", "helm"):
+        raise StartError("--service-monitor goes with --format kubernetes or helm.")
     if options.role or on_cluster:
-        return Stack(plan, {}, autoscaling, options.target_in_flight)
+        return Stack(plan, {}, autoscaling, options.target_in_flight, options.service_monitor)
     archives = archives_in(data, options.mme)
     needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
     policy = policies.execution_policy(needs)
