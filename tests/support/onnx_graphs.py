@@ -39,6 +39,28 @@ def plus_one(path: Path, batch: str | int = "b") -> Graph:
     )
 
 
+def endless(path: Path) -> Graph:
+    """x [b, 4] to y [b, 4], by way of a loop that does not end."""
+    flag = (TensorProto.BOOL, [])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", *flag),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", *flag),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, None),
+        ],
+    )
+    yes = helper.make_tensor("yes", TensorProto.BOOL, [], [True])
+    sizes = (TensorProto.FLOAT, ["b", 4])
+    node = helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)
+    return save_graph(path, [node], {"x": sizes}, {"y": sizes}, (yes,))
+
+
 def matrix_product(path: Path) -> Graph:
     """x [b, 4] times a matrix of 4 by 3."""
     values = [place / 7 - 0.8 for place in range(12)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.changes import OPTIONS, Changes
 from sm.tools.build.changes import options as words
 from sm.tools.build.exporting import is_torch
-from sm.tools.build.model_builder import ModelBuilder, default_out
+from sm.tools.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.tools.progress import Progress
+
+#: Removes the folders that a killed build would leave in the repository.
+REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,5 +56,8 @@ def run(options: argparse.Namespace) -> int:
         compare=options.compare,
     )
     progress = Progress(sys.stderr)
-    progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
+    # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
+    stages = f"{out}/{STAGE_PREFIX.format(os.getpid())}"
+    with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):
+        progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ from sm.tools.progress import Progress
 VERSION = "1"
 #: A source whose tensors had to be adapted to Triton.
 ADAPTED = "adapted.onnx"
+#: The names of a build's folders in the repository begin like this, with its process id.
+STAGE_PREFIX = ".building-{}-"
 NOT_COMPARED = "It was not compared with its source (--no-compare)."
 
 
@@ -259,7 +262,9 @@ class ModelBuilder:
         """Yield a folder beside its final place, on the same disk; it is removed if the build fails."""
         try:
             request.out.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=request.out, prefix=".building-") as folder:
+            with tempfile.TemporaryDirectory(
+                dir=request.out, prefix=STAGE_PREFIX.format(os.getpid())
+            ) as folder:
                 yield Path(folder)
         except OSError as error:
             raise StartError(

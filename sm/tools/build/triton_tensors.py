@@ -18,13 +18,20 @@ import onnx
 
 from sm.errors import StartError
 from sm.tools.build.build_request import Range
-from sm.tools.build.graph_runner import session
+from sm.tools.build.graph_runner import newest_ir_version, session
 from sm.tools.build.onnx_graph import DATATYPES, ROWS, Graph, Value
 from sm.tools.build.repository_assembly import link
 from sm.tools.build.size_search import SizeSearch
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"
+#: Element types by the first IR version that has them.
+NEW_TYPES = {
+    11: ("FLOAT4E2M1",),
+    12: ("FLOAT8E8M0",),
+    13: ("UINT2", "INT2"),
+    14: ("FLOAT6E2M3", "FLOAT6E3M2"),
+}
 #: How to replace a type that Triton does not have.
 ADVICE = {
     "sequence_type": "a sequence. Export the model with one tensor for each part"
@@ -47,6 +54,10 @@ def adapt(
     """
     graph = Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
     model = onnx.load(path, load_external_data=False)
+    is_older = _lower_ir_version(model, path, say)
+    if is_older:
+        _save(model, path, out)
+        graph = Graph.read(out)
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     for value in (*inputs, *model.graph.output):
@@ -69,7 +80,7 @@ def adapt(
     for value in columns:
         is_input = any(value is other for other in inputs)
         (_lift_input if is_input else _lift_output)(model.graph, value, (-1,))
-    if not (lifted or columns or corrected):
+    if not (lifted or columns or corrected or is_older):
         return path
     _save(model, path, out)
     if columns:
@@ -78,6 +89,43 @@ def adapt(
     if lifted:
         say(f"{', '.join(lifted)}: a scalar, which Triton has not; it is served with the shape [1]")
     return out
+
+
+def _lower_ir_version(model: Any, path: Path, say: Callable[[str], None]) -> bool:
+    """Lower the version of the file format to one that ONNX Runtime reads; False if it reads it already.
+
+    Raises:
+        StartError: The graph has what only the newer version has.
+    """
+    version, newest = model.ir_version, newest_ir_version()
+    if version <= newest:
+        return False
+    types = onnx.TensorProto.DataType
+    later = range(newest + 1, onnx.IR_VERSION + 1)
+    new_types = {types.Value(name) for number in later for name in NEW_TYPES.get(number, ())}
+    used = sorted(types.Name(number).lower() for number in new_types & set(_element_types(model)))
+    if used or version > onnx.IR_VERSION:
+        because = f", which has no {' or '.join(used)}" if used else ""
+        raise StartError(
+            f"{path} has IR version {version}, and ONNX Runtime reads {newest} at most{because}: export the "
+            f"model with IR version {newest} or older."
+        )
+    model.ir_version = newest
+    say(f"the graph's IR version {version} is newer than ONNX Runtime's: it is written as {newest}, the same")
+    return True
+
+
+def _element_types(message: Any) -> Iterator[int]:
+    """Yield the element types of all tensors and values, and of what nodes cast to."""
+    if isinstance(message, onnx.AttributeProto) and message.name in ("to", "dtype", "output_dtype"):
+        yield message.i
+    for description, value in message.ListFields():
+        if isinstance(value, int) and description.name in ("elem_type", "data_type"):
+            yield value
+        elif description.type == description.TYPE_MESSAGE:
+            is_one = hasattr(value, "ListFields")
+            for part in (value,) if is_one else value:
+                yield from _element_types(part)
 
 
 def _check_type(path: Path, value: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from sm.errors import StartError
-from sm.tools.build.graph_runner import session
+from sm.tools.build.graph_runner import newest_ir_version, session
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.triton_tensors import adapt
 from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
@@ -169,3 +169,38 @@ def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path)
     )
     with pytest.raises(StartError, match="does not say how many sizes x has: export the model with"):
         adapt(graph.path, tmp_path / "adapted.onnx", print)
+
+
+def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tmp_path: Path) -> None:
+    path, messages = plus_one(tmp_path / "model.onnx").path, list[str]()
+    model = onnx.load(path)
+    model.ir_version = onnx.IR_VERSION
+    newest = newest_ir_version()
+    assert newest < onnx.IR_VERSION, "this release of onnx is no longer ahead: raise the number above by hand"
+    onnx.save(model, path)
+    written = adapt(path, tmp_path / "adapted.onnx", messages.append)
+    assert onnx.load(written).ir_version == newest
+    assert messages == [
+        f"the graph's IR version {onnx.IR_VERSION} is newer than ONNX Runtime's: it is written as {newest}, the same"
+    ]
+    assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a type of the newer version", "a version to come"])
+def test_a_newer_file_format_that_would_lose_something_is_refused(tmp_path: Path, known: bool) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.ir_version = onnx.IR_VERSION if known else onnx.IR_VERSION + 1
+    model.graph.node.insert(0, helper.make_node("Cast", ["x"], ["small"], to=TensorProto.FLOAT6E2M3))
+    onnx.save(model, path)
+    with pytest.raises(StartError, match=f"export the model with IR version {newest_ir_version()} or older"):
+        adapt(path, tmp_path / "adapted.onnx", print)
+
+
+def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path: Path) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    onnx.save(model, path)
+    with pytest.raises(StartError, match=r"does not know opset \d+: export it with an older one"):
+        session(path)
