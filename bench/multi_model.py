@@ -2,9 +2,9 @@
 
     python bench/multi_model.py [--cycles 500] [--models 200] [--processes]
 
-Each cycle loads an archive under a new name, with a client, asks it once and unloads it. With --processes
-its model is a Python one, a process of its own (about 3 s a cycle); without, an ensemble of one step that
-stays loaded. Memory is the resident set of each part of the box in MB, without the stubs of Python models.
+Each cycle loads an archive under a new name, with a client, asks it twice and unloads it. With --processes
+its model is a Python one, a process of its own (about 3 s a cycle); without, it has no model of Triton.
+Memory is the resident set of each part of the box in MB, without the stubs of Python models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import requests
 
 from tests.support.boxes import RunningBox, command_line, descendants, running_box
-from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 
 CLIENT = """
 import numpy as np
@@ -37,6 +37,16 @@ class Times(TensorClient):
     def postprocess(self, outputs, payload):
         return outputs["y"]
 """
+CLIENT_ALONE = """
+from sm.client.base import Client, Payload
+
+class Times(Client):
+    class payload(Payload):
+        x: list[float]
+    def inference(self, payload):
+        return [2 * value for value in payload.x]
+"""
+CALL = {"payload": {"x": [1, 2]}}
 X = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 PARTS = {
     "sm.server.worker control": "control plane",
@@ -68,9 +78,9 @@ def cycle(box: RunningBox, platform: ArchiveFolder, name: str, processes: bool) 
     if processes:
         url = platform.write_flat(name, multiplying_model(2), client=CLIENT)
     else:
-        url = platform.write_nested(name, {"model": chain_config("base")}, client=CLIENT)
+        url = platform.write_nested(name, {}, client=CLIENT_ALONE)
     load(box, name, url)
-    for body in ({"payload": {"x": [1, 2]}}, X):
+    for body in (CALL, X) if processes else (CALL, CALL):
         answer = requests.post(f"{box.url}/models/{name}/invoke", json=body, timeout=60)
         assert answer.status_code == 200, answer.text
     assert requests.delete(f"{box.url}/models/{name}", timeout=300).status_code == 200
@@ -105,7 +115,6 @@ def main() -> None:
             TRIREME_MODEL_ARCHIVES=str(platform.home),
             SAGEMAKER_MODEL_SERVER_WORKERS="1",
         ) as box:
-            load(box, "base", platform.write_nested("base", {"base": multiplying_model(2)}))
             over_cycles(box, platform, options.cycles, options.processes)
             beside_many(box, platform, options.models)
 
@@ -120,14 +129,16 @@ def over_cycles(box: RunningBox, platform: ArchiveFolder, cycles: int, processes
 
 
 def beside_many(box: RunningBox, platform: ArchiveFolder, models: int) -> None:
-    bodies = {"v2": X, "a client": {"payload": {"x": [1, 2]}}}
-    for index in range(models - 1):
+    for index in range(models):
         name = f"many{index}"
-        load(box, name, platform.write_nested(name, {"model": chain_config("base")}, client=CLIENT))
-        if index in (0, models - 2):
-            for kind, body in bodies.items():
+        if index:
+            load(box, name, platform.write_nested(name, {}, client=CLIENT_ALONE))
+        else:
+            load(box, name, platform.write_flat(name, multiplying_model(2), client=CLIENT))
+        if index in (0, models - 1):
+            for kind, body in {"v2": X, "a client": CALL}.items():
                 milliseconds(box, "many0", body, 50)
-                print(f"{index + 2:>8} models: {milliseconds(box, 'many0', body):.2f} ms with {kind}")
+                print(f"{index + 1:>8} models: {milliseconds(box, 'many0', body):.2f} ms with {kind}")
     began = time.perf_counter()
     for _ in range(20):
         requests.get(f"{box.url}/models", params={"limit": 1000}, timeout=10)

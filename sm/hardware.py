@@ -1,12 +1,14 @@
-"""The GPUs and the TensorRT library of this machine."""
+"""The GPUs and the TensorRT library of this machine, and the memory that the box may use."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.metadata
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,12 @@ LIBRARY_FOLDERS = (
 DEVICES, DEVICE_NAMES = Path("/dev"), ("nvidia[0-9]*", "dxg", "nvhost-gpu")
 #: ``libnvinfer.so.10.13.3``; the links to it have fewer numbers.
 LIBRARY = re.compile(r"^libnvinfer\.so\.(\d+\.\d+(?:\.\d+)*)$")
+#: Names of a control group's files, version 2 and version 1: limit, use, counter of killed processes.
+LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
+USE_FILES = ("memory.current", "memory.usage_in_bytes")
+KILL_FILES = ("memory.events", "memory.oom_control")
+#: Members of ``memory.stat``, version 1 first: files in the page cache, which the kernel drops when it must.
+CACHED_FILES = (("total_active_file", "total_inactive_file"), ("active_file", "inactive_file"))
 
 
 @dataclass(frozen=True)
@@ -92,3 +100,78 @@ def tensorrt() -> str | None:
 def _folders() -> Iterator[Path]:
     yield from (Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part)
     yield from LIBRARY_FOLDERS
+
+
+def memory_limit(groups: Sequence[Path] | None = None) -> int:
+    """Return the bytes that the box may use: the machine's, or its control group's limit if that is less."""
+    limits = (_limit(group) for group in (control_groups() if groups is None else groups))
+    return min((_machine_bytes(), *(limit for limit in limits if limit is not None)))
+
+
+def free_memory(groups: Sequence[Path] | None = None) -> int:
+    """Return the bytes that the box may still take, on the machine and in its control groups."""
+    available = _numbers(Path("/proc/meminfo")).get("MemAvailable:", 0) * 1024
+    free = [available or _machine_bytes()]
+    for group in control_groups() if groups is None else groups:
+        limit, used = _limit(group), next(filter(None, (_number(group / name) for name in USE_FILES)), None)
+        if limit is not None and used is not None and limit < _machine_bytes():
+            statistics = _numbers(group / "memory.stat")
+            names = next((names for names in CACHED_FILES if names[0] in statistics), ())
+            free.append(limit - used + sum(statistics.get(name, 0) for name in names))
+    return max(0, min(free))
+
+
+def memory_kills(groups: Sequence[Path] | None = None) -> int:
+    """Return how many processes of this control group the kernel killed for memory; 0 without a counter."""
+    counters = (
+        group / name for group in (control_groups() if groups is None else groups) for name in KILL_FILES
+    )
+    counts = (_numbers(counter).get("oom_kill") for counter in counters)
+    return next((count for count in counts if count is not None), 0)
+
+
+@functools.cache
+def control_groups(
+    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> tuple[Path, ...]:
+    """Return the folders of this process's control group for memory and of those around it, its own first.
+
+    In a container the kernel often shows the group at the root, whatever its path is called outside.
+    """
+    groups: list[Path] = []
+    with contextlib.suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            base = root / "memory" if controllers else root
+            names = Path(path).parts[1:]
+            groups += (base.joinpath(*names[:count]) for count in range(len(names), -1, -1))
+    groups += (root, root / "memory")
+    existing = [
+        group for group in groups if any((group / name).is_file() for name in (*LIMIT_FILES, *KILL_FILES))
+    ]
+    return tuple(dict.fromkeys(existing))
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _limit(group: Path) -> int | None:
+    return next(filter(None, (_number(group / name) for name in LIMIT_FILES)), None)
+
+
+def _number(file: Path) -> int | None:
+    """Read a file of one number; None if there is none, or if it says "max"."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Read lines of a name and a number."""
+    with contextlib.suppress(OSError):
+        rows = (line.split() for line in file.read_text().splitlines())
+        return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
+    return {}

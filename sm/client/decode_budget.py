@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -10,13 +9,13 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sm import deadline
 from sm.errors import Overloaded, TooLarge
+from sm.hardware import memory_limit
 from sm.metrics import DECODED_BYTES
 from sm.settings import Settings
 
@@ -34,11 +33,6 @@ RESERVED_SHARE = 1 / 8
 #: The default limit for all workers together, as a share of the available memory, and the least bytes for
 #: each worker: enough for a PNG of 36 megapixels.
 MEMORY_SHARE, MIN_LIMIT_BYTES = 0.25, 2**28
-#: The kernel's memory limit of the container: version 2 and version 1 of control groups.
-CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
 class DecodeBudget:
@@ -181,15 +175,4 @@ def limit_per_worker(settings: Settings) -> int:
     """Return the bytes that each worker may use."""
     if settings.decode_memory_mb:
         return int(settings.decode_memory_mb * 2**20)
-    return max(MIN_LIMIT_BYTES, int(MEMORY_SHARE * available_memory() / settings.worker_count))
-
-
-def available_memory(limits: tuple[Path, ...] = CONTAINER_LIMITS) -> int:
-    """Return the bytes of memory that the machine has, or that the container may use if that is less."""
-    memory_limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for path in limits:
-        try:
-            memory_limits.append(int(path.read_text()))
-        except (OSError, ValueError):
-            continue  # not there, or "max"
-    return min(memory_limits)
+    return max(MIN_LIMIT_BYTES, int(MEMORY_SHARE * memory_limit() / settings.worker_count))

@@ -282,13 +282,11 @@ def _unusable_versions(model: Model) -> Iterator[Problem]:
 
 def _instances(model: Model, machine: Machine) -> Iterator[Problem]:
     """Check how many instances all served versions have: each is a process, or memory of its own."""
-    groups = model.config.instance_group if model.config else ()
-    count = sum(max(1, group.count) * max(1, len(group.gpus)) for group in groups) or 1
-    total = count * max(1, len(set(model.served) & set(model.versions)))
-    if machine.max_instances is not None and total > machine.max_instances:
+    if machine.max_instances is not None and model.instances > machine.max_instances:
         yield Problem(
-            f"{model.folder} wants {total} instances; TRIREME_MAX_INSTANCES={machine.max_instances} allows "
-            "no more for a model: lower the count in its instance_group."
+            f"{model.folder} wants {model.instances} instances; "
+            f"TRIREME_MAX_INSTANCES={machine.max_instances} allows no more for a model: "
+            "lower the count in its instance_group."
         )
 
 

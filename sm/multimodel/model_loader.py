@@ -18,10 +18,19 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from sm.errors import Conflict, DeadlinePassed, NotReady, OutOfMemory, Overloaded, TriremeError
+from sm.errors import (
+    Conflict,
+    DeadlinePassed,
+    NotReady,
+    OutOfMemory,
+    Overloaded,
+    TriremeError,
+    UnknownModel,
+)
 from sm.inspection.machine import Machine
 from sm.multimodel.archive_layout import Archive, callable_names, resolve_folder
 from sm.multimodel.load_records import Record, Records
+from sm.multimodel.memory_room import MemoryRoom, needed_bytes
 from sm.multimodel.staging import Staging
 from sm.polling import Poll
 from sm.triton.model_control import HELD_STATES, ModelControl
@@ -32,6 +41,8 @@ log = logging.getLogger(__name__)
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 #: Seconds between two checks of models whose caller no longer waits.
 REAP_INTERVAL_S = 1.0
+#: Seconds that a load or unload of a name waits while it is being unloaded already.
+UNLOAD_PATIENCE_S = 10.0
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
@@ -41,6 +52,7 @@ class Loader:
     Args:
         home: The folder below which archives must be.
         admit: Raises if nothing may be loaded now.
+        room: The memory that the models share.
         machine: The machine that the models will run on.
         load_timeout: Seconds that a load may take.
         replace_triton: Starts Triton again, for the given reason.
@@ -55,6 +67,7 @@ class Loader:
         home: Path,
         namespaced: bool = True,
         admit: Callable[[], None] = lambda: None,
+        room: MemoryRoom | None = None,
         machine: Machine = Machine(),
         load_timeout: float = 300.0,
         replace_triton: Callable[[str], None] = lambda _: None,
@@ -62,11 +75,17 @@ class Loader:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
         self._load_timeout, self._replace_triton = load_timeout, replace_triton
+        self._room = room or MemoryRoom()
         #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
         #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
         self._abandoned: dict[str, Record] = {}
         self._lock = threading.Lock()
         self._busy: set[str] = set()
+        #: The ids of records of which a model is loaded again. Unloading does not wait for that.
+        self._reloading: set[str] = set()
+        #: Names of ``_busy`` that are being unloaded, perhaps by the box itself for lack of memory.
+        self._unloading: set[str] = set()
+        self._unloaded = threading.Condition(self._lock)
 
     def load(self, name: str, url: str, target: str = "") -> Record:
         """Load the archive in the folder ``url``; ``target`` is its Target-Model, if known.
@@ -87,7 +106,8 @@ class Loader:
                 copy = self._staging.copy(folder, record.id, Path(url).name)
                 archive = Archive.read(copy, Path(url), self._machine)
                 record = self._name_models(record, archive)
-                record = self._load_into_triton(record, archive)
+                with self._room.reserve(name, needed_bytes(archive.models.values(), archive.on_cpu)):
+                    record = self._load_into_triton(record, archive)
             except BaseException:
                 self._undo(record)
                 raise
@@ -99,7 +119,7 @@ class Loader:
         snapshot = self.records.read()
         if name not in snapshot.records:
             raise snapshot.unknown(name)
-        with self._claim_name(name), _translate_full_disk():
+        with self._claim_name(name, unload=True), _translate_full_disk():
             snapshot = self.records.read()
             record = snapshot.records.get(name)
             if record is None or not record.loaded:
@@ -118,14 +138,25 @@ class Loader:
     def reload(self, model: str) -> None:
         """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
         unloaded.
+
+        Raises:
+            OutOfMemory: There is no room. The archive is unloaded: its callers get a 404, and the platform
+                loads it again when it has made room.
         """
-        for record in self.records.read().loaded():
-            if model in record.models.values():
-                with self._claim_name(record.name):
-                    if self._triton.states().get(model) == "LOADING":
-                        raise Conflict(f"Triton is still loading {model!r}")
-                    self._staging.touch(model)
+        record = next((r for r in self.records.read().loaded() if model in r.models.values()), None)
+        if record is None:
+            return
+        try:
+            with self._claim_reload(record):
+                if self._triton.states().get(model) == "LOADING":
+                    raise Conflict(f"Triton is still loading {model!r}")
+                self._staging.touch(model)
+                with self._room.reserve(record.name, needed_bytes([self._staging.read(model)])):
                     self._triton.load(model, seconds=self._load_timeout)
+        except OutOfMemory:
+            with contextlib.suppress(Conflict, UnknownModel):
+                self.unload(record.name)
+            raise
 
     def count_instances(self, model: str) -> int:
         """Return the number of processes of a model of Triton, if it is a Python model."""
@@ -137,6 +168,8 @@ class Loader:
             return
         states = self._triton.states()
         for record in list(self._abandoned.values()):
+            if record.id in self._reloading:
+                continue
             loaded = [model for model in record.models.values() if states.get(model) in HELD_STATES]
             if any(states[model] != "READY" for model in loaded):
                 continue
@@ -171,25 +204,43 @@ class Loader:
                     self._remove_leftovers(record.name)
 
     @contextlib.contextmanager
-    def _claim_name(self, name: str) -> Iterator[None]:
+    def _claim_name(self, name: str, unload: bool = False) -> Iterator[None]:
         with self._lock:
+            self._unloaded.wait_for(lambda: name not in self._unloading, UNLOAD_PATIENCE_S)
             if name in self._busy:
                 raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
             if len(self._busy) >= MAX_LOADS:
                 raise Overloaded(f"{MAX_LOADS} models are being loaded or unloaded")
             self._busy.add(name)
+            if unload:
+                self._unloading.add(name)
         try:
             yield
         finally:
             with self._lock:
                 self._busy.remove(name)
+                self._unloading.discard(name)
+                self._unloaded.notify_all()
+
+    @contextlib.contextmanager
+    def _claim_reload(self, record: Record) -> Iterator[None]:
+        with self._lock:
+            if record.name in self._busy or record.id in self._reloading:
+                raise Conflict(f"the model {record.name[:200]!r} is being loaded or unloaded")
+            self._reloading.add(record.id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reloading.remove(record.id)
 
     def _remove_leftovers(self, name: str) -> None:
         """Remove what an unfinished load left. Raises :class:`Conflict` if the model is loaded."""
         record = self.records.read().records.get(name)
         if record is None:
             return
-        if record.loaded and all(map(self._triton.ready, record.models.values())):
+        is_reloading = record.id in self._reloading
+        if record.loaded and (is_reloading or all(map(self._triton.ready, record.models.values()))):
             raise Conflict(f"the model {name[:200]!r} is loaded already")
         # A restarted Triton may have failed to load it. Callers get a 404, and the platform loads it again.
         log.warning("the remains of an unfinished load are removed", extra={"model": name})
@@ -278,7 +329,8 @@ class Loader:
 
     def _unload_from_triton(self, record: Record) -> None:
         states = self._triton.states()
-        if any(states.get(model) == "LOADING" for model in record.models.values()):
+        is_loading = any(states.get(model) == "LOADING" for model in record.models.values())
+        if is_loading or record.id in self._reloading:
             # Unloading it now would wait for its load.
             with self._lock:
                 self._abandoned[record.id] = record

@@ -64,6 +64,10 @@ class Staging:
             if version.is_dir() and not version.is_symlink():
                 os.utime(version)
 
+    def read(self, name: str) -> Model:
+        """Read a staged model."""
+        return Model.read(self._repository / name)
+
     def remove(self, names: Mapping[str, str], record_id: str) -> None:
         """Remove everything that :meth:`copy`, :meth:`add` and :meth:`view` created."""
         for name in names.values():

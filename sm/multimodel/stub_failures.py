@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -20,12 +21,22 @@ from sm.multimodel.model_loader import Loader
 from sm.polling import Poll
 from sm.repository.models import Model
 from sm.run_state import Box
-from sm.triton.stub_processes import DeadStub, StubWatch, model_of, replacing, triton_pid
+from sm.triton.stub_processes import (
+    LOADING_OOM_SCORE,
+    STUB_OOM_SCORE,
+    DeadStub,
+    StubWatch,
+    model_of,
+    replacing,
+    triton_pid,
+)
 
 log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 1.0
 #: A model that could not be loaded again is tried again after this time.
 RELOAD_RETRY_S = 10.0
+#: Seconds that a model which is loaded again makes others wait.
+TURN_S = 20.0
 #: Seconds between two searches for dead processes, however many models are being loaded.
 SEARCH_INTERVAL_S = 0.05
 #: Seconds that a process must be dead: by then Triton, which checks once a second, has reaped one that it
@@ -99,6 +110,7 @@ class ImportWatch:
             self._loads.append(load)
 
         def check() -> None:
+            self._watch.set_oom_score(load, LOADING_OOM_SCORE)
             dead = [stub for stub in self._find_dead() if stub.pid not in before]
             for stub in dead:
                 is_own = stub.model in models if stub.model else self._must_be_from(load, dead)
@@ -110,6 +122,7 @@ class ImportWatch:
         try:
             yield check
         finally:
+            self._watch.set_oom_score(load, STUB_OOM_SCORE)
             with self._lock:
                 self._loads.remove(load)
 
@@ -137,6 +150,8 @@ class StubFailureWatch:
         #: Triton's pid, and the highest number of processes that each model had.
         self._max_alive: tuple[int | None, Counter[str]] = (None, Counter())
         self._not_before: dict[str, float] = {}
+        #: Held while a model is loaded again: many processes may have died at once, and memory may be short.
+        self._turn = threading.Lock()
 
     def watch(self) -> None:
         """Start a thread that calls :meth:`poll` at intervals."""
@@ -158,8 +173,21 @@ class StubFailureWatch:
         self._max_alive = (triton, Counter({model: max(alive[model], max_alive[model]) for model in loaded}))
         for model in loaded:
             if alive[model] < max_alive[model] and self._clock() >= self._not_before.get(model, 0.0):
-                self._not_before[model] = self._clock() + RELOAD_RETRY_S
-                threading.Thread(target=self._reload_if_dead, args=(model, alive[model]), daemon=True).start()
+                self._not_before[model] = math.inf
+                threading.Thread(
+                    target=self._reload_in_turn, args=(model, triton, alive[model]), daemon=True
+                ).start()
+
+    def _reload_in_turn(self, model: str, triton: int | None, alive: int) -> None:
+        """Reload one model after the other, but wait for one that takes long no longer than its turn."""
+        got_turn = self._turn.acquire(timeout=TURN_S)
+        try:
+            self._not_before[model] = self._clock() + RELOAD_RETRY_S
+            if self._stubs.triton() == triton:
+                self._reload_if_dead(model, alive)
+        finally:
+            if got_turn:
+                self._turn.release()
 
     def _reload_if_dead(self, model: str, alive: int) -> None:
         try:

@@ -84,10 +84,10 @@ class Model:
 
     @property
     def instances(self) -> int:
-        """The number of instances that Triton runs of all served versions together."""
+        """Return the number of instances that Triton runs of all served versions together."""
         groups = self.config.instance_group if self.config else ()
-        of_a_version = sum((group.count or 1) * max(1, len(group.gpus)) for group in groups) or 1
-        return of_a_version * max(1, len(self.served))
+        count = sum(max(1, group.count) * max(1, len(group.gpus)) for group in groups) or 1
+        return count * max(1, len(set(self.served) & set(self.versions)))
 
     @property
     def backend(self) -> str:

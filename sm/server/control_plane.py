@@ -8,7 +8,7 @@ from functools import partial
 from flask import Flask
 
 from sm.inspection.machine import Machine
-from sm.multimodel import gpu_limit
+from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.staging import Staging
@@ -58,7 +58,7 @@ def build_loader(settings: Settings, box: Box) -> Loader:
         ),
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
-        admit=lambda: gpu_limit.check(settings.load_gpu_limit),
+        admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),

@@ -7,13 +7,16 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm import process_table
 from sm.run_state import Box
 
+#: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
+#: kill: a model that is being loaded first, then any model, then the router and Triton.
+LOADING_OOM_SCORE, STUB_OOM_SCORE = 1000, 500
 #: A load that replaces a process ends within this time.
 MAX_REPLACEMENT_S = 360.0
 #: Requests to the dead process may fail this long after the load: Triton gives up on it after about a second.
@@ -132,12 +135,20 @@ class StubWatch:
         for pid in pids:
             model = self._model_of(pid)
             if model:
+                if pid not in self._models:
+                    process_table.set_oom_score(pid, STUB_OOM_SCORE)
                 self._models[pid] = model
             elif stub := self._dead_stub(pid):
                 dead[pid] = stub
         self._dead = dead
         self._models = {pid: model for pid, model in self._models.items() if pid in pids}
         return tuple(dead.values())
+
+    def set_oom_score(self, models: Collection[str], score: int) -> None:
+        """Tell the kernel how soon to kill the processes of these models when memory runs out."""
+        for pid, model in list(self._models.items()):
+            if model in models:
+                process_table.set_oom_score(pid, score)
 
     @property
     def recorded_models(self) -> frozenset[str]:

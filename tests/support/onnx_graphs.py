@@ -41,7 +41,7 @@ def plus_one(path: Path, batch: str | int = "b") -> Graph:
 
 def endless(path: Path) -> Graph:
     """x [b, 4] to y [b, 4], by way of a loop that does not end."""
-    flag = (TensorProto.BOOL, [])
+    flag: tuple[int, list[int]] = (TensorProto.BOOL, [])
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])],
         "body",

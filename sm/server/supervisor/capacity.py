@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import resource
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from sm.errors import StartError
 from sm.settings import Settings
@@ -32,8 +29,6 @@ LARGE_BODY_BYTES = 1_000_000
 BODY_MEMORY_SHARE = 1 / 8
 #: The lowest and the highest number of bodies of each size that are received at once.
 MEDIUM_BODIES, LARGE_BODIES = (64, 4096), (16, 512)
-#: The memory limit of the container's control group, version 2 and version 1.
-MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
@@ -102,16 +97,6 @@ def requests_in_workers(settings: Settings) -> int:
 def body_buffer(settings: Settings) -> int:
     """Return the bytes of a body that nginx keeps in memory; a larger one goes to a file."""
     return max(1024, min(BODY_BUFFER_BYTES, settings.max_body))
-
-
-def memory_limit(limits: tuple[Path, ...] = MEMORY_LIMITS) -> int:
-    """Return the bytes that the box may use: the machine's, or its control group's limit."""
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for path in limits:
-        # The file says "max" if there is no limit.
-        with contextlib.suppress(OSError, ValueError):
-            memory_bytes = min(memory_bytes, int(path.read_text()))
-    return memory_bytes
 
 
 def descriptor_limit() -> int:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.hardware import memory_limit
 from sm.request_ids import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
-from sm.server.supervisor.capacity import body_buffer, capacity, descriptor_limit, memory_limit
+from sm.server.supervisor.capacity import body_buffer, capacity, descriptor_limit
 from sm.settings import HERE, Settings, cores, names_of
 
 TEMPLATE = HERE / "nginx.conf"

@@ -15,6 +15,7 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.generation import STANDSTILL_S, SharedGeneration
+from sm.hardware import memory_kills
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.supervisor.certificate_watch import CertificateWatch
@@ -22,7 +23,7 @@ from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.gpu_lines import GpuLines
 from sm.server.supervisor.log_lines import LineSplitter
 from sm.server.supervisor.log_writer import Log
-from sm.server.supervisor.oom_kills import OomKills, count_kills
+from sm.server.supervisor.oom_kills import OomKills
 from sm.server.supervisor.probes import Probes
 from sm.server.supervisor.process_manager import (
     CONTROL,
@@ -85,7 +86,7 @@ class Loop:
         self._processes, self._watchdog, self._generation, self._log = processes, watchdog, generation, log
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
-        self._oom_kills = OomKills(count_kills, time.monotonic)
+        self._oom_kills = OomKills(memory_kills, time.monotonic)
         self._stub_monitor = StubMonitor(0)
         self._stub_watch = StubWatch(box.overlay or box.repository)
         self._dead_imports: tuple[DeadStub, ...] = ()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from pathlib import Path
-
-#: The counter in the container's control group, version 2 and version 1.
-COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 
 #: The reason for a SIGKILL that no process of the box sent.
 OOM_KILLED = (
@@ -35,14 +30,3 @@ class OomKills:
             return False
         self._since = None
         return True
-
-
-def count_kills(counters: tuple[Path, ...] = COUNTERS) -> int:
-    """Return how many processes of this control group were killed; 0 if there is no counter."""
-    for path in counters:
-        with contextlib.suppress(OSError):
-            for line in path.read_text().splitlines():
-                name, _, number = line.partition(" ")
-                if name == "oom_kill":
-                    return int(number)
-    return 0

@@ -25,6 +25,7 @@ from selectors import PollSelector
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.generation import SharedGeneration
+from sm.hardware import memory_limit
 from sm.inspection import overlay, problems
 from sm.inspection.machine import Machine
 from sm.logs import Formatter
@@ -46,7 +47,6 @@ from sm.server.supervisor.capacity import (
     describe_limits,
     descriptor_limit,
     fit_to_descriptors,
-    memory_limit,
 )
 from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.engines import PlanBuilder

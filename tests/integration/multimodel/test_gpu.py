@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import OutOfMemory
-from sm.multimodel import gpu_limit
+from sm.multimodel import memory_room
 
 
 @pytest.fixture
@@ -22,25 +22,25 @@ def driver_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_gpu_over_the_limit_refuses_every_load(driver_output: Path) -> None:
     driver_output.write_text("1000, 10000\n8100, 10000\n")
-    gpu_limit.check(0.9)
+    memory_room.check_gpus(0.9)
     with pytest.raises(OutOfMemory, match="81% of the memory of GPU 1"):
-        gpu_limit.check(0.8)
+        memory_room.check_gpus(0.8)
     arguments = driver_output.with_name("arguments").read_text()
     assert arguments.strip() == "--query-gpu=memory.used,memory.total --format=csv,noheader,nounits"
 
 
 def test_without_a_limit_nvidia_smi_is_not_run(driver_output: Path) -> None:
     driver_output.write_text("9999, 10000\n")
-    gpu_limit.check(None)
+    memory_room.check_gpus(None)
     assert not driver_output.with_name("arguments").exists()
 
 
 @pytest.mark.parametrize("output", ["", "[N/A], [N/A]\n", "0, 0\n"])
 def test_useless_output_of_nvidia_smi_refuses_no_load(driver_output: Path, output: str) -> None:
     driver_output.write_text(output)
-    gpu_limit.check(0.5)
+    memory_room.check_gpus(0.5)
 
 
 def test_without_nvidia_smi_no_load_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    gpu_limit.check(0.5)
+    memory_room.check_gpus(0.5)

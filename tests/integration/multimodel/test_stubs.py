@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -84,6 +86,32 @@ def test_a_dead_stubs_model_is_reloaded_once_and_again_after_the_retry_interval(
     now[0] += RELOAD_RETRY_S
     poll(watch)
     assert loader.reloaded == ["one", "one"]
+
+
+def test_models_whose_stubs_died_at_once_are_reloaded_one_after_the_other(tmp_path: Path) -> None:
+    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
+    running = Counter[str]()
+
+    class SlowLoader(RecordingLoader):
+        def reload(self, model: str) -> None:
+            running["now"] += 1
+            running["most"] = max(running["most"], running["now"])
+            time.sleep(0.05)
+            running["now"] -= 1
+            super().reload(model)
+
+    names = [f"m{number}" for number in range(8)]
+    for name in names:
+        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
+    loader = SlowLoader(records)
+    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
+    stubs.processes = Counter(dict.fromkeys(names, 2))
+    poll(watch)
+    stubs.processes = Counter()
+    poll(watch)
+    poll(watch)
+    assert sorted(loader.reloaded) == names
+    assert running["most"] == 1
 
 
 def test_a_stub_that_dies_before_it_was_ever_seen_is_replaced(tmp_path: Path) -> None:
@@ -192,6 +220,8 @@ class FakeStubWatch(StubWatch):
 
     def find(self, triton: int) -> tuple[DeadStub, ...]:
         return self.dead
+
+    def set_oom_score(self, models: Collection[str], score: int) -> None: ...
 
     @property
     def recorded_models(self) -> frozenset[str]:

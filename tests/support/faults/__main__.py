@@ -18,12 +18,13 @@ from tests.support.faults.boxes import attacked_box, learn_samples, make_reposit
 from tests.support.faults.faults import make_faults
 from tests.support.faults.fuzz import Fuzz
 from tests.support.faults.inputs import Sample
+from tests.support.faults.memory import exhaust_memory
 from tests.support.faults.overload import overload
 from tests.support.faults.soak import soak
 from tests.support.faults.stalls import make_stalls
 
 #: The commands that ``all`` runs, each with its defaults.
-COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload")
+COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload", "memory")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +63,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     overloading = commands.add_parser("overload", help="500 callers who wait as they are told")
     overloading.add_argument("--seconds", type=float, default=30.0, help="of each measurement (default: 30)")
     overloading.set_defaults(run=run_overload)
+    memory = commands.add_parser("memory", help="more archives than memory holds, evicted on each 507")
+    memory.add_argument("--loads", type=int, default=100, help="how many (default: 100)")
+    memory.set_defaults(run=run_memory)
     commands.add_parser("all", help="all of these, one after the other, with their defaults")
     return parser.parse_args(arguments)
 
@@ -121,6 +125,12 @@ def run_soak(folder: Path, options: argparse.Namespace) -> bool:
 def run_overload(folder: Path, options: argparse.Namespace) -> bool:
     with attacked_box(folder, make_repository(folder)) as box:
         done = overload(box, learn_samples(box), options.seconds)
+    report_progress(*done.details)
+    return finish(done.markdown(), done.misses())
+
+
+def run_memory(folder: Path, options: argparse.Namespace) -> bool:
+    done = exhaust_memory(folder, options.loads, options.seed, report_progress)
     report_progress(*done.details)
     return finish(done.markdown(), done.misses())
 

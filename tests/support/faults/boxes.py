@@ -69,14 +69,14 @@ def few_descriptors(folder: Path) -> AbstractContextManager[str]:
 
 
 @contextmanager
-def limited_memory(folder: Path) -> Iterator[str]:
+def limited_memory(folder: Path, size: int = MEMORY_LIMIT_BYTES) -> Iterator[str]:
     """Yield a command prefix that puts the box into a control group with a memory limit, like a container."""
     first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     parent, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
     group = parent / f"trireme-faults-{os.getpid()}"
     group.mkdir()
     try:
-        (group / limit).write_text(str(MEMORY_LIMIT_BYTES))
+        (group / limit).write_text(str(size))
         yield f"sh -c 'echo $$ > {group}/cgroup.procs && exec \"$@\"' sh"
     finally:
         wait_until(

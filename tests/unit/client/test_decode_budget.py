@@ -7,16 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from sm.client import decode_budget, images
-from sm.client.decode_budget import DecodeBudget, available_memory, limit_per_worker
+from sm.client.decode_budget import DecodeBudget, limit_per_worker
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, Overloaded, TooLarge
+from sm.hardware import memory_limit
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.hostile_pictures import encode, large_png
@@ -213,15 +213,11 @@ def test_pixels_are_released_for_the_model_that_decoded_them(budget: DecodeBudge
     assert not budget._held
 
 
-def test_the_limit_is_the_setting_or_a_share_of_the_memory(tmp_path: Path) -> None:
+def test_the_limit_is_the_setting_or_a_share_of_the_memory() -> None:
     assert limit_per_worker(Settings.read({"TRIREME_DECODE_MEMORY_MB": "100"})) == 100 * MIB
     limit_of_one_worker = limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}))
-    assert limit_of_one_worker == max(256 * MIB, available_memory() // 4)
+    assert limit_of_one_worker == max(256 * MIB, memory_limit() // 4)
     assert limit_per_worker(Settings.read({"SAGEMAKER_MODEL_SERVER_WORKERS": "256"})) >= 256 * MIB
-    (tmp_path / "max").write_text("max\n")
-    (tmp_path / "some").write_text(f"{512 * MIB}\n")
-    assert available_memory((tmp_path / "none", tmp_path / "max", tmp_path / "some")) == 512 * MIB
-    assert available_memory((tmp_path / "max",)) == available_memory(())
 
 
 def test_outside_a_worker_there_is_no_limit() -> None:

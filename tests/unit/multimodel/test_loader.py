@@ -16,9 +16,11 @@ import pytest
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
 from sm.multimodel.archive_layout import Archive
 from sm.multimodel.load_records import Record, Records
+from sm.multimodel.memory_room import MemoryRoom
 from sm.multimodel.model_loader import Loader, plain
 from sm.multimodel.staging import Staging
 from sm.triton.server import MAX_STUCK_LOADS
+from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.noted_control import RecordingControl
 
@@ -43,10 +45,14 @@ class LoaderSetup:
         self.repository.mkdir()
         self.records = Records(self.folder / "models.json")
 
-    def loader(self, namespaced: bool = True, disk_full: bool = False) -> Loader:
+    def loader(
+        self, namespaced: bool = True, disk_full: bool = False, room: MemoryRoom | None = None
+    ) -> Loader:
         staging_class = FullDisk if disk_full else Staging
         staging = staging_class(self.repository, self.folder / "views")
-        return Loader(self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced)
+        return Loader(
+            self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced, room=room
+        )
 
     def staged(self) -> list[str]:
         return sorted(path.name for path in self.repository.iterdir())
@@ -114,6 +120,71 @@ def test_a_full_disk_is_a_507_and_leaves_nothing(setup: LoaderSetup) -> None:
         setup.loader(disk_full=True).load("one", setup.platform.write_flat("one"))
     assert not setup.records.read().records
     setup.loader().load("one", setup.platform.write_flat("one"))
+
+
+def test_a_load_without_room_is_a_507_before_triton_is_called(setup: LoaderSetup) -> None:
+    loader = setup.loader(room=MemoryRoom(lambda: 0, lambda: 2**30))
+    with pytest.raises(OutOfMemory, match="no room for 'one'"):
+        loader.load("one", setup.platform.write_flat("one"))
+    assert not [call for call in setup.triton.calls if call.startswith("load")]
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_a_load_that_ended_well_while_a_process_was_killed_for_memory_is_undone(setup: LoaderSetup) -> None:
+    kills = iter((0, 1))
+    loader = setup.loader(room=MemoryRoom(kills=lambda: next(kills)))
+    with pytest.raises(OutOfMemory):
+        loader.load("one", setup.platform.write_flat("one"))
+    assert setup.triton.calls == ["load one", "unload one"]
+    assert dict(setup.records.read().records) == {}
+
+
+def test_unloading_does_not_wait_for_a_reload(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    setup.triton.release_slow_load.set()
+    loader.load("slow", setup.platform.write_flat("slow"))
+    setup.triton.release_slow_load.clear()
+    reload = threading.Thread(target=loader.reload, args=("slow",))
+    reload.start()
+    wait_until(lambda: setup.triton.calls.count("load slow") == 2, description="the reload")
+    loader.unload("slow")
+    assert setup.records.read().find("slow") is None
+    loader.reap()
+    assert setup.staged() == ["slow"], "Triton waits for ever for files that are gone"
+    setup.triton.model_states = {"slow": "READY"}
+    setup.triton.release_slow_load.set()
+    reload.join()
+    loader.reap()
+    assert (setup.triton.calls[-1], setup.staged()) == ("unload slow", [])
+
+
+def test_a_second_unload_waits_for_the_first_and_finds_nothing(setup: LoaderSetup) -> None:
+    loader, begun, may_end = setup.loader(), threading.Event(), threading.Event()
+    loader.load("one", setup.platform.write_flat("one"))
+
+    def unload(model: str) -> None:
+        begun.set()
+        may_end.wait(10)
+
+    setup.triton.unload = unload  # type: ignore[method-assign]
+    first = threading.Thread(target=loader.unload, args=("one",))
+    first.start()
+    begun.wait(10)
+    threading.Timer(0.1, may_end.set).start()
+    with pytest.raises(UnknownModel):
+        loader.unload("one")
+    first.join()
+
+
+def test_a_model_for_whose_reload_there_is_no_room_is_unloaded(setup: LoaderSetup) -> None:
+    free = [2**30]
+    loader = setup.loader(room=MemoryRoom(lambda: free[0], lambda: 2**30))
+    loader.load("one", setup.platform.write_flat("one"))
+    free[0] = 0
+    with pytest.raises(OutOfMemory):
+        loader.reload("one")
+    assert (setup.triton.calls, setup.staged()) == (["load one", "unload one"], [])
+    assert setup.records.read().find("one") is None
 
 
 def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSetup) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sm.errors import StartError
-from sm.server.supervisor.capacity import capacity, describe_limits, fit_to_descriptors, memory_limit
+from sm.server.supervisor.capacity import capacity, describe_limits, fit_to_descriptors
 from sm.settings import Settings
 
 SETTINGS = Settings(workers=2)
@@ -20,14 +18,6 @@ SETTINGS = Settings(workers=2)
 def test_more_memory_allows_more_bodies_at_once(memory: int, medium: int, large: int) -> None:
     limits = capacity(SETTINGS, memory, 65536)
     assert (limits.in_flight, limits.medium_bodies, limits.large_bodies) == (640, medium, large)
-
-
-def test_the_memory_limit_is_that_of_the_control_group(tmp_path: Path) -> None:
-    limit, unlimited = tmp_path / "limit", tmp_path / "unlimited"
-    limit.write_text("1000000\n")
-    unlimited.write_text("max\n")
-    assert memory_limit((unlimited, tmp_path / "nothing", limit)) == 1_000_000
-    assert memory_limit((unlimited,)) == memory_limit(()) > 2**27
 
 
 @pytest.mark.parametrize(

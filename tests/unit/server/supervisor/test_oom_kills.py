@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from sm.server.supervisor.oom_kills import OomKills, count_kills
+from sm.server.supervisor.oom_kills import OomKills
 
 
 class FakeKernel:
@@ -35,17 +31,3 @@ def test_with_a_minimum_age_a_kill_is_reported_only_when_it_is_that_old() -> Non
     kernel.now += 3
     assert kernel.oom_kills.oom_killed(3.0)
     assert not kernel.oom_kills.oom_killed(0.0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["low 0\nhigh 0\nmax 7\noom 4\noom_kill 2\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"],
-    ids=["cgroup v2", "cgroup v1"],
-)
-def test_kills_are_counted_in_both_versions_of_control_groups(tmp_path: Path, text: str) -> None:
-    (tmp_path / "counter").write_text(text)
-    assert count_kills((tmp_path / "absent", tmp_path / "counter")) == 2
-
-
-def test_without_a_counter_there_are_no_kills(tmp_path: Path) -> None:
-    assert count_kills((tmp_path / "absent",)) == 0
