@@ -53,7 +53,8 @@ def infer(model: str) -> Response:
     request = active_request()
     version = request.query_params.get("version", "") if request.query_params else ""
     body, identity = bytes(request.raw_body), request_id(request)  # type: ignore[arg-type]
-    return front.answer(request, lambda api: api.infer(model, body, version, identity))
+    kind = request.headers.get("content-type") or ""
+    return front.answer(request, lambda api: api.infer(model, body, version, identity, kind))
 
 
 def active_request() -> Request:

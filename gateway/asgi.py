@@ -109,6 +109,10 @@ class Application:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        if not options.bucket:
+            # Payloads come in the body, as JSON or as they are.
+            for route in (INFER, INFER_DEFAULT):
+                chalice_app.routes[route]["POST"].content_types = ["*/*"]
         self._keys = None if options.keys is None else Keys(options.keys)
         # A slow S3 holds no thread that other requests need.
         self._pool, self._s3_pool = Pool("request", options), Pool("s3_request", options)

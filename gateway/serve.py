@@ -8,6 +8,7 @@ import json
 import math
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 # Chalice's layout: modules are imported from the project's folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from asgi import Application
+from asgi import DISCARD_TIMEOUT_S, Application
 from chalicelib.options import Options
 
 from sm import logs
@@ -39,6 +40,7 @@ class BoundedProtocol(H11Protocol):
 
     head_timeout_s = HEAD_TIMEOUT_S
     _head_timer: asyncio.TimerHandle | None = None
+    _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,6 +50,8 @@ class BoundedProtocol(H11Protocol):
             self._watch_head()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         super().data_received(data)
         self._watch_head()
 
@@ -69,14 +73,33 @@ class BoundedProtocol(H11Protocol):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _refuse(self, status: str, code: str, reason: str) -> None:
-        """Send an error before there is a request, and close the connection."""
+    def send_400_response(self, _msg: str) -> None:
+        """Refuse a head that cannot be read, in the shape of all errors."""
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+        elif len(self.conn.trailing_data[0]) > MAX_HEAD_BYTES:
+            reason = f"the request's head is larger than {MAX_HEAD_BYTES:,} bytes"
+            self._refuse("431 Request Header Fields Too Large", "too_large", reason, DISCARD_TIMEOUT_S)
+        else:
+            self._refuse("400 Bad Request", "bad_input", "the request is not HTTP/1.1", DISCARD_TIMEOUT_S)
+
+    def _refuse(self, status: str, code: str, reason: str, discard_s: float = 0) -> None:
+        """Send an error before there is a request, and close the connection.
+
+        What the caller still sends is discarded for ``discard_s``: after a reset it might not see the answer.
+        """
+        self._is_refused = True
+        self._stop_timer()
         if self.transport.is_closing():
             return
         body = json.dumps(error_body(reason, code), separators=(",", ":"))
         head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\n"
         self.transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        self.transport.close()
+        if discard_s and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(discard_s, self.transport.close)
+        else:
+            self.transport.close()
 
 
 def configuration(options: Options, host: str, port: int) -> uvicorn.Config:
@@ -107,6 +130,9 @@ def main(arguments: list[str] | None = None) -> Any:
         config = configuration(Options.read(os.environ), options.host, options.port)
     except StartError as error:
         return str(error)
+    # uvicorn stops, then raises the signal again: it must not end the process before its files are removed.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run()
     return None
 

@@ -52,12 +52,30 @@ def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> InferenceInput
     parameters, chosen = members.get("parameters") or {}, members.get("version") or version
     if not isinstance(parameters, dict):
         raise WrongPayload("parameters: must be an object", field="parameters")
-    if isinstance(chosen, bool) or not str(chosen or "0").isdigit():
+    if isinstance(chosen, bool):
         raise WrongPayload("version: must be a number", field="version")
+    check_version(str(chosen))
     if isinstance(members.get("payload"), list):
         raise WrongPayload("payload: must be one record; a list of them is for /invocations", field="payload")
     key = check_key(members["s3_key"], prefixes) if "s3_key" in members else None
     return InferenceInputs(key, members.get("payload"), parameters, str(chosen))
+
+
+def read_any(body: bytes, content_type: str, version: str) -> InferenceInputs:
+    """Read any body, for a gateway without a bucket: ``{"payload"}``, the payload itself, or a raw body."""
+    kind = content_type.split(";")[0].strip().lower() or forms.JSON
+    if kind != forms.JSON:
+        return InferenceInputs(None, RawRecord(body, kind), {}, check_version(version))
+    payload = forms.parse_json(body)
+    if isinstance(payload, dict) and ("payload" in payload or "s3_key" in payload):
+        return read(body, version, ())
+    return InferenceInputs(None, payload, {}, check_version(version))
+
+
+def check_version(version: str) -> str:
+    if version and not (version.isascii() and version.isdigit()):
+        raise WrongPayload("version: must be a number", field="version")
+    return version
 
 
 class Inference:

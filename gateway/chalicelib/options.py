@@ -63,7 +63,12 @@ class Options:
         "Where Triton's gRPC port is, HOST:PORT: one name, which may stand for several machines, or IP "
         "addresses separated by commas.",
     )
-    bucket: str = setting("TRIREME_GATEWAY_BUCKET", str, "", "The bucket of inputs, results and models.")
+    bucket: str = setting(
+        "TRIREME_GATEWAY_BUCKET",
+        str,
+        "",
+        "The bucket of inputs, results and models; without one, payloads come in the body.",
+    )
     inputs: tuple[str, ...] = setting(
         "TRIREME_GATEWAY_INPUTS",
         prefixes,
@@ -162,8 +167,8 @@ class Options:
 
     def validate(self, in_lambda: bool) -> Options:
         """Rules that join two variables, and what must be there."""
-        if not self.bucket:
-            raise StartError("TRIREME_GATEWAY_BUCKET is not set.")
+        if self.repository and not self.bucket:
+            raise StartError("TRIREME_GATEWAY_REPOSITORY goes with TRIREME_GATEWAY_BUCKET.")
         if self.keys is None and not in_lambda:
             raise StartError("TRIREME_GATEWAY_KEYS is not set: without API Gateway nobody else checks keys.")
         if bool(self.tls_certificate) != bool(self.tls_key):

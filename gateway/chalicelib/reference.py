@@ -27,10 +27,12 @@ from sm.errors import (
     TooLarge,
     TriremeError,
     UnknownModel,
+    WrongPayload,
 )
 from sm.router import invocation as forms
 
-from .failures import LoadFailed, NoSuchObject
+from .failures import LoadFailed, NoSuchModel, NoSuchObject
+from .inferring import check_version
 from .loads import Loads
 from .model_files import ModelFiles, read_labels
 from .options import Options
@@ -47,7 +49,7 @@ TOP = 5
 #: Seconds between two polls of a load by another process, and for the whole load.
 POLL_INTERVAL_S, LOAD_TIMEOUT_S = 0.5, 360.0
 #: The caller's mistakes and this gateway's limits: these errors keep their own status.
-OWN_STATUS = (BadInput, Forbidden, TooLarge)
+OWN_STATUS = (BadInput, Forbidden, NoSuchModel, TooLarge)
 
 
 class ReferenceApi:
@@ -72,6 +74,8 @@ class ReferenceApi:
 
     def models(self) -> Answer:
         try:
+            if not self._options.bucket:
+                return 200, {"status": "success", "models": list(self._tritons.ready_versions())}
             return 200, {
                 "status": "success",
                 "available_models_in_s3": self._bucket.names(),
@@ -93,25 +97,26 @@ class ReferenceApi:
             return 500, {"status": "error", "message": f"Failed to load model into Triton: {error.sentence}"}
         return 200, {"status": "success", "message": f"Model {short} loaded successfully"}
 
-    def infer(self, short: str, body: bytes, version: str, _request_id: str) -> Answer:
-        """Run the model on the picture in the bucket and store the answer."""
+    def infer(self, short: str, body: bytes, version: str, _request_id: str, _content_type: str) -> Answer:
+        """Run the model on the picture in the bucket; without a bucket, on random numbers."""
         model = self._names.get(short)
         if model is None:
             available = list(self._names)
             message = f"Model {short[:200]} not supported. Available models: {available}"
             return 400, {"error": message}
+        if not self._options.bucket:
+            return self._to_answer(short, lambda: self._infer_random(model, body, version))
         return self._to_answer(short, lambda: self._infer_object(short, model, body, version))
 
     def infer_default(self, body: bytes) -> Answer:
         """Run the first model on random numbers, as a test of the whole path; the body is ignored."""
         short, model = next(iter(self._names.items()))
+        return self._to_answer(short, lambda: self._infer_random(model, body, ""))
 
-        def infer() -> Answer:
-            self._check_size(body)
-            numbers = np.random.default_rng().random(model.input_shape, np.float32)
-            return 200, {"status": "success", "output": to_json(self._output(model, numbers, ""))}
-
-        return self._to_answer(short, infer)
+    def _infer_random(self, model: ShortName, body: bytes, version: str) -> Answer:
+        self._check_size(body)
+        numbers = np.random.default_rng().random(model.input_shape, np.float32)
+        return 200, {"status": "success", "output": to_json(self._output(model, numbers, version))}
 
     def is_prepared(self, short: str) -> bool:
         """True if a request does not have to wait for its model."""
@@ -178,8 +183,16 @@ class ReferenceApi:
     def _output(self, model: ShortName, tensor: Array, version: str) -> Array:
         """Return the model's output; load the model first if needed, once for all waiting requests."""
         try:
+            check_version(version)
+        except WrongPayload as error:
+            raise BadInput(error.sentence) from None
+        try:
             output = self._infer(model, tensor, version)
         except (UnknownModel, NotReady):
+            versions = self._tritons.ready_versions().get(model.name, ())
+            if version and versions and version not in versions:
+                listed = ", ".join(versions)
+                raise NoSuchModel(f"no version {version} of this model; there are: {listed}") from None
             self._loads.share(model.name, lambda: self._load_missing(model.name))
             output = self._infer(model, tensor, version)
         self._served.add(model.name)

@@ -9,24 +9,29 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from sm.deadline import Deadline, current, running
-from sm.errors import NotFound, TooLarge, TriremeError, UnknownModel
+from sm.errors import NotFound, NotReady, TooLarge, TriremeError, UnknownModel
+from sm.router.invocation import JSON
 
 from .cache import Cache
 from .clients import Clients
-from .failures import NoSuchModel
-from .inferring import Inference, read
+from .failures import LoadFailed, NoSuchModel
+from .inferring import Inference, read, read_any
+from .loads import Loads
 from .options import Options
 from .reference import ReferenceApi
 from .repository import ModelBucket, Repository, check_name
-from .storage import Storage
+from .storage import NoStorage, Storage
 from .tritons import Tritons
 
 #: Seconds for listing the bucket when a model is unknown; the list is only a hint.
 HINT_TIMEOUT_S = 2.0
+#: Seconds for loading a model again that a Triton has lost.
+LOAD_TIMEOUT_S = 360.0
 
 
 class Service:
@@ -38,6 +43,7 @@ class Service:
         self._repository = Repository(options.repository, self._bucket) if options.repository else None
         self._clients = Clients(options.clients, tritons.transport, self._bucket, create_files_folder())
         self._cache = Cache(int(options.cache_mb * 2**20))
+        self._loads = Loads()
         self._inference = Inference(storage, options.results, self._cache, ThreadPoolExecutor(1))
 
     def health(self) -> tuple[int, dict[str, Any]]:
@@ -49,6 +55,8 @@ class Service:
         return 503, {"status": "unhealthy", "reason": states[0].reason, "tritons": tritons}
 
     def models(self) -> dict[str, Any]:
+        if not self._options.bucket:
+            return {"status": "success", "models": list(self._tritons.ready_versions())}
         return {"bucket": self._bucket.names(), "loaded": self._tritons.ready_versions()}
 
     def load(self, model: str) -> dict[str, Any]:
@@ -56,7 +64,7 @@ class Service:
         check_name(model)
         if self._repository:
             self._repository.claim_and_copy(model)
-        else:
+        elif self._options.bucket:
             self._bucket.files(model)
         try:
             self._tritons.load(model)
@@ -71,15 +79,46 @@ class Service:
         """True if the client of a model is loaded, with its files."""
         return self._clients.has(model)
 
-    def infer(self, model: str, body: bytes, version: str, request_id: str) -> dict[str, Any]:
+    def infer(
+        self, model: str, body: bytes, version: str, request_id: str, content_type: str = JSON
+    ) -> dict[str, Any]:
         check_name(model)
         if len(body) > self._options.max_body:
             raise TooLarge(f"the body is larger than {self._options.max_body:,} bytes")
-        inputs = read(body, version, self._options.inputs)
+        if self._options.bucket:
+            inputs = read(body, version, self._options.inputs)
+        else:
+            inputs = read_any(body, content_type, version)
+        was_served = self._clients.has(model)
         try:
             return self._inference.run(self._clients.get(model), inputs, request_id)
         except UnknownModel:
-            raise self._unknown(model, inputs.version) from None
+            if not (was_served and self._load_missing(model)):
+                raise self._unknown(model, inputs.version) from None
+        except NotReady:
+            # Triton calls a version that it does not have, and a model that it has lost, unavailable.
+            if not (was_served and self._load_missing(model)):
+                if not self._lacks_version(model, inputs.version):
+                    raise
+                raise self._unknown(model, inputs.version) from None
+        return self._inference.run(self._clients.get(model), inputs, request_id)
+
+    def _load_missing(self, model: str) -> bool:
+        """Load a served client's models again into Tritons that came back without them; True if it helped."""
+        is_back = False
+        for name in self._clients.get(model).required_models() or (model,):
+            missing = self._tritons.servers_without(name)
+            if missing:
+                try:
+                    self._loads.share(name, partial(self._tritons.load, name, missing, LOAD_TIMEOUT_S))
+                except LoadFailed:
+                    return False
+                is_back = True
+        return is_back
+
+    def _lacks_version(self, model: str, version: str) -> bool:
+        versions = self._tritons.ready_versions().get(model, ())
+        return bool(version and versions) and version not in versions
 
     def _unknown(self, model: str, version: str) -> NoSuchModel:
         loaded = self._tritons.ready_versions()
@@ -115,7 +154,9 @@ class Api(Protocol):
 
     def load(self, model: str) -> Answer: ...
 
-    def infer(self, model: str, body: bytes, version: str, request_id: str, /) -> Answer: ...
+    def infer(
+        self, model: str, body: bytes, version: str, request_id: str, content_type: str, /
+    ) -> Answer: ...
 
     def infer_default(self, body: bytes, /) -> Answer:
         """Answer the route without a model's name."""
@@ -141,8 +182,8 @@ class OwnApi:
     def load(self, model: str) -> Answer:
         return 200, self._service.load(model)
 
-    def infer(self, model: str, body: bytes, version: str, request_id: str) -> Answer:
-        return 200, self._service.infer(model, body, version, request_id)
+    def infer(self, model: str, body: bytes, version: str, request_id: str, content_type: str) -> Answer:
+        return 200, self._service.infer(model, body, version, request_id, content_type)
 
     def infer_default(self, _body: bytes) -> Answer:
         raise NotFound("no such path: /infer; the path names the model: /infer/MODEL")
@@ -154,7 +195,8 @@ class OwnApi:
 def open_api(options: Options) -> Api:
     """Create the API that the options select, with the real S3 and the real Tritons."""
     peers = options.peers
-    storage, tritons = Storage(options.bucket, options.max_body), Tritons(peers, options.timeout)
+    storage = Storage(options.bucket, options.max_body) if options.bucket else NoStorage()
+    tritons = Tritons(peers, options.timeout)
     if options.short_names:
         return ReferenceApi(options, storage, tritons, create_files_folder())
     return OwnApi(Service(options, storage, tritons))

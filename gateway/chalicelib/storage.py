@@ -142,6 +142,22 @@ class Storage:
             raise StorageFailed(f"the gateway cannot {doing} {key!r}: {type(error).__name__}") from None
 
 
+class NoStorage(Storage):
+    """Stands for the bucket of a gateway without one: it has no models, and no objects."""
+
+    def __init__(self) -> None:
+        self.bucket = ""
+
+    def get(self, key: str) -> Stored:  # noqa: ARG002
+        raise BadInput("s3_key: this gateway has no bucket; send the payload itself", field="s3_key")
+
+    def folders(self, prefix: str) -> list[str]:  # noqa: ARG002
+        return []
+
+    def list_below(self, prefix: str) -> dict[str, int]:  # noqa: ARG002
+        return {}
+
+
 def check_key(key: object, prefixes: tuple[str, ...]) -> str:
     """Return a key that a caller may name: below one of ``prefixes``, also if it is read as a path."""
     if not isinstance(key, str) or not key:

@@ -111,7 +111,11 @@ class Gateway:
 
     url: str
     log: Path
-    pid: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def request(self, method: str, path: str, key: str | None = KEY, **options: Any) -> requests.Response:
         headers = {**({"x-api-key": key} if key is not None else {}), **options.pop("headers", {})}
@@ -136,7 +140,7 @@ def running_gateway(
 
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=output, stderr=output)
-    gateway = Gateway(f"http://127.0.0.1:{port}", log, process.pid)
+    gateway = Gateway(f"http://127.0.0.1:{port}", log, process)
     try:
         wait_until(answers, description="the gateway")
         yield gateway

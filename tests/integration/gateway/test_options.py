@@ -36,7 +36,10 @@ def short_names_json(**members: object) -> str:
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        ({"TRIREME_GATEWAY_BUCKET": ""}, "TRIREME_GATEWAY_BUCKET is not set."),
+        (
+            {"TRIREME_GATEWAY_BUCKET": "", "TRIREME_GATEWAY_REPOSITORY": "/models"},
+            "TRIREME_GATEWAY_REPOSITORY goes with TRIREME_GATEWAY_BUCKET.",
+        ),
         ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
         ({"TRIREME_GATEWAY_INPUTS": "images"}, "is no prefix such as images/"),
         ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS lies within"),
