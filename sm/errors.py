@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 #: What is wrong with a tensor.
-TensorFault = Literal["name", "datatype", "shape"]
+TensorFault = Literal["name", "datatype", "shape", "batch"]
 
 
 def error_body(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sm.client.base import (
         Array,
         Client,
+        ClientTriton,
         ModelMetadata,
         StreamingClient,
         TensorClient,
@@ -32,6 +33,7 @@ __all__ = [
     "Boxes",
     "Classes",
     "Client",
+    "ClientTriton",
     "Encoded",
     "ImageInput",
     "ImagePayload",
@@ -63,6 +65,7 @@ _MODULES = {
     "base": (
         "Array",
         "Client",
+        "ClientTriton",
         "ModelMetadata",
         "StreamingClient",
         "TensorClient",

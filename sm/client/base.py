@@ -19,6 +19,7 @@ from sm.metrics import stage
 __all__ = [
     "Array",
     "Client",
+    "ClientTriton",
     "ImagePayload",
     "ModelMetadata",
     "Parameters",
@@ -65,7 +66,7 @@ class ModelMetadata:
 
 
 class Triton(Protocol):
-    """Calls of Triton that a client makes, as ``self.triton``.
+    """Calls of Triton.
 
     Every call ends at the invocation's deadline, and when the caller disconnects. All errors are of
     :mod:`sm.errors`; a client may let them through.
@@ -123,6 +124,79 @@ class Triton(Protocol):
         ...
 
 
+class ClientTriton(Triton):
+    """Calls of Triton that a client makes, as ``self.triton``. Each inference counts as a stage.
+
+    The stage is ``infer`` for the model of a :class:`TensorClient`, and ``infer NAME`` for any other.
+    """
+
+    def __init__(self, triton: Triton, client: Client) -> None:
+        self._triton, self._client = triton, client
+
+    def infer(
+        self,
+        model: str,
+        inputs: Tensors,
+        *,
+        version: str = "",
+        outputs: Sequence[str] | None = None,
+        split: bool = False,
+    ) -> dict[str, Array]:
+        """Run a model once, or with ``split`` as often as the rows need.
+
+        Args:
+            model: The model's name in Triton.
+            inputs: Arrays by input name, in the model's dtypes and shapes, with the batch dimension if it has
+                one.
+            version: The model version; empty for the server's choice.
+            outputs: Names of the outputs to fetch; None for all.
+            split: True to send more rows than the model's ``max_batch_size`` in several calls, one after the
+                other, and to join the outputs along the batch dimension.
+
+        Returns:
+            Arrays by output name, with the batch dimension if the model has one. They may be views of shared
+            memory, and are valid while they are referenced.
+
+        Raises:
+            sm.errors.UnknownModel: Triton has no such model or version.
+            sm.errors.WrongTensor: An input's name, dtype or shape is not the model's, or there are more rows
+                than it takes.
+            sm.errors.DeadlinePassed: The invocation's time is over.
+            sm.errors.NotReady: Triton is starting again.
+        """
+        client = self._client
+        own = model == getattr(client, "model", None)
+        with stage(client.name, "infer" if own else f"infer {model}"):
+            rows = self._max_rows(model, version, inputs) if split else 0
+            if not rows:
+                return self._triton.infer(model, inputs, version=version, outputs=outputs)
+            total = len(next(iter(inputs.values())))
+            answers = [
+                self._triton.infer(
+                    model,
+                    {name: array[start : start + rows] for name, array in inputs.items()},
+                    version=version,
+                    outputs=outputs,
+                )
+                for start in range(0, total, rows)
+            ]
+            return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        return self._triton.stream(model, inputs, version=version, outputs=outputs)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        return self._triton.metadata(model, version)
+
+    def _max_rows(self, model: str, version: str, inputs: Tensors) -> int:
+        """Return the rows of one call if all inputs have the same number of rows, and more; else 0."""
+        limit = self._triton.metadata(model, version).max_batch_size
+        sizes = {np.shape(array)[0] if np.ndim(array) else 0 for array in inputs.values()}
+        return limit if len(sizes) == 1 and sizes.pop() > limit else 0
+
+
 class Client(ABC):
     """A client with one method to write, :meth:`inference`, which may call several models, or none.
 
@@ -140,7 +214,8 @@ class Client(ABC):
             def inference(self, payload: ImagePayload) -> list[str]:
                 boxes = self.triton.infer("detector", {"image": payload.pixels[None]})["boxes"][0]
                 crops = np.stack([crop(payload.pixels, box) for box in boxes])
-                return self.names(self.triton.infer("classifier", {"image": crops})["scores"])
+                scores = self.triton.infer("classifier", {"image": crops}, split=True)["scores"]
+                return self.names(scores)
     """
 
     #: The ``modelname`` that callers send; by default the name of the client's folder.
@@ -158,7 +233,7 @@ class Client(ABC):
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.
-        self.triton = triton
+        self.triton = ClientTriton(triton, self)
         #: The client's own folder, with its labels, vocabulary and samples.
         self.folder = folder
         #: Triton's model repository, for descriptions that lie beside a model's configuration.
@@ -312,13 +387,12 @@ class TensorClient(Client):
             inputs = self.preprocess(payload)
         metadata = self.triton.metadata(self.model, payload.version)
         batch = batch_of(metadata, inputs)
-        with stage(self.name, "infer"):
-            outputs = self.triton.infer(
-                self.model,
-                {name: _add_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
-                version=payload.version,
-                outputs=self.wanted(payload),
-            )
+        outputs = self.triton.infer(
+            self.model,
+            {name: _add_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
+            version=payload.version,
+            outputs=self.wanted(payload),
+        )
         with stage(self.name, "postprocess"):
             return self.postprocess(
                 {name: _first_record(tensor, name, metadata, batch) for name, tensor in outputs.items()},

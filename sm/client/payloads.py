@@ -143,8 +143,8 @@ class Payload(BaseModel):
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Return True if a wrong tensor may be the caller's fault, so that the answer is 422 and not 500.
 
-        The default is True for a wrong shape, because numbers in the payload may decide it. Names and
-        datatypes are the client's.
+        The default is True for a wrong shape, because numbers in the payload may decide it. Names, datatypes
+        and the number of rows in one call are the client's.
         """
         return error.fault == "shape"
 
@@ -373,7 +373,7 @@ class BodyPayload(Payload):
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Return True for shapes and datatypes, which the body may state; names are the client's."""
-        return error.fault != "name"
+        return error.fault in ("shape", "datatype")
 
 
 class TensorPayload(Payload):

@@ -52,7 +52,14 @@ def _mismatches(
     if MISSING in refusal:
         missing = ", ".join(name for name in metadata.inputs if name not in inputs)
         yield Mismatch("name", f"it gives {metadata.name!r} no {missing}")
-    if BATCH_SIZE.search(refusal):
+    rows = max((array.shape[0] for array in map(np.asarray, inputs.values()) if array.ndim), default=0)
+    if 0 < metadata.max_batch_size < rows:
+        sentence = (
+            f"it gives {metadata.name!r} {rows} rows at once, which takes {metadata.max_batch_size}; "
+            "self.triton.infer(…, split=True) sends them in parts"
+        )
+        yield Mismatch("batch", sentence)
+    elif BATCH_SIZE.search(refusal):
         yield Mismatch("shape", refusal)
 
 

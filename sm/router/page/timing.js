@@ -11,6 +11,7 @@ const STAGE_LABELS = {
 export function readStages(header, totalMs) {
   if (!header) return [{ name: "network", label: "all (the box gave no stages)", ms: totalMs }];
   const durations = Object.fromEntries([...header.matchAll(/([\w-]+);dur=([\d.]+)/g)].map(match => [match[1], Number(match[2])]));
+  // A pipeline has a stage for each model that it calls.
   const clientStages = Object.keys(durations).filter(name => name !== "total" && !STAGE_ORDER.includes(name));
   const workerStages = [...STAGE_ORDER.slice(1), ...clientStages].filter(name => name in durations).map(name => ({ name, ms: durations[name] }));
   const workerMs = workerStages.reduce((sum, stage) => sum + stage.ms, 0);
@@ -27,12 +28,12 @@ export function waterfallChart(stages) {
   const totalMs = stages.reduce((sum, stage) => sum + stage.ms, 0) || 1;
   let startMs = 0;
   return make("ol", { class: "waterfall" }, ...stages.map(({ name, label, ms }) => {
-    const bar = make("span", { class: `bar stage-${name}` });
+    const bar = make("span", { class: `bar stage-${name.startsWith("infer-") ? "infer" : name}` });
     bar.style.left = `${(startMs / totalMs) * 100}%`;
     bar.style.width = `${Math.max(0.4, (ms / totalMs) * 100)}%`;
     startMs += ms;
     return make("li", {},
-      make("span", { class: "name" }, label || STAGE_LABELS[name] || name),
+      make("span", { class: "name" }, label || STAGE_LABELS[name] || name.replace(/^infer-/, "infer (Triton): ")),
       make("span", { class: "track" }, bar),
       make("span", { class: "score" }, formatMilliseconds(ms)));
   }));

@@ -1,0 +1,103 @@
+"""Calls of Triton in a client's code: several rows, and the time that they take."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sm.client.base import Client, Payload
+from sm.errors import ClientFailed
+from sm.metrics import DURATIONS
+from sm.plugins.registry import Registry
+from sm.router import app
+from sm.router.dispatch import Dispatcher
+from sm.router.invocation import DispatchRequest
+from sm.triton.answer_guard import AnswerGuard
+from sm.triton.transport import Transport
+from tests.support.tritons import TritonProcess
+
+#: Of the model ``echo``.
+MAX_ROWS = 8
+
+
+class Rows(Payload):
+    """Numbers that a client sends to the model as so many rows."""
+
+    rows: int
+    split: bool = False
+
+
+class Pipeline(Client):
+    payload, models = Rows, ("echo", "words")
+
+    def inference(self, payload: Rows) -> object:
+        numbers = np.arange(2.0 * payload.rows, dtype=np.float32).reshape(-1, 2)
+        echo = self.triton.infer("echo", {"x": numbers}, split=payload.split)["y"]
+        assert np.array_equal(echo, numbers)
+        self.triton.infer("words", {"x": np.array([b"one"], object)}, split=True)
+        return len(echo)
+
+
+@pytest.fixture
+def pipeline(transport: Transport) -> Client:
+    client = Pipeline(transport, Path(), Path())
+    client.name = "pipeline"
+    return client
+
+
+def run(client: Client, **payload: object) -> object:
+    with ThreadPoolExecutor(1) as pool:
+        dispatcher = Dispatcher(Registry({client.name: client}), pool, AnswerGuard(None))
+        return dispatcher.run(DispatchRequest(client.name, [payload]))[0]
+
+
+@pytest.mark.parametrize("rows", [1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS, 50])
+def test_rows_are_split_along_the_batch_and_their_outputs_joined(pipeline: Client, rows: int) -> None:
+    assert run(pipeline, rows=rows, split=True) == rows
+
+
+def test_more_rows_than_the_model_takes_are_the_clients_fault(
+    pipeline: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        failure = run(pipeline, rows=MAX_ROWS + 1)
+    assert isinstance(failure, ClientFailed)
+    assert "it gives 'echo' 9 rows at once, which takes 8" in caplog.text
+
+
+def test_inputs_with_different_numbers_of_rows_are_not_split(transport: Transport) -> None:
+    class Uneven(Pipeline):
+        def inference(self, payload: Rows) -> object:
+            seconds, sizes = np.zeros((3, 1), np.float32), np.ones((2, 1), np.int64)
+            return self.triton.infer("slow", {"seconds": seconds, "size": sizes}, split=True)
+
+    client = Uneven(transport, Path(), Path())
+    client.name = "uneven"
+    assert isinstance(run(client, rows=1), ClientFailed)
+
+
+def test_a_pipelines_calls_are_stages_by_model(
+    triton: TritonProcess, pipeline: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = app.create(
+        triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
+    ).test_client()
+    with caplog.at_level(logging.INFO, "sm.router.routes.request_log"):
+        response = http.post(
+            "/invocations",
+            json={"modelname": "pipeline", "payload": {"rows": 2}},
+            headers={"X-Trireme-Timing": "1"},
+        )
+    assert response.status_code == 200, response.text
+    entries = [entry.partition(";")[0] for entry in response.headers["Server-Timing"].split(", ")]
+    assert entries[-3:] == ["infer-echo", "infer-words", "total"]
+    (line,) = [record for record in caplog.records if record.message == "invocation"]
+    stages = line.__dict__["stages_ms"]
+    assert stages["infer echo"] > 0 < stages["infer words"]
+    assert {"infer echo", "infer words"} <= {
+        stage for name, stage, _ in DURATIONS.sums() if name == "pipeline"
+    }
