@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.client.result_kinds import ResultKind
 from sm.client.results import Picture
+from sm.errors import ClientFailed
 from sm.metrics import stage
 
 __all__ = [
@@ -385,6 +386,11 @@ class TensorClient(Client):
         """Run :meth:`preprocess`, the model and :meth:`postprocess`, and time each for ``/metrics``."""
         with stage(self.name, "preprocess"):
             inputs = self.preprocess(payload)
+            if not isinstance(inputs, Mapping):
+                returned = "nothing" if inputs is None else f"a {type(inputs).__name__}"
+                raise ClientFailed(
+                    f"the client of {self.name!r} failed: preprocess returned {returned}, not arrays by name"
+                )
         metadata = self.triton.metadata(self.model, payload.version)
         batch = batch_of(metadata, inputs)
         outputs = self.triton.infer(

@@ -65,6 +65,10 @@ class Registry:
             f"no model {name[:200]!r}; there are: {', '.join(exists) or 'none'}", models=exists
         )
 
+    def describe_error(self, client: Client, error: BaseException) -> str:  # noqa: ARG002
+        """Describe an exception of a client for a caller: only its class, as the rest is for the log."""
+        return type(error).__name__
+
     def is_served(self, name: str) -> bool:
         """True if a model or a client of that name is served."""
         return name in self.clients or name in self.models

@@ -117,7 +117,7 @@ class Dispatcher:
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise _to_error(error, client, invocation, "payload", payload) from None
+            raise _to_error(self.registry, error, client, invocation, "payload", payload) from None
 
     def confirm_delivery(self) -> None:
         """Raise :class:`~sm.errors.NotReady` if the invocation's results may be another invocation's."""
@@ -131,9 +131,12 @@ class Dispatcher:
         try:
             with stage(client.name, "decode"):
                 payload = self._payload(client, invocation, record, path)
-            return client.inference(payload)
+            result = client.inference(payload)
+            # A result that is too late reaches no caller, so it is no success.
+            _check_time()
+            return result
         except BaseException as error:  # a client may call sys.exit(): its record alone fails
-            return _to_error(error, client, invocation, path, payload)
+            return _to_error(self.registry, error, client, invocation, path, payload)
 
     def _payload(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> Payload:
         return validate_payload(
@@ -142,7 +145,12 @@ class Dispatcher:
 
 
 def _to_error(
-    error: BaseException, client: Client, invocation: DispatchRequest, path: str, payload: Payload | None
+    registry: Registry,
+    error: BaseException,
+    client: Client,
+    invocation: DispatchRequest,
+    path: str,
+    payload: Payload | None,
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     if isinstance(error, BadInput | WrongPayload) and "field" in error.details:
@@ -161,7 +169,13 @@ def _to_error(
     if isinstance(error, MemoryError):
         return OutOfMemory(f"{client.name} ran out of memory")
     log.error("client %s failed", client.name, exc_info=error, extra={"request_id": invocation.request_id})
-    return ClientFailed(f"the client of {client.name!r} failed ({type(error).__name__})")
+    return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
+
+
+def _check_time() -> None:
+    running = deadline.current()
+    if running and not running.remaining():
+        raise DeadlinePassed(deadline.PASSED)
 
 
 def _check_deadline() -> None:

@@ -167,6 +167,16 @@ def test_a_syntax_error_is_in_the_response_and_once_in_the_log_until_it_is_mende
     assert "def setup(self) -> None\n" in new_log
 
 
+def test_an_exception_in_a_request_names_file_and_line(box: RunningBox, word_file: Path) -> None:
+    raising = WORD_CLIENT.replace('return f"{self', 'raise KeyError("no such word")  # f"{self')
+    word_file.write_text(raising)
+    wait_until_live(box, "KeyError")
+    response = box.invoke("word", "a")
+    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
+    line = raising.splitlines().index(next(line for line in raising.splitlines() if "raise" in line)) + 1
+    assert f"{word_file}: line {line}: KeyError: 'no such word'" in response.json()["error"]
+
+
 def test_a_client_without_its_model_says_which_one(box: RunningBox, word_file: Path) -> None:
     word_file.write_text(
         WORD_CLIENT.replace("    payload = TextPayload", "    payload = TextPayload\n    models = ('gone',)")

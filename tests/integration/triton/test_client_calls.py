@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sm.client.base import Client, Payload
+from sm.client.base import Client, Payload, TensorClient, Tensors
 from sm.errors import ClientFailed
 from sm.metrics import DURATIONS
 from sm.plugins.registry import Registry
 from sm.router import app
 from sm.router.dispatch import Dispatcher
 from sm.router.invocation import DispatchRequest
+from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
@@ -101,3 +103,43 @@ def test_a_pipelines_calls_are_stages_by_model(
     assert {"infer echo", "infer words"} <= {
         stage for name, stage, _ in DURATIONS.sums() if name == "pipeline"
     }
+
+
+def test_a_request_that_ends_too_late_is_logged_as_a_504_with_its_model(
+    triton: TritonProcess, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Sleeper(Pipeline):
+        def inference(self, payload: Rows) -> object:
+            time.sleep(1.1)
+            return payload.rows
+
+    client = Sleeper(transport, Path(), Path())
+    client.name = "sleeper"
+    settings = Settings.read({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"})
+    http = app.create(settings, triton.box, Registry({"sleeper": client})).test_client()
+    with caplog.at_level(logging.INFO, "sm.router.routes.request_log"):
+        response = http.post("/invocations", json={"modelname": "sleeper", "payload": {"rows": 1}})
+    assert (response.status_code, response.json and response.json["code"]) == (504, "deadline_passed")
+    (line,) = [record for record in caplog.records if record.message == "invocation"]
+    logged = line.__dict__
+    assert (logged["model"], logged["status"], logged["code"]) == ("sleeper", 504, "deadline_passed")
+
+
+@pytest.mark.parametrize(("returned", "word"), [(None, "nothing"), ([1.0], "a list")])
+def test_a_preprocess_that_returns_no_tensors_is_named(
+    transport: Transport, returned: object, word: str
+) -> None:
+    class Forgetful(TensorClient):
+        payload, model = Rows, "echo"
+
+        def preprocess(self, payload: Rows) -> Tensors:
+            return returned  # type: ignore[return-value]
+
+        def postprocess(self, outputs: Tensors, payload: Rows) -> object:
+            return outputs
+
+    client = Forgetful(transport, Path(), Path())
+    client.name = "forgetful"
+    failure = run(client, rows=1)
+    assert isinstance(failure, ClientFailed)
+    assert f"preprocess returned {word}" in failure.sentence
