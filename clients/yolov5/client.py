@@ -40,7 +40,8 @@ class Yolov5(TensorClient):
     """COCO's 80 kinds of objects in a picture, best first.
 
     ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``; note the order of the
-    coordinates, which are in pixels of the letterboxed input. With the picture's width and height a caller
+    coordinates, which are in pixels of the letterboxed input, neither rounded nor
+    clipped. With the picture's width and height a caller
     can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}``, the box in the
     picture's own pixels. ``image``, or ``Accept: image/png``: the picture with the boxes drawn.
 
@@ -99,18 +100,11 @@ class Yolov5(TensorClient):
         return self.to_rows(objects, placement)
 
     def to_rows(self, objects: Objects, placement: Placement) -> list[list[float]]:
-        """Round to hundredths of a pixel and ten-thousandths of a score: further digits are noise."""
-        corners = np.array((self.letterbox.width, self.letterbox.height) * 2)
-        boxes = objects.boxes.clip(0, corners).tolist()
+        """Return every digit, and boxes that reach beyond the input, as the reference system does."""
         return [
-            [
-                class_id,
-                round(score, 4),
-                *(round(value, 2) for value in (x1, x2, y1, y2)),
-                *placement.picture_size,
-            ]
+            [class_id, score, x1, x2, y1, y2, *placement.picture_size]
             for class_id, score, (x1, y1, x2, y2) in zip(
-                objects.classes.tolist(), objects.scores.tolist(), boxes, strict=True
+                objects.classes.tolist(), objects.scores.tolist(), objects.boxes.tolist(), strict=True
             )
         ]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 #: Candidates that are compared, the best by score. The cost is candidates times objects; at a usual
 #: threshold a picture has some hundreds, and only the worst of more are lost.
 MAX_CANDIDATES = 2048
-#: The most objects of an answer, as in Ultralytics' own post-processing.
-MAX_OBJECTS = 300
+#: The most objects of an answer, as in the reference system.
+MAX_OBJECTS = 1000
 #: Candidates compared at once: their overlaps stay in the processor's cache.
 BLOCK_BOXES = 128
 

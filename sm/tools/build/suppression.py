@@ -24,7 +24,7 @@ from sm.tools.build.onnx_graph import Graph, Value
 #: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"
 #: The most objects of a record, and the most candidates compared: the client's own numbers.
-OBJECTS, CANDIDATES = 300, 2048
+OBJECTS, CANDIDATES = 1000, 2048
 #: A plan's thresholds. With a confidence under 0.007 the plugin sorts every score of every class.
 CONFIDENCE, IOU = 0.01, 0.45
 #: The first opset with the operators used here; every later one has them with the same meaning.

@@ -17,7 +17,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
-from clients.yolov5.nms import detect_objects
+from clients.yolov5.nms import Objects, detect_objects
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
@@ -201,6 +201,13 @@ def test_the_caller_may_ask_for_the_picture_with_boxes_drawn(
     assert changed[100:400, round(box["x1"])].all()
 
 
+def test_rows_have_every_digit_and_may_reach_beyond_the_input(client: Any) -> None:
+    boxes = np.array([[-7.25, 111.92530059814453, 640.5, 641.125]], np.float32)
+    objects = Objects(boxes, np.array([0.9168673157691956], np.float32), np.array([15]))
+    rows = client.to_rows(objects, client.letterbox.fit(30, 20))
+    assert rows == [[15, 0.9168673157691956, -7.25, 640.5, 111.92530059814453, 641.125, 30, 20]]
+
+
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 4000), (4000, 1), (640, 640)])
 @pytest.mark.parametrize("answer_format", ["rows", "detections", "image"])
 def test_pictures_of_any_shape_are_answered(
@@ -211,7 +218,10 @@ def test_pictures_of_any_shape_are_answered(
     if answer_format == "image":
         assert answer.pixels.shape == (height, width, 3)
     elif answer_format == "rows":
-        assert all(min(row[2:6]) >= 0 and max(row[2:6]) <= 640 for row in answer)
+        assert answer
+        assert [row[6:] for row in answer] == [[width, height]] * len(answer)
+        scores = [row[1] for row in answer]
+        assert scores == sorted(scores, reverse=True)
     else:
         boxes = [detection["box"] for detection in answer]
         assert all(0 <= box["x1"] <= box["x2"] <= width for box in boxes)
