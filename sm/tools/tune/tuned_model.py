@@ -24,6 +24,8 @@ class TunedModel:
     #: The name in Triton.
     name: str
     client: str
+    #: The folder of the client, and the model repository.
+    clients: Path
     repository: Path
     #: All models that the client calls, with the steps of ensembles.
     parts: tuple[str, ...]
@@ -66,7 +68,8 @@ def find(name: str, part: str | None, settings: Settings) -> TunedModel:
             f"such as {parts[-1]}."
         )
     body, golden = read_sample(name, source.file.parent / "sample")
-    return TunedModel(model, name, repository, parts, text, config, body, golden)
+    clients = source.file.parent.parent if source.file.name == "client.py" else source.file.parent
+    return TunedModel(model, name, clients, repository, parts, text, config, body, golden)
 
 
 def choose_part(name: str, parts: tuple[str, ...], part: str | None) -> str:

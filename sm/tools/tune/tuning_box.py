@@ -83,6 +83,9 @@ class TuningBox:
         box = selftest.own_box(
             replace(self.settings, repository=folder),
             TRIREME_MODEL_REPOSITORY=str(folder),
+            TRIREME_CLIENTS=str(self.model.clients),
+            TRIREME_BROKEN_CLIENTS="skip",  # those of models that are not measured
+            SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="",
             SAGEMAKER_MULTI_MODEL="false",
             TRIREME_DRAIN_SECONDS="1",
         )

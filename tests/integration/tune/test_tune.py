@@ -75,12 +75,17 @@ class Workplace:
     def report(self) -> Path:
         return self.folder / "tune-twice"
 
+    def add_client_of_another_model(self) -> None:
+        other = self.folder / "clients" / "other"
+        other.mkdir()
+        (other / "client.py").write_text(CLIENT.replace('"twice"', '"other"'))
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
             "TRIREME_MODEL_REPOSITORY": str(self.folder / "repository"),
-            "TRIREME_CLIENTS": str(self.folder / "clients"),
             "TMPDIR": str(self.temporary_folder),
+            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "other",
             "MODEL_SERVER_WORKERS": "1",
         }
         return subprocess.Popen(
@@ -140,6 +145,7 @@ def make_point(setting: Setting, rate: int, p99: float) -> Point:
 
 def test_settings_are_measured_and_one_that_fails_to_load_is_reported_as_failed(workplace: Workplace) -> None:
     config_before = workplace.config.read_text()
+    workplace.add_client_of_another_model()
     status, _, err = workplace.run("twice", "--p99", "5s", *QUICK_OPTIONS)
     assert status == 0, err
     assert workplace.config.read_text() == config_before, "without --apply nothing is written"
