@@ -177,13 +177,25 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     yield made
 
 
+#: A client that only has to load.
+CLIENT = """from sm.client import Client
+
+
+class Ship(Client):
+    models = ({model!r},)
+
+    def inference(self, payload):
+        return None
+"""
+
+
 def write_repository(folder: Path, weight: str = "1", model: str = "ship") -> Path:
     """Write a repository with a model and its client. ``weight`` is a file's content that changes the archive."""
     files = {
         f"{model}/config.pbtxt": f'name: "{model}" backend: "python"',
         f"{model}/1/model.py": "class TritonPythonModel: ...\n",
         f"{model}/1/weight": weight,
-        f"code/{model}/client.py": "",
+        f"code/{model}/client.py": CLIENT.format(model=model),
         f"code/{model}/sample/payload.json": "{}",
         f"code/{model}/sample/golden.json": json.dumps(GOLDEN_RESULT),
     }

@@ -29,6 +29,16 @@ def write_chain(folder: Path, ensemble_name: str, *steps: str) -> Path:
     return folder
 
 
+def write_client(file: Path, model: str) -> None:
+    """Write a client that calls ``model``."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        "from sm.client import Client\n\n\n"
+        f"class Own(Client):\n    models = ({model!r},)\n\n"
+        "    def inference(self, payload):\n        return 1\n"
+    )
+
+
 def run_package(*arguments: object, cwd: Path, command_prefix: str = "") -> subprocess.CompletedProcess[str]:
     """Run ``sm package``. ``command_prefix`` is a command that ends by running it in its place."""
     command = [*command_prefix.split(), sys.executable, "-m", "sm.cli", "package", *map(str, arguments)]

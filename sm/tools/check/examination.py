@@ -19,7 +19,8 @@ from sm.tools.check.check_report import CheckSkipped, Finding, Report
 from sm.tools.check.client_checks import CheckFailed, Sample
 from sm.tools.check.discovery import choose_models, find_box_clients
 from sm.tools.check.recording_triton import RecordingTriton
-from sm.tools.check.triton_server import NoTriton, triton
+from sm.tools.check.triton_server import triton
+from sm.tools.inspect.client_loading import NoTriton
 
 LOADS, NAMES, GOLDEN, UNTOUCHED = "loads alone", "names and shapes", "golden answer", "its input"
 MUTATED, THREADS, MEMORY = "mutated payloads", "threads", "memory"

@@ -18,7 +18,7 @@ from typing import Any, cast
 from sm.client.base import Triton
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
-from sm.tools.check.triton_server import NoTriton
+from sm.tools.inspect.client_loading import NoTriton
 
 #: Seconds of an import that is reported as slow, and after which it is ended.
 SLOW_IMPORT_S, IMPORT_TIMEOUT_S = 3.0, 60.0

@@ -24,6 +24,7 @@ from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from sm.tools.check.discovery import choose_models
+from sm.tools.inspect.client_loading import NoTriton
 from sm.triton import server, shared_memory_cleanup
 from sm.triton.transport import Transport
 
@@ -127,10 +128,3 @@ def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models
         if time.monotonic() > end:
             raise StartError(f"Triton has not loaded {box.repository} in {settings.startup_timeout:g} s.")
         time.sleep(0.05)
-
-
-class NoTriton:
-    """Stands for Triton before it runs: a client may call it in ``setup``, but not when it is created."""
-
-    def __getattr__(self, name: str) -> object:
-        raise StartError(f"it asks Triton ({name}) while it is loaded; do so in setup().")

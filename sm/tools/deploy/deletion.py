@@ -9,10 +9,10 @@ from functools import partial
 
 from sm.errors import StartError
 from sm.s3_uri import S3Uri
-from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs
+from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.resources import Resources
-from sm.tools.deploy.upload import KEY_PREFIX, default_bucket
+from sm.tools.deploy.upload import default_bucket
 from sm.tools.deploy.waiting import Waiter
 
 
@@ -86,7 +86,7 @@ class Deletion:
 
     def _archives(self, models: list[str]) -> Iterator[S3Uri]:
         """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
-        prefix = f"{KEY_PREFIX}/{self._name}/"
+        prefix = f"{resource_names.KEY_PREFIX}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
             model = self._deployed.model(name) or {}

@@ -13,6 +13,8 @@ from sm.errors import StartError
 TAG, PREVIOUS = "trireme:deployment", "trireme:previous"
 #: SageMaker's names have up to 63 characters, of which a hyphen and the hash take some.
 HASH_LENGTH, MAX_LENGTH = 12, 63 - 12 - 1
+#: Archives are uploaded below this prefix.
+KEY_PREFIX = "trireme"
 VARIANT, SHADOW = "AllTraffic", "shadow"
 
 

@@ -15,6 +15,7 @@ from sm.errors import StartError
 from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
+from sm.tools.inspect import client_loading
 from sm.tools.package import archive_plan, archive_writer
 from sm.tools.package.archive_plan import ArchivePlan
 from sm.tools.package.exclusion import Exclusion
@@ -22,7 +23,6 @@ from sm.tools.package.package_command import inspect
 
 #: Bytes of a part, and of the smallest archive that is uploaded in parts. S3 allows 10,000 parts.
 PART_BYTES = 32 << 20
-KEY_PREFIX = "trireme"
 #: Parts that a dead run left cost money. A run that is still active is younger than this.
 MAX_UPLOAD_AGE = timedelta(days=1)
 
@@ -39,7 +39,8 @@ class Uploader:
         """
         if not repository.is_dir():
             raise StartError(f"{repository} is no folder and no s3:// URL; --model-data wants one of them.")
-        inspect(repository, self._account.progress)
+        client_problems = client_loading.find_problems(repository, mme=mme)
+        inspect(repository, self._account.progress, client_problems=client_problems)
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
             folder = tempfile.TemporaryDirectory(prefix="archives-", dir=self._cache)
@@ -54,7 +55,8 @@ class Uploader:
             )
             digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
             target = S3Uri(
-                bucket or self._default_bucket(), f"{KEY_PREFIX}/{name}/{_combined_digest(digests)}/"
+                bucket or self._default_bucket(),
+                f"{resource_names.KEY_PREFIX}/{name}/{_combined_digest(digests)}/",
             )
             for plan in plans:
                 self._put(Path(packed) / f"{plan.name}.tar.gz", target)

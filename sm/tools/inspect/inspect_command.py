@@ -6,12 +6,16 @@ import argparse
 import json
 import sys
 
-from sm.tools.inspect import inspection_report, mermaid
+from sm.inspection import problems
+from sm.tools.inspect import client_loading, inspection_report, mermaid
 
 
 def run(options: argparse.Namespace) -> int:
     """Show what a model repository holds, and every problem that a start would meet."""
-    report = inspection_report.report(options.repository)
+    problem_list = problems.find_all(options.repository)
+    if options.client_check:
+        problem_list += client_loading.find_problems(options.repository)
+    report = inspection_report.report(options.repository, problem_list)
     if options.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
         return int(bool(report["problems"]))

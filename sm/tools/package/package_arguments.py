@@ -29,6 +29,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="pack the clients of this folder as code/NAME beside the models; repeatable",
     )
     command.add_argument(
+        "--no-client-check",
+        action="store_false",
+        dest="client_check",
+        help="pack clients without loading them, such as those that need packages of another machine",
+    )
+    command.add_argument(
         "--exclude",
         action="append",
         default=[],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sm.errors import StartError
 from sm.inspection import problems
-from sm.tools.inspect import inspection_report
+from sm.inspection.problems import Problem
+from sm.tools.inspect import client_loading, inspection_report
 from sm.tools.package import archive_plan, archive_writer
 from sm.tools.package.archive_plan import CODE, ArchivePlan, Copies
 from sm.tools.package.exclusion import Exclusion
@@ -22,7 +24,12 @@ def run(options: argparse.Namespace) -> int:
     copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
     progress, results = Progress(sys.stderr), Progress(sys.stdout)
     exclusion = Exclusion(options.repository, options.exclude)
-    inspect(options.repository, progress, exclusion)
+    client_problems = (
+        client_loading.find_problems(options.repository, options.clients, mme=options.mme)
+        if options.client_check
+        else []
+    )
+    inspect(options.repository, progress, exclusion, client_problems)
     if options.mme:
         if copies and (options.repository / CODE).is_dir():
             progress.say("the copies have no client: it would call the model by the name it had")
@@ -37,9 +44,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = None) -> None:
+def inspect(
+    repository: Path,
+    progress: Progress,
+    exclusion: Exclusion | None = None,
+    client_problems: Sequence[Problem] = (),
+) -> None:
     """Print the problems; :class:`StartError` lists those that would stop a start."""
-    problem_list = problems.find_all(repository)
+    problem_list = [*problems.find_all(repository), *client_problems]
     left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
     rows = [
@@ -50,7 +62,9 @@ def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = 
     for line in inspection_report.table(rows) if rows else ():
         progress.say(line)
     # A sentence begins with the path that it is about.
-    about = tuple(f"{path}{end}" for path in left_out for end in (" ", "/", ":"))
+    about = tuple(
+        f"{place}{end}" for path in left_out for place in (path, path.absolute()) for end in (" ", "/", ":")
+    )
     problem_list = [problem for problem in problem_list if not problem.sentence.startswith(about)]
     for problem in problem_list:
         # A model may be for a GPU or a backend that this machine does not have.
@@ -60,7 +74,10 @@ def inspect(repository: Path, progress: Progress, exclusion: Exclusion | None = 
             progress.say(f"warning: {problem}")
     wrong = [problem.sentence for problem in problem_list if problem.is_certain and not problem.is_local]
     if wrong:
-        raise StartError("nothing is packed:\n" + "\n".join(wrong))
+        hint = (
+            "\n'sm package --no-client-check' packs clients that load elsewhere." if client_problems else ""
+        )
+        raise StartError("nothing is packed:\n" + "\n".join(wrong) + hint)
     if exclusion:
         exclusion.check()
 

@@ -10,11 +10,8 @@ from typing import Any
 
 from sm.errors import StartError
 from sm.tools.deploy import aws, deploy_arguments, resource_names, scaling, triton_images
-from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan
-from sm.tools.deploy.resources import Resources
 from sm.tools.deploy.shadow import Shadow
-from sm.tools.deploy.upload import KEY_PREFIX
 from sm.tools.progress import Progress
 from sm.tools.templates import (
     cloudformation,
@@ -137,7 +134,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     account = options.account or image.account
     if deploy_arguments.local_repository(options.model_data):
         bucket = options.bucket or f"sagemaker-{image.region}-{account}"
-        archives: Objects | None = Objects.below(f"s3://{bucket}/{KEY_PREFIX}/{options.name}/")
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{resource_names.KEY_PREFIX}/{options.name}/")
     else:
         archives = archives_in(options.model_data or "", options.mme)
     needs = EndpointNeeds(options.name, image, archives, account, options.output)
@@ -150,6 +147,9 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
         raise StartError(
             "--model-data goes with --image: give both, or neither to read the existing endpoint."
         )
+    from sm.tools.deploy.account import Account
+    from sm.tools.deploy.resources import Resources
+
     session = aws.session(options.region, options.profile)
     resources = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), options.name)
     endpoint = resources.existing()

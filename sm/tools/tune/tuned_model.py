@@ -14,7 +14,7 @@ from sm.repository import config_files, ensembles, models
 from sm.repository.models import CONFIG
 from sm.settings import Settings
 from sm.tools.check import discovery
-from sm.tools.check.triton_server import NoTriton
+from sm.tools.inspect.client_loading import NoTriton
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -16,14 +19,14 @@ from tests.support.package_repositories import (
     run_package,
     unpack,
     write_chain,
+    write_client,
     write_repository,
 )
 
 
 def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
     write_repository(tmp_path / "repository", "first", "second")
-    (tmp_path / "repository" / "code").mkdir()
-    (tmp_path / "repository" / "code" / "client.py").write_text("")
+    write_client(tmp_path / "repository" / "code" / "client.py", "first")
     package_successfully("repository", cwd=tmp_path)
     assert archive_names(tmp_path / "model.tar.gz") == [
         *("code", "code/client.py"),
@@ -35,8 +38,7 @@ def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
 def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) -> None:
     write_repository(tmp_path / "model", "first", "second")
     for name in ("first", "second"):
-        (tmp_path / "clients" / name).mkdir(parents=True)
-        (tmp_path / "clients" / name / "client.py").write_text("")
+        write_client(tmp_path / "clients" / name / "client.py", name)
     package_successfully("model", "--clients", "clients", cwd=tmp_path)
     packed_clients = [name for name in archive_names(tmp_path / "model.tar.gz") if name.startswith("code")]
     both_clients = ["code", "code/first", "code/first/client.py", "code/second", "code/second/client.py"]
@@ -51,10 +53,55 @@ def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) ->
         sorted(name for name in archive_names(tmp_path / "model.tar.gz") if name.startswith("code"))
         == both_clients
     )
-    (tmp_path / "clients" / "first" / "client.py").write_text("# newer\n")
+    write_client(tmp_path / "clients" / "first" / "client.py", "second")
     completed = run_package("model", "--clients", "clients", cwd=tmp_path)
     assert completed.returncode == 1
+    assert "there is already a client called 'first'" in completed.stderr
+    assert "they differ in client.py" in completed.stderr
+    completed = run_package("model", "--clients", "clients", "--no-client-check", cwd=tmp_path)
+    assert completed.returncode == 1
     assert "two clients of one name; they differ in client.py" in completed.stderr
+
+
+def test_a_repository_whose_clients_cannot_load_is_not_packed(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "repository", "first")
+    write_client(folder / "code" / "missing" / "client.py", "second")
+    write_client(folder / "code" / "resnet" / "client.py", "first")
+    for name, source in {"broken": "import no_such_package", "ends": "import os\nos._exit(0)"}.items():
+        (folder / "code" / name).mkdir()
+        (folder / "code" / name / "client.py").write_text(source)
+    completed = run_package("repository", cwd=tmp_path)
+    assert completed.returncode == 1
+    assert "code/broken/client.py: line 1: ModuleNotFoundError: No module named" in completed.stderr
+    assert "code/ends/client.py: it ends the process that loads it" in completed.stderr
+    assert not (tmp_path / "model.tar.gz").exists()
+    shutil.rmtree(folder / "code" / "ends")
+    completed = run_package("repository", "--exclude", "code/broken", cwd=tmp_path)
+    assert "broken" not in completed.stderr
+    assert "code/missing/client.py: its model 'second' is not in " in completed.stderr
+    assert "code/resnet/client.py: the box comes with a client 'resnet'" in completed.stderr
+    inspected = subprocess.run(
+        [sys.executable, "-m", "sm.cli", "inspect", folder, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert inspected.returncode == 1
+    assert len(json.loads(inspected.stdout)["problems"]) == 3
+    package_successfully("repository", "--no-client-check", cwd=tmp_path)
+    assert not list(folder.rglob("__pycache__"))
+
+
+def test_a_package_that_a_box_installs_may_be_missing_here(tmp_path: Path) -> None:
+    folder = write_repository(tmp_path / "repository", "first")
+    (folder / "code").mkdir()
+    (folder / "code" / "inference.py").write_text("import no_such_package\n\n\ndef model_fn(folder): ...\n")
+    assert run_package("repository", cwd=tmp_path).returncode == 1
+    (folder / "code" / "requirements.txt").write_text("no-such-package==1\n")
+    completed = run_package("repository", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "warning:" in completed.stderr
+    assert "No module named 'no_such_package'" in completed.stderr
 
 
 def test_the_same_input_is_the_same_archive_whenever_and_wherever_it_is_packed(tmp_path: Path) -> None:
@@ -169,8 +216,7 @@ def test_on_a_full_disk_the_old_archive_stays_and_nothing_of_the_new_one(tmp_pat
 def test_in_multi_model_mode_each_model_has_its_archive_and_its_client(tmp_path: Path) -> None:
     folder = write_repository(tmp_path / "repository", "first", "second")
     for name in ("first", "second"):
-        (folder / "code" / name).mkdir(parents=True)
-        (folder / "code" / name / "client.py").write_text("")
+        write_client(folder / "code" / name / "client.py", name)
     (folder / "code" / "common.py").write_text("")
     package_successfully("repository", "--mme", cwd=tmp_path)
     assert sorted(path.name for path in (tmp_path / "archives").iterdir()) == [
