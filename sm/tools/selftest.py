@@ -24,7 +24,7 @@ from typing import IO, Any
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.name_conflicts import select_sources
-from sm.run_state import CODE, choose_repository, find_repository
+from sm.run_state import CODE, check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
 from sm.tools.golden import differences, short
 
@@ -32,7 +32,7 @@ from sm.tools.golden import differences, short
 REQUEST_TIMEOUT_S = 60.0
 #: Why something that the box serves was not tested.
 NO_SAMPLE = "not tested: it has no sample/payload.json with a golden.json beside it"
-NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
+NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS, ./clients or code/ of the repository"
 #: Settings that restrict callers; a box for this test has none of them.
 ACCESS_SETTINGS = (
     "tls_certificate",
@@ -96,8 +96,7 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> int:
 def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
     """Send a request to the box at ``url`` for each client that has a sample."""
     served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
-    repository = choose_repository(settings)
-    sources = select_sources(discover((*settings.clients, repository / CODE)))
+    sources = find_sources(settings)
     with_sample = dict(samples(sources))
     for name, sample in with_sample.items():
         if name not in served:
@@ -107,6 +106,14 @@ def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
     own_names = {source.name for source in sources}
     for name in sorted(served - with_sample.keys()):
         yield Outcome(name, None, reason=NO_SAMPLE if name in own_names else NO_CLIENT)
+
+
+def find_sources(settings: Settings) -> tuple[ClientSource, ...]:
+    """Return the clients of the box, of the repository's ``code`` and of ``clients`` in this folder."""
+    check_client_folders(settings)
+    folders = (*settings.clients, choose_repository(settings) / CODE, Path("clients"))
+    unique = dict.fromkeys(folder.absolute() for folder in folders)
+    return select_sources(discover(tuple(reversed(unique))))
 
 
 def compare_sample(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:

@@ -15,33 +15,61 @@ CHANGES = {
 }
 
 
+#: What a target is for.
+TARGETS = {
+    "cpu": "ONNX Runtime in Triton's Python backend, on any machine",
+    "onnxruntime": "Triton's own ONNX Runtime backend, which NVIDIA's image has, on CPU or GPU",
+    "tensorrt": "a plan for this machine's kind of GPU, the fastest there",
+    "torch": "a PyTorch program in Triton's Python backend, on a GPU if there is one",
+}
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name", metavar="NAME", help="the model's name, a folder of model/ if it has a recipe"
     )
-    command.add_argument("--target", choices=("cpu", "onnxruntime", "tensorrt", "torch"), default="cpu")
-    command.add_argument("--batch", type=request_parser("batch"), metavar="MIN:OPT:MAX", help="batch sizes")
+    command.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="cpu",
+        help="; ".join(f"{name}: {use}" for name, use in TARGETS.items()) + " (default: cpu)",
+    )
+    command.add_argument(
+        "--batch", type=request_parser("batch"), metavar="MIN:OPT:MAX", help="batch sizes (default: 1:8:8)"
+    )
     command.add_argument(
         "--shapes",
         type=request_parser("shapes"),
         action="append",
         default=[],
         metavar="INPUT=MIN,OPT,MAX",
-        help="the shapes of an input, such as input_ids=1x128,16x128,128x128; repeat it for each input",
+        help="the shapes of an input, such as input_ids=1x128,16x128,128x128; repeat it for each input "
+        "(default: sizes at which the graph answers; tensorrt needs those of each free size)",
     )
-    command.add_argument("--precision", choices=("fp32", "fp16", "bf16", "int8"), default="fp32")
+    command.add_argument(
+        "--precision",
+        choices=("fp32", "fp16", "bf16", "int8"),
+        default="fp32",
+        help="the numbers to compute with; fp32 is exact (default: fp32)",
+    )
     for change, help_text in CHANGES.items():
         command.add_argument(
             f"--{change}", action=argparse.BooleanOptionalAction, default=False, help=help_text
         )
     command.add_argument(
-        "--calibration", type=Path, metavar="FOLDER", help="a folder of typical inputs, for int8"
+        "--calibration", type=Path, metavar="FOLDER", help="a folder of typical inputs, which int8 needs"
     )
     command.add_argument(
-        "--workspace", type=int, metavar="MIB", help="memory that TensorRT may use for the build"
+        "--workspace",
+        type=int,
+        metavar="MIB",
+        help="memory that TensorRT may use for the build (default: all)",
     )
     command.add_argument(
-        "--timing-cache", type=Path, metavar="FILE", help="a file of measurements to read and extend"
+        "--timing-cache",
+        type=Path,
+        metavar="FILE",
+        help="a file of measurements to read and extend (default: none)",
     )
     command.add_argument(
         "--strongly-typed",
@@ -60,7 +88,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE|PACKAGE|HUB-ID",
         help="an ONNX file, torchvision:NAME, or a transformers hub id or folder (default: its recipe)",
     )
-    command.add_argument("--out", type=Path, metavar="REPO", help="the model repository to build into")
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="REPO",
+        help="the model repository to build into (default: built/TARGET in the cache)",
+    )
 
 
 def request_parser(reader: str) -> Callable[[str], Any]:

@@ -8,20 +8,32 @@ import os
 import signal
 import sys
 
+from sm.errors import StartError
 from sm.settings import Settings
+from sm.tools import selftest
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add its options."""
-    command.add_argument("name", metavar="NAME", help="the client's name, which is its folder's")
+    command.add_argument("name", nargs="?", metavar="NAME", help="the client's name, which is its folder's")
     command.add_argument(
-        "--url", help="a running box that serves the client; without it the command starts a Triton"
+        "--all",
+        action="store_true",
+        help="compare the golden answers of all clients that a box serves, no more",
+    )
+    command.add_argument(
+        "--url",
+        help="a running box that serves the client; without it a Triton is started, or with --all a box",
     )
     command.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print each finding when it is known; return 1 if a promise is broken."""
+    if options.all == bool(options.name) or (options.all and options.json):
+        raise StartError("name one client, or compare the answers of all with --all (which has no --json).")
+    if options.all:
+        return selftest.main(options)
     from sm.tools.check.check_report import Finding, chart
     from sm.tools.check.discovery import find
     from sm.tools.check.examination import Examination

@@ -10,23 +10,17 @@ from sm.client.base import Client, TensorClient
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.model_choice import choose_model
-from sm.plugins.name_conflicts import select_sources
 from sm.repository import models
-from sm.run_state import CODE, check_client_folders, choose_repository
+from sm.run_state import choose_repository
 from sm.settings import Settings
+from sm.tools.selftest import find_sources
 
 
 def find(name: str, settings: Settings) -> ClientSource:
     """Find the client ``name``: the box's, the repository's ``code``, or one of ``clients`` in this
     folder.
     """
-    check_client_folders(settings)
-    repository = choose_repository(settings)
-    folders = dict.fromkeys(
-        folder.absolute() for folder in (*settings.clients, repository / CODE, Path("clients"))
-    )
-    all_sources = select_sources(discover(tuple(reversed(folders))))
-    sources = {client.name: client for client in all_sources if not client.module}
+    sources = {client.name: client for client in find_sources(settings) if not client.module}
     if name not in sources:
         raise StartError(
             f"there is no client {name!r}; there are: {', '.join(sorted(sources)) or 'none'}. "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sm.tools.deploy import aws, resource_names
-from sm.tools.deploy.account import Account
 from sm.tools.deploy.scaling import INSTANCE_METRICS, REQUESTS, UTILISATION, Scaling, Target
+
+if TYPE_CHECKING:  # templates need no AWS, and so no boto3
+    from sm.tools.deploy.account import Account
 
 SERVICE = "application-autoscaling"
 DIMENSION = "sagemaker:variant:DesiredInstanceCount"

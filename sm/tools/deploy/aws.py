@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sm.errors import StartError
 from sm.s3_uri import S3Uri
 
-try:
+if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     import boto3
-    from botocore.config import Config
-    from botocore.exceptions import (
-        BotoCoreError,
-        ClientError,
-        ConnectionError,
-        HTTPClientError,
-        NoRegionError,
-        ProfileNotFound,
-        UnknownRegionError,
-    )
-except ModuleNotFoundError:
-    raise StartError("this command needs boto3: pip install 'trireme-serving[deploy]'.") from None
+    from botocore.exceptions import BotoCoreError, ClientError
 
 #: Seconds until a silent host counts as away. boto3's default is 60, five times.
 CONNECT_TIMEOUT_S = 10
 #: Characters of AWS's message that are repeated.
 MAX_MESSAGE_LENGTH = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
-#: botocore's two families of errors for a missing answer.
-UNREACHED = (HTTPClientError, ConnectionError)
 #: Error codes by the action that they need; each service has its own.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "RequestExpiredException"}
 UNKNOWN_KEY = {
@@ -62,6 +49,10 @@ def session(region: str | None = None, profile: str | None = None) -> boto3.Sess
 
     Raises :class:`StartError` for an unknown profile, and if no Region is set.
     """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, NoRegionError
+
     try:
         created = boto3.Session(region_name=region, profile_name=profile)
         if not created.region_name:
@@ -83,11 +74,20 @@ def s3_place(url: str) -> S3Uri:
 
 def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
     """Explain an error in one sentence: what failed (``doing``: "create the model"), why, and what to do."""
+    from botocore.exceptions import ClientError
+
     if isinstance(error, ClientError):
         kind = ServiceUnavailable if code(error) in THROTTLED else StartError
         return kind(f"cannot {doing}: {_explain_refusal(error)}")
-    kind = ServiceUnavailable if isinstance(error, UNREACHED) else StartError
+    kind = ServiceUnavailable if _is_unreached(error) else StartError
     return kind(f"cannot {doing}: {_explain_no_answer(error)}")
+
+
+def _is_unreached(error: BotoCoreError) -> bool:
+    """True for botocore's two families of errors for a missing answer."""
+    from botocore.exceptions import ConnectionError, HTTPClientError
+
+    return isinstance(error, HTTPClientError | ConnectionError)
 
 
 def code(error: ClientError) -> str:
@@ -143,6 +143,8 @@ def _action(error: ClientError) -> str:
 
 
 def _explain_no_answer(error: BotoCoreError) -> str:
+    from botocore.exceptions import NoRegionError, ProfileNotFound, UnknownRegionError
+
     name = type(error).__name__
     if isinstance(error, NoRegionError):
         return "no Region is set; give --region, or run 'aws configure set region eu-west-1'."
@@ -152,7 +154,7 @@ def _explain_no_answer(error: BotoCoreError) -> str:
         return f"{error}; 'aws configure list-profiles' shows those that there are."
     if "Credential" in name or "Token" in name or "SSO" in name:
         return f"no AWS credentials ({error}); {SIGN_IN}."
-    if isinstance(error, UNREACHED):
+    if _is_unreached(error):
         return (
             f"the network is away, or there is no such Region ({error}). See whether this machine "
             "reaches it, then run the same command again: what was done is not done twice."

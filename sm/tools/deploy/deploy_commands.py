@@ -76,24 +76,6 @@ def delete(options: argparse.Namespace) -> int:
     return 0
 
 
-def show_images(options: argparse.Namespace) -> int:
-    """Print one Region's image alone, for scripts; otherwise all with their Regions.
-
-    If a second account may have the release too, it is printed beside the first.
-    """
-    results = Progress(sys.stdout)
-    if options.region:
-        first, *others = triton_images.uris(options.region, options.version, options.cpu)
-        results.say(first)
-        for other in others:
-            Progress(sys.stderr).say(f"the SageMaker SDK's table has it in another account: {other}")
-        return 0
-    for region in triton_images.regions(options.version):
-        uris = " or ".join(triton_images.uris(region, options.version, options.cpu))
-        results.say(f"{region:<15} {uris}")
-    return 0
-
-
 def _account(options: argparse.Namespace, dry: bool = False) -> Account:
     session = aws.session(options.region, options.profile)
     return Account(session, Progress(sys.stderr), Progress(sys.stdout), dry)

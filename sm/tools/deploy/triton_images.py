@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 
 from sm.errors import StartError
+from sm.tools.progress import Progress
 
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.
@@ -54,6 +57,23 @@ SDK_ACCOUNTS = {
     "il-central-1": "780543022126",
     "me-south-1": "217643126080",
 }
+
+
+def show_images(options: argparse.Namespace) -> int:
+    """Print one Region's image alone, for scripts; otherwise all with their Regions.
+
+    If a second account may have the release too, it is printed beside the first.
+    """
+    results = Progress(sys.stdout)
+    if options.region:
+        first, *others = uris(options.region, options.version, options.cpu)
+        results.say(first)
+        for other in others:
+            Progress(sys.stderr).say(f"the SageMaker SDK's table has it in another account: {other}")
+        return 0
+    for region in regions(options.version):
+        results.say(f"{region:<15} {' or '.join(uris(region, options.version, options.cpu))}")
+    return 0
 
 
 def uri(region: str, version: str = NEWEST, cpu: bool = False) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-LOCAL = "http://localhost:8080"
 #: Seconds of the longest load: it is a look, no endurance test.
 MAX_LOAD_S = 600.0
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "target", nargs="?", default=LOCAL, metavar="NAME|URL", help=f"an endpoint or a URL ({LOCAL})"
+        "target",
+        nargs="?",
+        metavar="NAME|URL",
+        help="an endpoint or a URL (default: the local box, http://localhost:8080 or SAGEMAKER_BIND_TO_PORT)",
     )
     command.add_argument("--model", metavar="MODEL", help="the model's name (the default model)")
     command.add_argument("--target-model", metavar="ARCHIVE", help="a multi-model endpoint's archive")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sm.errors import StartError
+from sm.settings import Settings
 from sm.tools import bars, plots
 from sm.tools.api_key import read_api_key
 from sm.tools.invoke import invoke_request, load_test, showing
@@ -40,6 +42,7 @@ class StreamingTarget(Target, Protocol):
 
 def run(options: argparse.Namespace) -> int:
     """Send what the options say."""
+    options.target = options.target or f"http://localhost:{Settings.read(os.environ).port}"
     is_load = bool(options.n or options.load)
     if options.c > 1 and not is_load:
         raise StartError("-c goes with -n or --load: so many requests at once, of how many?")

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from sm import logs
 from sm.errors import StartError
-from sm.run_state import running_boxes
 from sm.settings import Settings
+from sm.tools import local_boxes
 
 #: Seconds between two polls of a log that is followed.
 POLL_INTERVAL_S = 0.2
@@ -154,18 +154,8 @@ def find(settings: Settings) -> Path:
     if settings.log_file:
         return settings.log_file
     cached = list((settings.cache / "logs").glob("*.jsonl"))
-    files = [file for file in (*cached, *_outputs()) if file.is_file()]
+    outputs = [box.output for box in local_boxes.running()]
+    files = [file for file in (*cached, *outputs) if file.is_file()]
     if not files:
         raise StartError(NO_LOG)
     return max(files, key=lambda file: file.stat().st_mtime)
-
-
-def _outputs() -> Iterator[Path]:
-    """Yield the files that running boxes of this user have as standard output."""
-    for pid in running_boxes():
-        try:
-            output = Path(f"/proc/{pid}/fd/1").readlink()
-        except OSError:
-            continue
-        if output.is_file():
-            yield output

@@ -8,6 +8,7 @@ import sys
 
 from sm.errors import StartError
 from sm.settings import Settings
+from sm.tools import local_boxes
 from sm.tools.logs import local_logs, logs_arguments
 from sm.tools.progress import Progress
 
@@ -48,7 +49,9 @@ def _show_local(options: argparse.Namespace) -> int:
         file = logs_arguments.log_file(options.file) if options.file else None
         file = file or local_logs.find(Settings.read(os.environ))
         lines, source = local_logs.read(file, options.follow), str(file)
-        Progress(sys.stderr).say(f"the log is {source}")
+        boxes = local_boxes.running()
+        found = next((box for box in boxes if box.writes(file)), None)
+        Progress(sys.stderr).say(f"the log is {source}{local_boxes.name_others(found, boxes, '--file')}")
     last = options.lines
     if last is None and criteria.is_empty and not options.follow:
         last = local_logs.DEFAULT_LINES

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from sm.errors import StartError
-from sm.settings import Settings
+from sm.settings import Settings, names_of
+from sm.tools import local_boxes
 from sm.tools.api_key import read_api_key
 from sm.tools.top.box_numbers import BoxNumbers
 from sm.tools.top.tables import BAD, show
@@ -25,8 +26,7 @@ PLAIN_COLUMNS = 200
 
 def run(options: argparse.Namespace) -> int:
     """Show the tables; return 0 at Ctrl-C. Raises :class:`StartError` if no box answers at the start."""
-    url = options.url or f"http://localhost:{Settings.read(os.environ).port}"
-    box = BoxNumbers(url, read_api_key(options.api_key))
+    box = BoxNumbers(options.url or find_url(), read_api_key(options.api_key))
     numbers = box.read()
     if options.json:
         json.dump(numbers, sys.stdout, indent=2)
@@ -46,6 +46,16 @@ def run(options: argparse.Namespace) -> int:
                 live.update(Group(Text(failure, BAD), tables) if failure else tables, refresh=True)
     except KeyboardInterrupt:
         return 0
+
+
+def find_url() -> str:
+    """Return the address of the box on this machine: at the port that is set, else the newest."""
+    boxes = local_boxes.running()
+    if not boxes or any(name in os.environ for name in names_of("port")):
+        return f"http://localhost:{Settings.read(os.environ).port}"
+    if others := local_boxes.name_others(boxes[0], boxes, "--url"):
+        sys.stderr.write(f"these are the numbers{others}\n")
+    return boxes[0].url
 
 
 def _refresh(box: BoxNumbers, before: Group) -> tuple[Group, str]:

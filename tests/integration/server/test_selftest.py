@@ -26,14 +26,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         yield box
 
 
-def run_sm_test(*options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_sm_test(*options: str, folder: Path = HERE, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER", "TRIREME"))
     }
     return subprocess.run(
         [sys.executable, "-m", "sm.cli", "test", *options],
         env={**inherited, **variables},
-        cwd=HERE,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
@@ -66,15 +66,34 @@ def test_served_models_that_were_not_tested_are_listed(box: RunningBox, tmp_path
     for name in ("resnet", "yolov5"):
         shutil.copytree(HERE / "clients" / name, tmp_path / name)
     shutil.rmtree(tmp_path / "yolov5" / "sample")
-    completed = run_sm_test("--url", box.url, TRIREME_CLIENTS=str(tmp_path))
+    completed = run_sm_test("--url", box.url, folder=tmp_path, TRIREME_CLIENTS=str(tmp_path))
     assert completed.returncode == 0, completed.stdout + completed.stderr
     tested, *untested = completed.stdout.splitlines()
     assert tested.startswith("resnet     equal")
-    no_client = "-  not tested: its client is not in TRIREME_CLIENTS and not in code/ of the repository"
+    no_client = "-  not tested: its client is not in TRIREME_CLIENTS, ./clients or code/ of the repository"
     assert untested == [
         *(f"{name:<9}  {no_client}" for name in ("bert_base", "fragile", "slow")),
         "yolov5     -  not tested: it has no sample/payload.json with a golden.json beside it",
     ]
+
+
+def test_the_clients_of_this_folder_are_tested_too(box: RunningBox, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    shutil.copytree(HERE / "clients" / "resnet", tmp_path / "clients" / "resnet")
+    none = str(tmp_path / "none")
+    completed = run_sm_test("--url", box.url, folder=tmp_path, TRIREME_CLIENTS=none)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "resnet     equal" in completed.stdout
+    merged = subprocess.run(
+        [sys.executable, "-m", "sm.cli", "check-client", "--all", "--url", box.url],
+        env={**os.environ, "TRIREME_CLIENTS": none},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert merged.returncode == 0, merged.stderr
+    assert "resnet     equal" in merged.stdout
 
 
 def test_an_address_without_a_box_is_reported_in_one_sentence() -> None:
