@@ -141,7 +141,7 @@ GROUPS = {
             "sm.tools.build.prepare_command:add_arguments",
             "sm.tools.build.prepare_command:run",
             ("prepare resnet", "prepare --triton"),
-            same_as="serve --demo --prepare",
+            same_as="serve --prepare",
         ),
         "top": Command(
             "Show a running box: its models, rates, times, queues, processes and memory.",
@@ -313,7 +313,7 @@ def add_serve_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--prepare",
         action="store_true",
-        help="with --demo or --examples: set up what is missing, start nothing",
+        help="set up what is missing for the demo or the examples; start nothing",
     )
     command.set_defaults(demo=False)
 
@@ -328,10 +328,10 @@ def add_demo_arguments(command: argparse.ArgumentParser) -> None:
 
 def serve(options: argparse.Namespace) -> int:
     """Set up the demo's models if they are asked for and it can be done here, then start the box."""
-    has_models = options.demo or options.examples
-    if options.prepare and not has_models:
-        raise StartError("--prepare goes with --demo or --examples: your own models need no preparation.")
+    has_models = options.demo or options.examples or options.prepare
     flags = [f"--{flag}" for flag in ("demo", "examples", "reload") if getattr(options, flag)]
+    if options.prepare:
+        check_name(["prepare"])
     if has_models and COMMANDS["prepare"].is_shipped:
         from sm.tools.build import prepare_command
 
