@@ -17,12 +17,11 @@ def test_commands_find_the_local_box_and_name_it_among_several(
     MODELS["echo"].write(tmp_path / "model" / "echo")
     monkeypatch.setenv("TMPDIR", str(short_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    variables = {"TMPDIR": str(short_path), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
     folders = tmp_path / "first", tmp_path / "second"
     for folder in folders:
         folder.mkdir()
     clients = (CLIENT_FOLDERS / "platform",)
-    with running_box(folders[0], tmp_path / "model", clients=clients, **variables) as first:
+    with running_box(folders[0], tmp_path / "model", clients=clients, TMPDIR=str(short_path)) as first:
         found = sm("top", "--once")
         assert found.status == 0, found.err
         assert str(first.port) in found.out
@@ -31,7 +30,7 @@ def test_commands_find_the_local_box_and_name_it_among_several(
         monkeypatch.setenv("SAGEMAKER_BIND_TO_PORT", str(first.port))
         assert sm("invoke", "--json", str(tmp_path / "request.json")).status == 0
         monkeypatch.delenv("SAGEMAKER_BIND_TO_PORT")
-        with running_box(folders[1], tmp_path / "model", clients=clients, **variables) as second:
+        with running_box(folders[1], tmp_path / "model", clients=clients, TMPDIR=str(short_path)) as second:
             newest = (
                 f"of the box at http://localhost:{second.port}; others run at http://localhost:{first.port}"
             )
