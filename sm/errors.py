@@ -110,6 +110,12 @@ class RequestTimeout(TriremeError):
     status, code = 408, "request_timeout"
 
 
+class StreamStalled(TriremeError):
+    """The caller of a stream takes nothing, or takes it much more slowly than the model answers."""
+
+    status, code = 408, "stream_stalled"
+
+
 class Conflict(TriremeError):
     """A model of that name is loaded already, or is being loaded or unloaded."""
 

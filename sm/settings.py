@@ -218,6 +218,13 @@ class Settings:
         480.0,
         "Seconds that a streamed response may take, but never less than the timeout of other invocations.",
     )
+    stream_stall: float = setting(
+        "TRIREME_STREAM_STALL_SECONDS",
+        number(1, 86400, float),
+        20.0,
+        "Seconds after which a stream ends whose caller takes nothing, or is more than 8 MiB behind its "
+        "model.",
+    )
     startup_timeout: int = setting(
         "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds that Triton may take to load the models."
     )

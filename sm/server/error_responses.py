@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http
 import logging
 import socket
+import struct
 import uuid
 
 from gunicorn.http import errors
@@ -37,20 +39,30 @@ class HeadersTooLong(BadInput):
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's threaded worker with JSON error responses, and a limit on the time of a request."""
+    """gunicorn's threaded worker with JSON error responses, and limits on the time to receive and to send."""
 
     #: Seconds for a request's head, and for each piece of its body.
     receive_timeout_s = 10.0
+    #: Seconds for each piece of a response.
+    send_timeout_s = 20.0
 
     def handle(self, conn: TConn) -> object:
         """Answer a connection's next request, in a thread."""
         if conn.parser is None:
             conn.parser = RequestParser(self.cfg, TimedReader(conn.sock, self.receive_timeout_s), conn.client)
         conn.parser.unreader.sock.begin_request()
+        limit_sending(conn.sock, self.send_timeout_s)
         is_kept = super().handle(conn)
         if not is_kept:
             wait_for_close(conn.sock)
         return is_kept
+
+    def handle_request(self, req: object, conn: TConn) -> object:
+        """Answer a request. A caller that takes nothing counts as one that has closed its connection."""
+        try:
+            return super().handle_request(req, conn)
+        except BlockingIOError:
+            raise BrokenPipeError(errno.EPIPE, "the caller takes nothing") from None
 
     def handle_error(
         self, _request: object, client: socket.socket, _address: object, exc: BaseException
@@ -60,6 +72,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             log.error("the router failed outside its application", exc_info=exc)
         with contextlib.suppress(OSError):
             write_nonblock(client, response(error))
+
+
+def limit_sending(connection: socket.socket, seconds: float) -> None:
+    """Let a send that makes no progress for ``seconds`` raise :class:`BlockingIOError`."""
+    interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
 
 
 def wait_for_close(connection: socket.socket) -> None:

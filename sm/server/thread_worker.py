@@ -157,6 +157,7 @@ class Worker(error_responses.Worker):
                 continue
             self._serving.add(thread_id)
             client = ResponseSocket(client.family, client.type, client.proto, client.detach())
+            error_responses.limit_sending(client, self.send_timeout_s)
             try:
                 if count.take_connection():
                     try:

@@ -37,6 +37,7 @@ from sm.server.embedded_metrics import EmbeddedMetrics
 from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
+from sm.triton.read_ahead import PATIENCE
 from sm.triton.server import MAX_LOADS
 from sm.triton.transport import Transport, remove_worker_files
 
@@ -133,6 +134,7 @@ class DataPlane(Plane):
         # As many as may serve one model. More would get connections that other workers could answer sooner.
         worker.idle_threads = self.settings.threads
         worker.receive_timeout_s = self.settings.receive_timeout
+        worker.send_timeout_s = PATIENCE.seconds = self.settings.stream_stall
         metrics.reserve(self.box.metrics_folder, worker.pid)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:

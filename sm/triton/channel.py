@@ -16,8 +16,8 @@ from sm.deadline import Deadline, current
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_status, translate_stream_error
-from sm.triton.caller_watch import watch_caller
 from sm.triton.health import NO_KEYS
+from sm.triton.read_ahead import read_ahead
 from sm.triton.remote_servers import OPTIONS, RemoteServers
 from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
@@ -115,15 +115,17 @@ class Channel:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", finished=True) from None
-        with watch_caller(deadline, call.cancel) as watch:
-            try:
-                yield from _answers(call)
-            except grpc.RpcError as error:
-                if watch and watch.gone:
-                    raise Failed(CallerGone, "the caller hung up", finished=False) from None
-                raise translate_status(error.code(), error.details() or "") from None
-            finally:
-                call.cancel()
+
+        def check_caller() -> None:
+            if deadline and deadline.is_disconnected():
+                raise Failed(CallerGone, "the caller hung up", finished=False)
+
+        try:
+            yield from read_ahead(_answers(call), _size_of, call.cancel, check_caller)
+        except grpc.RpcError as error:
+            raise translate_status(error.code(), error.details() or "") from None
+        finally:
+            call.cancel()
 
     def register(self, name: str, size: int) -> None:
         """Make Triton map a region. No name is used twice, so one that Triton has already is the same."""
@@ -209,6 +211,10 @@ class Channel:
             raise translate_status(error.code(), error.details() or "") from None
         finally:
             future.cancel()
+
+
+def _size_of(answer: Any) -> int:
+    return int(answer.ByteSize())
 
 
 def _answers(call: Any) -> Generator[Any, None, None]:

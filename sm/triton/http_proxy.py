@@ -22,6 +22,7 @@ from sm.errors import BadInput, DeadlinePassed, NotReady
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
+from sm.triton.read_ahead import read_ahead
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
@@ -187,9 +188,14 @@ class Connection:
         """Yield the body in chunks, and close the connection at the end."""
         try:
             with _errors_for_caller():
-                yield from self.body_chunks(deadline)
+                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, deadline.check)
         finally:
             self.close()
+
+    def interrupt(self) -> None:
+        """End an exchange from another thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def prepare_next(self) -> bool:
         """Prepare for the next exchange. If bytes of this one may be left, close instead and return False.

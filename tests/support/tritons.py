@@ -111,6 +111,22 @@ class DecoupledModel(Model):
         return super().config() + "model_transaction_policy {decoupled: true}\n"
 
 
+@dataclass(frozen=True)
+class StubbornModel(DecoupledModel):
+    """A decoupled model that goes on after its request was cancelled."""
+
+    def execute(self) -> str:
+        return EXECUTE_DECOUPLED.replace("if sender.is_cancelled():", "if False:")
+
+
+#: Yields texts of ``size`` bytes for ``seconds``, as fast as it can.
+TORRENT = """
+text = b"x" * int(tensor(request, "size")[0])
+end = time.monotonic() + float(tensor(request, "seconds")[0])
+while time.monotonic() < end:
+    yield {"text": np.array([text], dtype=object)}
+"""
+
 #: Writes 7s to its output, but only after so many seconds, or once there is a note ``go-on`` if they are negative.
 #: It leaves notes on what it saw of cancellation.
 SLOW = """
@@ -168,6 +184,12 @@ MODELS: dict[str, Model] = {
     ),
     "counts": DecoupledModel(
         COUNTS, {"count": ("INT64", [1]), "seconds": ("FP32", [1])}, {"number": ("INT64", [1])}
+    ),
+    "torrent": DecoupledModel(
+        TORRENT, {"size": ("INT64", [1]), "seconds": ("FP32", [1])}, {"text": ("STRING", [1])}
+    ),
+    "stubborn": StubbornModel(
+        TORRENT, {"size": ("INT64", [1]), "seconds": ("FP32", [1])}, {"text": ("STRING", [1])}
     ),
     "refuses": DecoupledModel(
         'yield pb.InferenceResponse([], error=pb.TritonError("not this one", pb.TritonError.INVALID_ARG))',

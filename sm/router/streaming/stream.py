@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
+
+from sm.errors import StreamStalled
+from sm.triton.read_ahead import PATIENCE
+
+#: Bytes a second that a caller must take while it holds the stream up, after the patience: 128 kbit/s.
+MIN_RATE = 2**14
 
 
 class Stream:
@@ -39,7 +47,8 @@ class Stream:
     def close(self) -> None:
         """Stop producing chunks: the caller has all of them, or has disconnected."""
         self._first = None
-        self._context.run(self._chunks.close)
+        with contextlib.suppress(StreamStalled):  # nobody is left to read it
+            self._context.run(self._chunks.close)
 
 
 def finish(chunks: object) -> None:
@@ -52,10 +61,22 @@ def finish(chunks: object) -> None:
 def _within(
     chunks: Iterator[bytes], resources: AbstractContextManager[object], sent: Callable[[bytes], object]
 ) -> Generator[bytes, None, None]:
+    taken, held_up = 0, 0.0
     with resources:
         try:
             for chunk in chunks:
-                yield chunk
+                handed = time.monotonic()
+                try:
+                    yield chunk
+                except GeneratorExit:
+                    # nginx may have closed the connection a moment before, for the same reason.
+                    if time.monotonic() - handed < PATIENCE.seconds / 2:
+                        raise
+                    raise StreamStalled("the caller took nothing, so the stream was ended") from None
                 sent(chunk)
+                taken += len(chunk)
+                held_up += time.monotonic() - handed
+                if held_up > PATIENCE.seconds + taken / MIN_RATE:
+                    raise StreamStalled("the caller takes the stream too slowly, so it was ended")
         finally:
             finish(chunks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import math
 import os
 import pwd
 import re
@@ -120,6 +121,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "max_control_body": min(MAX_CONTROL_BODY_BYTES, settings.max_body),
         "body_buffer": body_buffer(settings),
         "receive_timeout": max(1, round(settings.receive_timeout)),
+        "send_timeout": math.ceil(settings.stream_stall),
         "timeout": timeout,
         "stream_timeout": int(settings.longest_stream) + TIMEOUT_MARGIN_S,
         "all_streamed": int(_all_streamed(settings)),

@@ -66,6 +66,10 @@ EFFECT_TESTS = {
         "integration/streaming/test_box.py",
         "test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed",
     ),
+    "stream_stall": (
+        "integration/streaming/test_stalls.py",
+        "test_an_unread_stream_ends_and_costs_little_memory",
+    ),
     "startup_timeout": (ENVIRONMENT, "test_a_model_that_exceeds_the_startup_timeout_stops_the_start"),
     "drain": (ENVIRONMENT, "test_a_short_drain_ends_a_long_request"),
     "max_payload_mb": (

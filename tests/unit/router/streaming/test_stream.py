@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from sm.deadline import Deadline, current, running
-from sm.errors import BadInput, CallerGone
-from sm.router.streaming.stream import Stream
+from sm.errors import BadInput, CallerGone, StreamStalled
+from sm.router.streaming.stream import MIN_RATE, Stream
+from sm.triton.read_ahead import PATIENCE
 
 
 class RecordingResources:
@@ -128,3 +129,28 @@ def test_a_stream_may_be_read_in_another_thread(resources: RecordingResources) -
     thread.join(10)
     assert chunks == [b"a", b"b"]
     assert resources.released_with == [None]
+
+
+def test_a_stream_whose_last_chunk_was_never_taken_has_stalled(
+    resources: RecordingResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PATIENCE, "seconds", 0.05)
+    stream = resources.stream(iter([b"a", b"b"]))
+    next(stream)
+    time.sleep(0.1)
+    stream.close()
+    assert resources.released_with == [StreamStalled]
+
+
+def test_a_caller_who_takes_too_little_loses_the_stream(
+    resources: RecordingResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PATIENCE, "seconds", 0.02)
+    slow, fast = (resources.stream(iter([bytes(size)] * 3)) for size in (1, MIN_RATE))
+    for stream in (slow, fast):
+        next(stream)
+    time.sleep(0.1)
+    with pytest.raises(StreamStalled):
+        next(slow)
+    next(fast)
+    assert resources.released_with == [StreamStalled]

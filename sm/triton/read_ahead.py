@@ -1,0 +1,166 @@
+"""Read a model's stream as fast as it comes, into a bounded buffer for its caller.
+
+Triton keeps what nobody reads, without a limit. So the router reads always, and gives up a stream whose
+caller falls too far behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import Generic, TypeVar
+
+from sm.errors import StreamStalled
+
+#: Bytes that every stream may be behind, and bytes of all streams of the process above which no stream may be
+#: further behind.
+STREAM_BYTES, TOTAL_BYTES = 2**23, 2**25
+#: Bytes that each part counts for besides its own.
+PART_OVERHEAD_BYTES = 2**11
+#: Seconds between two checks of a caller who waits for the next part.
+POLL_INTERVAL_S = 0.1
+
+Part = TypeVar("Part")
+
+
+class Patience:
+    """How long callers of streams may take nothing, and how far behind their streams are.
+
+    Args:
+        seconds: The limit. A worker sets it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.lock, self.buffered_bytes = threading.Lock(), 0
+
+    def add(self, size: int) -> None:
+        """Count bytes in the buffers of all streams; negative when they leave."""
+        with self.lock:
+            self.buffered_bytes += size
+
+
+PATIENCE = Patience(20.0)
+
+
+class _Buffer(Generic[Part]):
+    """The parts that were read and not yet taken."""
+
+    def __init__(self, size_of: Callable[[Part], int]) -> None:
+        self._size_of = size_of
+        self._changed = threading.Condition()
+        self._parts: deque[tuple[Part, int]] = deque()
+        self._bytes = 0
+        #: Since when the caller is further behind than every caller may be; 0 if it is not.
+        self._behind_since = 0.0
+        self._error: BaseException | None = None
+        self._ended = False
+
+    def fill(self, source: Iterable[Part], cancel: Callable[[], object]) -> None:
+        """Read ``source``, in a thread of its own; ``cancel`` it if the caller is too far behind."""
+        error: BaseException | None = None
+        try:
+            for part in source:
+                if not self._put(part):
+                    return
+        except BaseException as failure:  # the caller's thread raises it
+            error = failure
+        finally:
+            if error is None and isinstance(self._error, StreamStalled):
+                cancel()
+            self._end(error)
+
+    def take(self, check: Callable[[], None]) -> tuple[Part] | None:
+        """Return the next part; None at the end. ``check`` is called while there is none, and may raise."""
+        while True:
+            with self._changed:
+                if not self._parts and not self._ended:
+                    self._changed.wait(POLL_INTERVAL_S)
+                if self._parts:
+                    part, size = self._parts.popleft()
+                    self._count(-size)
+                    return (part,)
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    return None
+            check()
+
+    def close(self) -> None:
+        """Drop what was not taken, and everything that still comes."""
+        with self._changed:
+            self._ended = True
+            self._drop()
+
+    def _put(self, part: Part) -> bool:
+        """Add a part; False if no more is wanted."""
+        size = self._size_of(part) + PART_OVERHEAD_BYTES
+        with self._changed:
+            if self._ended:
+                return False
+            self._parts.append((part, size))
+            self._count(size)
+            if self._is_too_far_behind():
+                self._drop()
+                self._error = StreamStalled(
+                    "the stream was ended, because its caller takes it more slowly than the model answers"
+                )
+            self._changed.notify()
+            return self._error is None
+
+    def _is_too_far_behind(self) -> bool:
+        if not self._behind_since:
+            return False
+        return (
+            PATIENCE.buffered_bytes > TOTAL_BYTES or time.monotonic() - self._behind_since > PATIENCE.seconds
+        )
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        PATIENCE.add(size)
+        if self._bytes <= STREAM_BYTES:
+            self._behind_since = 0.0
+        else:
+            self._behind_since = self._behind_since or time.monotonic()
+
+    def _drop(self) -> None:
+        self._parts.clear()
+        self._count(-self._bytes)
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._ended = True
+            self._changed.notify()
+
+
+def read_ahead(
+    source: Iterable[Part],
+    size_of: Callable[[Part], int],
+    cancel: Callable[[], object],
+    check: Callable[[], None],
+) -> Generator[Part, None, None]:
+    """Yield the parts of ``source``, which another thread reads.
+
+    Args:
+        source: Blocks until the next part.
+        size_of: Returns a part's bytes.
+        cancel: Makes ``source`` end soon. It may be called from any thread, more than once.
+        check: Called while the caller waits for a part. It raises if nobody waits any more.
+
+    Raises:
+        StreamStalled: The caller is too far behind.
+    """
+    buffer: _Buffer[Part] = _Buffer(size_of)
+    thread = threading.Thread(target=buffer.fill, args=(source, cancel), name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while taken := buffer.take(check):
+            yield taken[0]
+    finally:
+        cancel()
+        buffer.close()
+        # After this, nothing reads the source or looks at the caller's connection.
+        thread.join()

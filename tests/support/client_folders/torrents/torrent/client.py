@@ -1,0 +1,25 @@
+"""A client that streams what a decoupled model gives, as fast as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sm.client.base import Payload, StreamingClient
+
+
+class Wanted(Payload):
+    seconds: float
+    size: int = 100_000
+    model: str = "torrent"
+
+
+class Torrent(StreamingClient):
+    payload = Wanted
+    models = ("torrent", "stubborn")
+
+    def stream(self, payload: Wanted) -> Iterator[object]:
+        inputs = {"size": np.array([payload.size]), "seconds": np.array([payload.seconds], np.float32)}
+        for answer in self.triton.stream(payload.model, inputs):
+            yield answer["text"].item().decode()
