@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -160,6 +161,8 @@ class Sessions:
     ) -> None:
         self._homes, self._seconds, self._limit, self._clock = homes, seconds, limit, clock
         self._next_recount = 0.0
+        #: When the first of the open sessions ends, by the last count.
+        self._next_end = 0.0
         #: Folders that the last count found and that are no open sessions.
         self._other_folders = 0
 
@@ -167,7 +170,7 @@ class Sessions:
         """Open a session.
 
         Raises:
-            Overloaded: As many sessions are open as the limit allows.
+            Overloaded: As many sessions are open as the limit allows. It says when the next one expires.
             OutOfMemory: No folder has room for one.
         """
         identity = str(uuid.uuid4())
@@ -232,23 +235,29 @@ class Sessions:
         if now >= self._next_recount:
             self._next_recount = now + RECOUNT_INTERVAL_S
             self.sweep()
-            open_count = sum(self._is_open(entry) for home in self._homes for entry in _entries(home))
-            self._other_folders = max(0, sum(map(_count_folders, self._homes)) - open_count)
-            if open_count < self._limit:
+            ends = [
+                end for home in self._homes for entry in _entries(home) if (end := self._open_until(entry))
+            ]
+            self._other_folders = max(0, sum(map(_count_folders, self._homes)) - len(ends))
+            if len(ends) < self._limit:
                 return
-        raise Overloaded(
+            self._next_end = min(ends)
+        error = Overloaded(
             f"{self._limit} sessions are open, as many as TRIREME_MAX_SESSIONS allows: close some, or wait "
             "until they expire"
         )
+        error.retry_after = max(1, math.ceil(self._next_end - self._clock()))
+        raise error
 
-    def _is_open(self, entry: os.DirEntry[str]) -> bool:
-        return bool(ID_PATTERN.fullmatch(entry.name)) and not self._is_expired(entry, hidden=False)
+    def _open_until(self, entry: os.DirEntry[str]) -> float:
+        """Return when a session ends; 0 if it has ended, or if the folder is not a session."""
+        if not ID_PATTERN.fullmatch(entry.name):
+            return 0.0
+        end = _end_of(entry)
+        return end if self._clock() < end < math.inf else 0.0
 
     def _is_expired(self, entry: os.DirEntry[str], hidden: bool) -> bool:
-        try:
-            return entry.stat(follow_symlinks=False).st_mtime + SWEEP_INTERVAL_S * hidden <= self._clock()
-        except OSError:
-            return False
+        return _end_of(entry) + SWEEP_INTERVAL_S * hidden <= self._clock()
 
     def _create(self, home: Path, identity: str, expires: int) -> Session:
         staged = home / f".new-{identity}"
@@ -328,6 +337,14 @@ def _entries(home: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def _end_of(entry: os.DirEntry[str]) -> float:
+    """Return when a session's folder says that it ends; infinity if the folder is gone."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:
+        return math.inf
 
 
 def _unknown(identity: str) -> BadInput:

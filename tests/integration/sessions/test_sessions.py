@@ -129,6 +129,18 @@ def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
     assert len(list((tmp_path / "first").iterdir())) == 2
 
 
+def test_over_the_limit_the_error_says_when_the_next_session_expires(tmp_path: Path, clock: Clock) -> None:
+    sessions = sessions_of_a_worker(tmp_path, clock, 2)
+    sessions.open()
+    clock.now += 30
+    sessions.open()
+    for seconds_later in (0, 20, 49):
+        clock.now = 1_000_030.0 + seconds_later
+        with pytest.raises(Overloaded) as excinfo:
+            sessions.open()
+        assert excinfo.value.retry_after == LIFETIME_S - 30 - seconds_later
+
+
 def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker that was stopped while it held the lock does not block the others for ever; here none is.
     monkeypatch.setattr("sm.client.sessions.LOCK_TIMEOUT_S", 60.0)
