@@ -1,37 +1,82 @@
-"""The time that an invocation has left, and whether its caller is still connected.
+"""The request that a thread serves, for the code below the router: its time, its caller, its stages.
 
-The deadline travels in a context variable, so that a client's code need not pass it to the transport.
+It travels in a context variable, so that a client's code need not pass it to the transport.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from typing import Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
 
 PASSED = "the invocation's time is over"
+NO_HEADERS: Mapping[str, str] = {}
+Value = str | int
 
 
-@dataclass(frozen=True)
+class Part(Protocol):
+    """A part of a request that somebody listens to."""
+
+    #: What a call to a server carries, so that the server's own work belongs to this part.
+    headers: Mapping[str, str]
+
+    def describe(self, attributes: Mapping[str, Value]) -> None:
+        """Add what became known of the part."""
+
+    def notice(self, name: str) -> None:
+        """Something happened at this moment."""
+
+    def fail(self, error: BaseException | str) -> None:
+        """Mark the part as failed, by an exception or by the code of an error."""
+
+
+class Listener(Protocol):
+    """Hears what happens within one request. Tracing is one; see :mod:`sm.tracing.requests`."""
+
+    def part(
+        self, name: str, attributes: Mapping[str, Value], is_call: bool, nests: bool
+    ) -> AbstractContextManager[Part]:
+        """Hear a part of the request begin; it ends with the context. See :func:`part`."""
+        ...
+
+    def resolved(self, model: str, version: str, records: int) -> None:
+        """Hear which model is called, and with how many records."""
+
+    def ended(self, error: BaseException | None) -> None:
+        """Hear the end of the invocation. A WebSocket has one for each message."""
+
+
 class Deadline:
-    """The deadline of one invocation.
+    """The time of one invocation, and what others need to know of it.
 
     Args:
         at: The deadline, in seconds of the monotonic clock.
         is_disconnected: Returns True if the caller closed the connection.
         request_id: The invocation's id, which Triton gets too.
         model: The model whose share of the decode budget the invocation uses.
-        generations: Generations of Triton whose answers the invocation used, see :mod:`sm.generation`.
+        listener: Hears its parts begin and end; None if nobody listens.
     """
 
-    at: float
-    is_disconnected: Callable[[], bool] = lambda: False
-    request_id: str = ""
-    model: str = ""
-    generations: set[int] = field(default_factory=set)
+    __slots__ = ("at", "generations", "is_disconnected", "listener", "model", "request_id", "stages")
+
+    def __init__(
+        self,
+        at: float,
+        is_disconnected: Callable[[], bool] = lambda: False,
+        request_id: str = "",
+        model: str = "",
+        listener: Listener | None = None,
+    ) -> None:
+        self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
+        self.request_id, self.model = request_id, model
+        #: Generations of Triton whose answers the invocation used, see :mod:`sm.generation`.
+        self.generations: set[int] = set()
+        #: Seconds of each stage so far, of all records together.
+        self.stages: dict[str, float] = {}
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""
@@ -50,11 +95,9 @@ class Deadline:
 
 
 _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-
-
-def current() -> Deadline | None:
-    """Return the deadline of the invocation that this thread serves, if any."""
-    return _current.get()
+#: Return the deadline of the invocation that this thread serves; None if there is none.
+current = _current.get
+begin, end = _current.set, _current.reset
 
 
 class running:  # noqa: N801 - used as a function is
@@ -66,8 +109,50 @@ class running:  # noqa: N801 - used as a function is
         self._deadline = deadline
 
     def __enter__(self) -> Deadline:
-        self._token = _current.set(self._deadline)
+        self._token = begin(self._deadline)
         return self._deadline
 
     def __exit__(self, *_: object) -> None:
-        _current.reset(self._token)
+        end(self._token)
+
+
+class _Silent:
+    """A part that nobody listens to."""
+
+    __slots__ = ()
+    headers = NO_HEADERS
+
+    def describe(self, attributes: Mapping[str, Value]) -> None:
+        pass
+
+    def notice(self, name: str) -> None:
+        pass
+
+    def fail(self, error: BaseException | str) -> None:
+        pass
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_SILENT = _Silent()
+
+
+def part(
+    name: str, attributes: Mapping[str, Value] = NO_HEADERS, is_call: bool = False, nests: bool = True
+) -> AbstractContextManager[Part]:
+    """Tell the listener of the current request that a part of it begins and, with the context, ends.
+
+    Args:
+        name: Of the part.
+        attributes: What is known of it.
+        is_call: True for a call to a server.
+        nests: False for a generator, whose caller works between its values.
+    """
+    request = current()
+    if request is None or request.listener is None:
+        return _SILENT
+    return request.listener.part(name, attributes, is_call, nests)

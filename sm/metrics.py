@@ -16,17 +16,17 @@ import os
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.utils import floatToGoString
 
+from sm.deadline import current, part
 from sm.errors import status_of
 
 log = logging.getLogger(__name__)
@@ -403,62 +403,25 @@ def duration(model: str, stage: str, status: int) -> Histogram:
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 
-    __slots__ = ("_client", "_name", "_started")
+    __slots__ = ("_client", "_name", "_part", "_request", "_started")
 
     def __init__(self, client: str, name: str) -> None:
         self._client, self._name = client, name
 
     def __enter__(self) -> None:
+        self._request = request = current()
+        self._part = None
+        if request is not None and request.listener is not None:
+            self._part = part(self._name)
+            self._part.__enter__()
         self._started = perf_counter()
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         seconds = perf_counter() - self._started
         duration(self._client, self._name, 200 if error is None else status_of(error)).observe(seconds)
-        stages = _stages.get()
-        if stages is not None:
+        if self._request is not None:
             # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
+            stages = self._request.stages
             stages[self._name] = stages.get(self._name, 0.0) + seconds
-        if _listening:
-            _notify_listener(self._name, self._started, seconds)
-
-
-#: The seconds of the current request's stages, of all its records together.
-_stages: ContextVar[dict[str, float] | None] = ContextVar("stages", default=None)
-
-#: Called for each stage of one request when it ends: its name, its start on ``perf_counter``, its seconds.
-StageListener = Callable[[str, float, float], None]
-#: One entry for each request of this process that has a listener. While it is empty, no stage looks for one.
-_listening: list[None] = []
-_listener: ContextVar[StageListener | None] = ContextVar("stage_listener", default=None)
-
-
-def collect_stages() -> dict[str, float]:
-    """Collect, from now on, the seconds of each stage of the request that this thread serves."""
-    stages: dict[str, float] = {}
-    _stages.set(stages)
-    return stages
-
-
-class Listening:
-    """Calls ``listener`` for each stage that ends in this context, or in a copy of it, until it is closed."""
-
-    __slots__ = ("_token",)
-
-    def __init__(self, listener: StageListener) -> None:
-        self._token = _listener.set(listener)
-        _listening.append(None)
-
-    def leave_context(self) -> None:
-        """Listen only in copies of this context: a stream runs in one after its request has returned."""
-        _listener.reset(self._token)
-
-    @staticmethod
-    def close() -> None:
-        """Stop listening."""
-        _listening.pop()
-
-
-def _notify_listener(name: str, started: float, seconds: float) -> None:
-    listener = _listener.get()
-    if listener is not None:
-        listener(name, started, seconds)
+        if self._part is not None:
+            self._part.__exit__(kind, error, trace)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,8 @@ from sm.errors import BadInput, WrongPayload
 from sm.plugins.registry import Registry
 from sm.router import invocation as forms
 from sm.router.answer import write
-from sm.router.dispatch import Dispatcher
+from sm.router.dispatch import run_record
 from sm.router.invocation import DispatchRequest, RawRecord
-from sm.triton.answer_guard import AnswerGuard
 
 from .cache import Cache
 from .storage import Storage, Stored, check_key
@@ -81,8 +79,8 @@ def check_version(version: str) -> str:
 class Inference:
     """Runs requests by the box's own dispatcher."""
 
-    def __init__(self, storage: Storage, results: str, cache: Cache, executor: Executor) -> None:
-        self._storage, self._results, self._cache, self._executor = storage, results, cache, executor
+    def __init__(self, storage: Storage, results: str, cache: Cache) -> None:
+        self._storage, self._results, self._cache = storage, results, cache
 
     def run(self, client: Client, inputs: InferenceInputs, request_id: str) -> dict[str, Any]:
         """Return ``status``, ``model``, ``predictions``, and the key of the stored result if there is one."""
@@ -116,8 +114,8 @@ class Inference:
         return orjson.loads(cached)
 
     def _compute(self, client: Client, call: DispatchRequest) -> Any:
-        results = Dispatcher(Registry({client.name: client}), self._executor, AnswerGuard(None)).run(call)
-        answer = write(call, results)
+        call.client = client
+        answer = write(call, run_record(call, Registry({client.name: client})))
         if answer.content_type != forms.JSON:
             return answer.read().decode("utf-8", "replace")
         written = orjson.loads(answer.read())

@@ -7,8 +7,6 @@ import contextlib
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +42,7 @@ class Service:
         self._clients = Clients(options.clients, tritons.transport, self._bucket, create_files_folder())
         self._cache = Cache(int(options.cache_mb * 2**20))
         self._loads = Loads()
-        self._inference = Inference(storage, options.results, self._cache, ThreadPoolExecutor(1))
+        self._inference = Inference(storage, options.results, self._cache)
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Return 200 if at least one Triton is ready, else 503, with the reasons of the others."""
@@ -212,4 +210,6 @@ def create_files_folder() -> Path:
 def _limit_deadline(seconds: float) -> running:
     """Set the deadline to ``seconds`` from now unless the request's is earlier."""
     limit, at = current(), time.monotonic() + seconds
-    return running(Deadline(at) if limit is None else replace(limit, at=min(at, limit.at)))
+    if limit is None:
+        return running(Deadline(at))
+    return running(Deadline(min(at, limit.at), limit.is_disconnected, limit.request_id, limit.model))

@@ -78,6 +78,8 @@ class Payload(BaseModel):
     #: Content types of raw bodies that this payload can be read from, such as ``image/png``; ``*/*``
     #: stands for any but JSON.
     content_types: ClassVar[tuple[str, ...]] = ()
+    #: True for :class:`BodyPayload`.
+    takes_bodies: ClassVar[bool] = False
 
     _request: RequestContext = PrivateAttr(default_factory=RequestContext)
 
@@ -360,6 +362,7 @@ class BodyPayload(Payload):
     """The unchanged body of a request, of any content type; also JSON that is no dispatch request."""
 
     content_types = (ANY_TYPE,)
+    takes_bodies = True
 
     body: bytes
     content_type: str

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
-from sm.client.payloads import BodyPayload
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.code_folder import CodeFolder
 from sm.errors import StartError, TriremeError, UnknownModel
@@ -77,15 +76,9 @@ class Registry:
         """True if Triton serves a model of that name and no client has the name."""
         return name in self.models and name not in self.clients
 
-    def takes_bodies(self, name: str) -> bool:
-        """True if the client of that name accepts bodies of any type."""
-        client = self.clients.get(name)
-        return client is not None and issubclass(client.payload, BodyPayload)
-
-    def claims(self, name: str, content_type: str) -> bool:
-        """True if the client of that name accepts bodies of that content type."""
-        client = self.clients.get(name)
-        return client is not None and content_type in client.payload.content_types
+    def find(self, name: str) -> Client | None:
+        """Return the client of that name, if there is one."""
+        return self.clients.get(name)
 
     @property
     def load_errors(self) -> Mapping[str, str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextvars import ContextVar, Token
 from typing import Literal
 
 from sm import deadline, metrics
@@ -255,12 +254,11 @@ class Loan:
 class Admission:
     """The place of one request. Without a ``gate`` no place is needed: something else limits the request."""
 
-    __slots__ = ("_gate", "_model", "_token")
+    __slots__ = ("_gate", "_model")
 
     def __init__(self, gate: FairGate | None) -> None:
         self._gate = gate
         self._model = ""
-        self._token: Token[Admission | None] | None = None
 
     @property
     def is_contended(self) -> bool:
@@ -286,19 +284,3 @@ class Admission:
         if self._gate is None or not self._model:
             return Loan(None, "")
         return Loan(self._gate, self._model) if self._gate.borrow(self._model) else None
-
-    def __enter__(self) -> Admission:
-        self._token = _current.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._token is not None
-        _current.reset(self._token)
-
-
-_current: ContextVar[Admission | None] = ContextVar("admission", default=None)
-
-
-def current() -> Admission | None:
-    """Return the admission of the invocation that this thread serves, if any."""
-    return _current.get()

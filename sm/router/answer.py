@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import orjson
@@ -18,7 +18,7 @@ from sm.router.invocation import JSON, JSON_LINES, NPY, PNG, DispatchRequest
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Answer:
     """The answer to a caller: a body, or chunks of a body that is still being produced."""
 
@@ -32,7 +32,7 @@ class Answer:
         return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class EncodedRecord:
     """A record's result as encoded JSON. ``failure`` is set for a record that failed."""
 
@@ -40,37 +40,32 @@ class EncodedRecord:
     failure: TriremeError | None = None
 
 
-def write(invocation: DispatchRequest, results: Sequence[object]) -> Answer:
-    """Encode results in the type that the caller accepts if possible, else as JSON.
+def write(request: DispatchRequest, result: object) -> Answer:
+    """Encode the result of a single record in the type that the caller accepts if possible, else as JSON.
 
-    A :class:`TriremeError` among the results belongs to a record that failed: it is an entry of a list, and
-    is raised if no record succeeded.
+    A result that is a :class:`TriremeError` is raised.
     """
-    if invocation.many:
-        return write_list(invocation, (encode_record(invocation.model, result) for result in results))
-    result = results[0]
     if isinstance(result, TriremeError):
         raise result
     if isinstance(result, Encoded):
-        return _add_client_headers(Answer(result.body, result.content_type), invocation)
-    binary = _binary(result, invocation.accept)
-    if binary is not None:
-        return _add_client_headers(Answer(binary, invocation.accept), invocation)
+        return Answer(result.body, result.content_type, headers=request.answer_headers)
+    if request.accept != JSON:
+        binary = _binary(result, request.accept)
+        if binary is not None:
+            return Answer(binary, request.accept, headers=request.answer_headers)
     try:
-        body = dumps({"modelname": invocation.model, "result": result})
+        body = dumps({"modelname": request.model, "result": result})
     except (TypeError, ValueError) as error:
-        raise _unencodable(invocation.model, result) from error
-    return _add_client_headers(Answer(body), invocation)
+        raise _unencodable(request.model, result) from error
+    return Answer(body, headers=request.answer_headers)
 
 
-def write_list(invocation: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
+def write_list(request: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
     """Join encoded records to a JSON list, or to JSON lines. Raises the first failure if none succeeded."""
-    if invocation.accept == JSON_LINES:
-        answer = Answer(join_records(records, b"\n"), JSON_LINES)
-    else:
-        start = b'{"modelname":' + dumps(invocation.model) + b',"result":['
-        answer = Answer(join_records(records, b",", start, b"]}"))
-    return _add_client_headers(answer, invocation)
+    if request.accept == JSON_LINES:
+        return Answer(join_records(records, b"\n"), JSON_LINES, headers=request.answer_headers)
+    start = b'{"modelname":' + dumps(request.model) + b',"result":['
+    return Answer(join_records(records, b",", start, b"]}"), headers=request.answer_headers)
 
 
 def join_records(
@@ -106,13 +101,6 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
     # Release the frames in its traceback: hundreds of failures may wait for their turn.
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return EncodedRecord(dumps(error.body()), error)
-
-
-def _add_client_headers(answer: Answer, invocation: DispatchRequest) -> Answer:
-    """Add the headers that the client set."""
-    if not invocation.answer_headers:
-        return answer
-    return replace(answer, headers={**answer.headers, **invocation.answer_headers})
 
 
 def _unencodable(model: str, result: object) -> TriremeError:

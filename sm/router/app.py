@@ -7,9 +7,8 @@ import logging
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from flask import Flask, Request
 from werkzeug.routing import MapAdapter
@@ -17,14 +16,13 @@ from werkzeug.routing import MapAdapter
 from sm.client.sessions import Sessions
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
-from sm.router import triton_requests
 from sm.router.admission import FairGate
 from sm.router.answer import dumps
 from sm.router.classify import Classifier
-from sm.router.dispatch import Dispatcher
-from sm.router.lines import Lines
 from sm.router.openapi.client_schemas import describe_client, sample_files
 from sm.router.openapi.document import document
+from sm.router.pipeline import Lane, Pipeline
+from sm.router.request_log import RequestLog
 from sm.router.routes import (
     control_routes,
     dashboard_data,
@@ -32,13 +30,13 @@ from sm.router.routes import (
     invocations,
     model_routes,
     pages,
-    response_stream,
     v2_routes,
     websocket_route,
 )
-from sm.router.routes.request_log import RequestLog
+from sm.router.routes.invocations import Service
 from sm.router.routes.responses import handle_errors, with_request_id
 from sm.router.s3.store import open_store
+from sm.router.triton_requests import Triton
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
@@ -79,84 +77,28 @@ class Router(Flask):
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
 
-class Parts(NamedTuple):
-    """The classes that a router is made of. :mod:`sm.router.traced` has others, for traces."""
-
-    upstream: type[Upstream] = Upstream
-    dispatcher: type[Dispatcher] = Dispatcher
-    lines: type[Lines] = Lines
-
-
-PLAIN = Parts()
-
-
-def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAIN) -> Flask:
+def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     app = Router("trireme", box.fronted)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
-    guard = AnswerGuard.of(box)
-    upstream = parts.upstream(box.http_port, settings.timeout, guard, settings.max_body)
-    gate = FairGate(settings.threads, settings.queue, settings.model_queue)
-    requests = RequestLog(settings.log_sample, settings.log_slow)
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
-    store, sessions = open_store(settings), sessions_of(settings, box)
-    service = invocations.Service(
-        # The gate, not the executors, decides how many threads a model has.
-        dispatcher=parts.dispatcher(
-            registry, ThreadPoolExecutor(settings.max_threads, "records"), guard, store, settings.threads
-        ),
-        lines=parts.lines(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
-        sessions=sessions,
-        store=store,
-        triton=triton_requests.Triton(upstream, registry),
-        classifier=Classifier(
-            registry,
-            registry.default(settings.default_model),
-            settings.default_accept,
-            settings.inference_type,
-            sessions,
-            settings.max_records,
-        ),
-        max_body=settings.max_body,
-        timeout=settings.timeout,
-        stream_timeout=settings.longest_stream,
-        fronted=box.fronted,
-        gate=gate,
-        requests=requests,
+    service = Service(
+        pipeline_of(settings, box, registry),
+        RequestLog(settings.log_sample, settings.log_slow),
+        settings.max_body,
+        settings.timeout,
+        settings.longest_stream,
+        box.fronted,
     )
-    if store is not None:
-        threads = settings.s3_threads
-        separate = replace(
-            service,
-            dispatcher=parts.dispatcher(
-                registry, ThreadPoolExecutor(threads, "s3_records"), guard, store, threads
-            ),
-            lines=parts.lines(ThreadPoolExecutor(threads, "s3_lines"), threads),
-        )
-        service = replace(service, s3=invocations.S3Service(separate, threads))
     app.direct.update(invocations.direct(service))
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
-    app.register_blueprint(model_routes.invoking(service))
-    if settings.local_endpoints:
-        app.register_blueprint(response_stream.blueprint(service))
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)
     app.register_blueprint(
         websocket_route.blueprint(service, max_connections, settings.max_body, lambda: is_draining(box))
     )
-    app.register_blueprint(
-        v2_routes.blueprint(
-            upstream,
-            settings.timeout,
-            settings.longest_stream,
-            box.fronted,
-            settings.max_body,
-            gate,
-            registry.is_served,
-            requests,
-        )
-    )
+    app.register_blueprint(v2_routes.blueprint(service))
     if not box.fronted:
         app.register_blueprint(control_routes.blueprint(box))
         app.register_blueprint(execution_parameters.blueprint(settings))
@@ -164,6 +106,43 @@ def create(settings: Settings, box: Box, registry: Registry, parts: Parts = PLAI
         app.register_blueprint(pages.blueprint(box))
         app.register_blueprint(dashboard_data.blueprint(dashboard_data.control_plane_reader(box)))
     return app
+
+
+def pipeline_of(settings: Settings, box: Box, registry: Registry) -> Pipeline:
+    """Create the way of all invocations."""
+    guard, store, sessions = AnswerGuard.of(box), open_store(settings), sessions_of(settings, box)
+    classifier = Classifier(
+        registry,
+        registry.default(settings.default_model),
+        settings.default_accept,
+        settings.inference_type,
+        sessions,
+        settings.max_records,
+    )
+    # The gate, not the executors, decides how many threads a model has.
+    gate = FairGate(settings.threads, settings.queue, settings.model_queue)
+    return Pipeline(
+        registry,
+        classifier,
+        Triton(Upstream(box.http_port, settings.timeout, guard, settings.max_body), registry),
+        guard,
+        lane(settings.max_threads, settings.threads, gate),
+        None if store is None else lane(settings.s3_threads, settings.s3_threads, None, "s3_"),
+        store,
+        sessions,
+        settings.longest_stream - settings.timeout,
+    )
+
+
+def lane(max_threads: int, threads: int, gate: FairGate | None, prefix: str = "") -> Lane:
+    """Create a lane. Without a gate it serves as many requests at once as it has threads."""
+    return Lane(
+        ThreadPoolExecutor(max_threads, f"{prefix}records"),
+        ThreadPoolExecutor(max_threads, f"{prefix}lines"),
+        threads,
+        gate,
+        0 if gate else threads,
+    )
 
 
 def is_draining(box: Box) -> bool:

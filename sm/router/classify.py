@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import orjson
 
 from sm import decoded_base64
+from sm.client.base import Client
 from sm.client.sessions import Session
 from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload
 from sm.router.invocation import (
     BINARY,
-    HEADER_PREFIX,
+    EVENTS,
     JSON,
     JSON_LINES,
     OBJECT,
@@ -55,6 +56,8 @@ STARTS_WITH_MODEL = re.compile(rb'\s*\{\s*"modelname"\s*:\s*"([^"\\]*)"')
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
 #: Content-Encodings that compress a body, so that its bytes are not those of its content type.
 COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "compress", "br", "zstd"})
+#: The paths of Triton's own API that run a model.
+INFERENCE = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
 #: Bytes of a body that opens or closes a session.
 MAX_COMMAND_BYTES = 1024
 
@@ -66,10 +69,9 @@ ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
 class Models(Protocol):
     """The served models, as :class:`~sm.plugins.registry.Registry` knows them."""
 
+    def find(self, name: str) -> Client | None: ...
     def is_served(self, name: str) -> bool: ...
     def unknown(self, name: str) -> UnknownModel: ...
-    def takes_bodies(self, name: str) -> bool: ...
-    def claims(self, name: str, content_type: str) -> bool: ...
     def served_without_client(self, name: str) -> bool: ...
 
 
@@ -103,6 +105,8 @@ class Classifier:
             UnsupportedType: The model does not accept the content type.
             UnknownModel: The path names a model that is not served.
         """
+        if message.target:
+            return _triton_path(message)
         session = None
         identity = message.headers.get(SESSION_HEADER)
         if identity is not None:
@@ -115,15 +119,13 @@ class Classifier:
                 return command
             session = self.sessions.get(identity)
         limit = None if self.max_records is None else RecordLimit(self.max_records)
-        if message.content_type == JSON_LINES and not self.models.takes_bodies(self._model_of(message)):
-            return LinesRequest(message, session, limit)
-        return self._parse_model_request(message, session, limit)
+        return self._parse_body(message, session, limit)
 
     def peek_model(self, message: Message) -> str:
         """Return a request's model without parsing its body; empty if unknown.
 
         It is the path's, else that of the first member of a JSON body (or of the first line), else that of
-        the headers.
+        the headers. It is no part of :meth:`parse`, because the request may have to wait before it is parsed.
         """
         body, name = message.body, message.model
         if SESSION_HEADER in message.headers:
@@ -131,50 +133,58 @@ class Classifier:
         if not name and (match := STARTS_WITH_MODEL.match(body)):
             name = match[1].decode(errors="replace")
         elif not name and b'"modelname"' not in body:
-            name = self._model_of(message)
+            name = read_address(message).model or self.default_model
         return name if self.models.is_served(name) else ""
 
     def parse_line(self, line: Message, lines: LinesRequest) -> ModelRequest:
         """Classify a line: like any other request, or a bare payload. It is never streamed."""
-        return self._parse_model_request(line, lines.session, lines.limit, is_line=True)
+        request = self._parse_body(line, lines.session, lines.limit, is_line=True)
+        assert not isinstance(request, LinesRequest)  # a line has the content type of JSON
+        return request
 
-    def _model_of(self, message: Message) -> str:
-        return read_address(message).model or self.default_model
-
-    def _parse_model_request(
+    def _parse_body(
         self, message: Message, session: Session | None, limit: RecordLimit | None, is_line: bool = False
-    ) -> ModelRequest:
+    ) -> ModelRequest | LinesRequest:
         models, content_type = self.models, message.content_type
         # Check before the body is read: the platform loads a model again when it gets a 404.
         if message.model and not models.is_served(message.model):
             raise models.unknown(message.model)
         address = read_address(message)
-        name = address.model or self.default_model
+        name, version = address.model or self.default_model, address.version
+        client = models.find(name)
         takes_json, body = content_type == JSON, JsonBody(message.body, is_line)
-        if models.takes_bodies(name):
+
+        def dispatch(members: Mapping[str, Any]) -> DispatchRequest:
+            model = message.model or members.get("modelname") or name
+            found = client if model == name else models.find(model)
+            return self._dispatch_request(message, model, found, address, members, session, limit)
+
+        if client is not None and client.payload.takes_bodies:
             # Such a client gets every body unchanged, except a dispatch request that names a model.
             if takes_json and body.is_dispatch(naming_model=True):
-                return self._dispatch_request(message, address, body.dispatch_members(), session, limit)
-            return self._raw_request(message, address, session, limit)
-        if is_binary(message):
-            return TritonRequest(message, name, address.version)
+                return dispatch(body.dispatch_members())
+            return dispatch({"payload": RawRecord(message.body, content_type)})
+        if content_type == JSON_LINES:
+            return LinesRequest(message, session, limit)
+        if BINARY in message.headers.get("content-type", "").lower():
+            return TritonRequest(message, name, version, is_binary=True)
         coding = message.headers.get("content-encoding", "").strip().lower()
         if coding in COMPRESSIONS:
             if models.served_without_client(name):
-                return TritonRequest(message, name, address.version)  # Triton decompresses it.
+                return TritonRequest(message, name, version)  # Triton decompresses it.
             raise UnsupportedType(
                 f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
             )
-        if not takes_json and models.claims(name, content_type):
-            return self._raw_request(message, address, session, limit)
+        if not takes_json and client is not None and content_type in client.payload.content_types:
+            return dispatch({"payload": RawRecord(message.body, content_type)})
         if self.inference_type == "infer":
             if body.is_v2():
-                return TritonRequest(message, name, address.version)
+                return TritonRequest(message, name, version)
         elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
             streamed = self.inference_type == "generate_stream" and not is_line
-            return GenerateRequest(message, name, address.version, streamed)
+            return GenerateRequest(message, name, version, streamed)
         if takes_json:
-            return self._dispatch_request(message, address, body.dispatch_members(), session, limit)
+            return dispatch(body.dispatch_members())
         if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):
             raise UnsupportedType(
                 f"a dispatch request has the Content-Type {JSON}, not {content_type[:100]!r}; "
@@ -184,18 +194,14 @@ class Classifier:
             raise UnsupportedType(
                 f"this model has no client: it takes {BINARY}, or JSON with inputs under any content type"
             )
-        return self._raw_request(message, address, session, limit)
-
-    def _raw_request(
-        self, message: Message, address: Address, session: Session | None, limit: RecordLimit | None
-    ) -> DispatchRequest:
-        """Classify a body that is the record itself, if the model's client accepts its type."""
-        record = RawRecord(message.body, message.content_type)
-        return self._dispatch_request(message, address, {"payload": record}, session, limit)
+        # The client's own error says which types it takes.
+        return dispatch({"payload": RawRecord(message.body, content_type)})
 
     def _dispatch_request(
         self,
         message: Message,
+        model: str,
+        client: Client | None,
         address: Address,
         members: Mapping[str, Any],
         session: Session | None,
@@ -205,27 +211,37 @@ class Classifier:
         many = isinstance(payload, list)
         if limit is not None:
             limit.add(len(payload) if many else 1)
-        accept = choose_accept(message.headers.get("accept", ""), "")
+        accept = message.headers.get("accept", "")
+        accept_named = choose_accept(accept, "") if accept else ""
+        accept = accept_named or self.default_accept
         parameters = members.get("parameters") or {}
         if message.query:
             query = {name: value for name, value in message.query.items() if name not in ADDRESS_MEMBERS}
             parameters = {**query, **parameters}
         return DispatchRequest(
-            model=message.model or members.get("modelname") or address.model or self.default_model,
-            version=str(members.get("version") or address.version),
-            records=payload if many else [payload],
-            many=many,
-            parameters=parameters,
-            attributes=address.attributes,
-            accept=accept or self.default_accept,
-            accept_named=bool(accept),
-            headers={
-                name: value for name, value in message.headers.items() if name.startswith(HEADER_PREFIX)
-            },
-            request_id=message.request_id,
-            session=session,
-            result_s3_uri=members.get("result_s3_uri") or "",
+            model,
+            payload if many else [payload],
+            many,
+            str(members.get("version") or address.version),
+            parameters,
+            address.attributes,
+            accept,
+            bool(accept_named),
+            message.platform_headers,
+            message.request_id,
+            session,
+            {},
+            members.get("result_s3_uri") or "",
+            client,
+            accept == EVENTS or (message.in_parts and client is not None and client.streams()),
         )
+
+
+def _triton_path(message: Message) -> TritonRequest:
+    """Classify a request to one of a model's paths in Triton's own API."""
+    match = INFERENCE.fullmatch(message.target.partition("?")[0])
+    assert match is not None
+    return TritonRequest(message, message.model, (match[2] or "").removeprefix("/versions/"), match[3])
 
 
 def read_dispatch(body: bytes, request_id: str) -> DispatchRequest:
@@ -326,11 +342,6 @@ def check_members(body: Any) -> Mapping[str, Any]:
     if body["payload"] == []:
         raise WrongPayload("payload: the list is empty", field="payload")
     return body
-
-
-def is_binary(message: Message) -> bool:
-    """True if the content type is Triton's binary form, even a malformed one."""
-    return BINARY in message.headers.get("content-type", "").lower()
 
 
 def read_session_command(identity: str, body: bytes) -> SessionCommand | None:

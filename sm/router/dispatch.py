@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from sm import deadline
 from sm.client.base import Client
-from sm.client.payloads import ANY_TYPE, BodyPayload, Payload, takes_decoded_base64
+from sm.client.payloads import ANY_TYPE, Payload, takes_decoded_base64
 from sm.decoded_base64 import DecodedBase64
 from sm.errors import (
     BadInput,
@@ -25,13 +24,13 @@ from sm.errors import (
 )
 from sm.metrics import stage
 from sm.plugins.registry import Registry
+from sm.router.admission import Admission
 from sm.router.answer import dumps
 from sm.router.invocation import JSON, JSON_LINES, DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
 from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
 from sm.router.streaming.stream import finish
-from sm.triton.answer_guard import AnswerGuard
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.
@@ -40,76 +39,75 @@ MAX_NAME_CHARACTERS = 40
 EncodedResult = TypeVar("EncodedResult")
 
 
-class Dispatcher:
-    """Runs an invocation's records through its client, several at a time.
+def run_record(request: DispatchRequest, registry: Registry, store: Store | None = None) -> object:
+    """Run the single record of a request; return its result, or its :class:`TriremeError`.
 
     Args:
-        registry: The clients.
-        executor: Runs the records of lists.
-        guard: Refuses answers that may be another request's.
+        request: With its client.
+        registry: Describes a client's errors.
         store: Reads payloads in S3; None if that is off.
-        threads: Threads of the executor that one invocation may use.
     """
+    return _run(request, registry, request.records[0], "payload", store)
 
-    def __init__(
-        self,
-        registry: Registry,
-        executor: Executor,
-        guard: AnswerGuard,
-        store: Store | None = None,
-        threads: int = 8,
-    ) -> None:
-        self.registry = registry
-        self._runner = OrderedRunner(executor, threads)
-        self._guard = guard
-        self._store = store
 
-    def run(self, invocation: DispatchRequest) -> list[object]:
-        """Return a result for each record, in order; a :class:`TriremeError` for one that failed.
+def run_records(
+    request: DispatchRequest,
+    registry: Registry,
+    encode: Callable[[object], EncodedResult],
+    runner: OrderedRunner,
+    store: Store | None = None,
+    slot: Admission | None = None,
+) -> Iterator[EncodedResult]:
+    """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
 
-        Raises:
-            sm.errors.NotReady: Triton may have mixed up the answers behind the results.
-        """
-        if invocation.many:
-            return list(self.run_encoded(invocation, lambda result: result))
-        client = self.registry.get(invocation.model)
-        result = self._result(client, invocation, invocation.records[0], "payload")
-        self.confirm_delivery()
-        return [result]
+    Args:
+        request: With its client.
+        registry: Describes a client's errors.
+        encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
+            and a hundred thousand results would not fit into memory.
+        runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
+        store: Reads payloads in S3; None if that is off.
+        slot: That of the request.
+    """
+    deadline_failure = encode(DeadlinePassed(deadline.PASSED))
 
-    def run_encoded(
-        self, invocation: DispatchRequest, encode: Callable[[object], EncodedResult]
-    ) -> Iterator[EncodedResult]:
-        """Yield the encoded result of each record, in order.
+    def run_one(item: tuple[int, object]) -> EncodedResult:
+        path = f"payload[{item[0]}]"
+        with deadline.part("record", {"trireme.record": path}) as part:
+            result = _run(request, registry, item[1], path, store)
+            if isinstance(result, TriremeError):
+                part.fail(result)
+        return encode(result)
 
-        ``encode`` runs on the executor as soon as a record has its result: the encoded form is often smaller,
-        and a hundred thousand results would not fit into memory.
+    return runner.run(enumerate(request.records), run_one, lambda: deadline_failure, slot)
 
-        Raises:
-            sm.errors.NotReady: After the last result: Triton may have mixed up the answers behind them.
-        """
-        client = self.registry.get(invocation.model)
-        deadline_failure = encode(DeadlinePassed(deadline.PASSED))
-        # Several at a time, so that Triton's dynamic batching has something to batch.
-        yield from self._runner.run(
-            enumerate(invocation.records),
-            lambda item: encode(self._result(client, invocation, item[1], f"payload[{item[0]}]")),
-            lambda: deadline_failure,
-        )
-        self.confirm_delivery()
 
-    def stream(self, invocation: DispatchRequest) -> Generator[object, None, None]:
-        """Yield the parts of the answer to the single record. Raises :class:`TriremeError`."""
-        client, payload = self.registry.get(invocation.model), None
-        if invocation.many:
-            raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
+def stream(
+    request: DispatchRequest, registry: Registry, confirm: Callable[[], None], store: Store | None = None
+) -> Generator[object, None, None]:
+    """Yield the parts of the answer to the single record. Raises :class:`TriremeError`.
+
+    Args:
+        request: With its client.
+        registry: Describes a client's errors.
+        confirm: Called before each part is sent.
+        store: Reads payloads in S3; None if that is off.
+    """
+    client, payload, count = request.client, None, 0
+    assert client is not None
+    if request.many:
+        raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
+    with deadline.part("stream") as span:
         try:
-            with stage(client.name, "decode"):
-                payload = self._payload(client, invocation, invocation.records[0], "payload")
+            payload = _decode(client, request, request.records[0], "payload", store)
             parts = client.stream(payload)
             try:
                 for part in parts:
-                    self.confirm_delivery()
+                    confirm()
+                    count += 1
+                    if count == 1:
+                        span.notice("first part")
+                    span.describe({"trireme.stream.parts": count})
                     yield part
                     _check_deadline()
             finally:
@@ -117,38 +115,38 @@ class Dispatcher:
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise _to_error(self.registry, error, client, invocation, "payload", payload) from None
+            raise _to_error(registry, error, client, request, "payload", payload) from None
 
-    def confirm_delivery(self) -> None:
-        """Raise :class:`~sm.errors.NotReady` if the invocation's results may be another invocation's."""
-        running = deadline.current()
-        if running:
-            # Copy in one step: other records of the request may still be running.
-            self._guard.confirm_delivery(tuple(running.generations))
 
-    def _result(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> object:
-        payload = None
-        try:
-            with stage(client.name, "decode"):
-                payload = self._payload(client, invocation, record, path)
-            result = client.inference(payload)
-            # A result that is too late reaches no caller, so it is no success.
-            _check_time()
-            return result
-        except BaseException as error:  # a client may call sys.exit(): its record alone fails
-            return _to_error(self.registry, error, client, invocation, path, payload)
+def _run(
+    request: DispatchRequest, registry: Registry, record: object, path: str, store: Store | None
+) -> object:
+    client, payload = request.client, None
+    assert client is not None
+    try:
+        payload = _decode(client, request, record, path, store)
+        result = client.inference(payload)
+        # A result that is too late reaches no caller, so it is no success.
+        _check_time()
+        return result
+    except BaseException as error:  # a client may call sys.exit(): its record alone fails
+        return _to_error(registry, error, client, request, path, payload)
 
-    def _payload(self, client: Client, invocation: DispatchRequest, record: object, path: str) -> Payload:
-        return validate_payload(
-            client, invocation, inline_objects(client.payload, record, path, self._store), path
-        )
+
+def _decode(
+    client: Client, request: DispatchRequest, record: object, path: str, store: Store | None
+) -> Payload:
+    with stage(client.name, "decode"):
+        if isinstance(record, dict):
+            record = inline_objects(client.payload, record, path, store)
+        return validate_payload(client, request, record, path)
 
 
 def _to_error(
     registry: Registry,
     error: BaseException,
     client: Client,
-    invocation: DispatchRequest,
+    request: DispatchRequest,
     path: str,
     payload: Payload | None,
 ) -> TriremeError:
@@ -161,14 +159,14 @@ def _to_error(
             client.name,
             error.explanation,
             exc_info=error,
-            extra={"request_id": invocation.request_id},
+            extra={"request_id": request.request_id},
         )
         return ClientFailed(f"the client of {client.name!r} failed: its model does not take what it gives")
     if isinstance(error, TriremeError):
         return error
     if isinstance(error, MemoryError):
         return OutOfMemory(f"{client.name} ran out of memory")
-    log.error("client %s failed", client.name, exc_info=error, extra={"request_id": invocation.request_id})
+    log.error("client %s failed", client.name, exc_info=error, extra={"request_id": request.request_id})
     return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
 
 
@@ -198,38 +196,41 @@ def _with_path(error: TriremeError, path: str) -> TriremeError:
 
 
 def validate_payload(
-    client: Client, invocation: DispatchRequest, record: object, path: str = "payload"
+    client: Client, request: DispatchRequest, record: object, path: str = "payload"
 ) -> Payload:
     """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     kind = client.payload
-    members = {
-        name: value.text
-        if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name)
-        else value
-        for name, value in _payload_fields(client, record, path).items()
-    }
-    parameters = _parameters(kind, invocation.parameters, invocation.attributes)
-    if parameters:
-        members["parameters"] = parameters
+    members = _payload_fields(client, record, path)
+    for name, value in members.items():
+        if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
+            members = {**members, name: value.text}
+    if request.parameters or request.attributes:
+        parameters = _parameters(kind, request.parameters, request.attributes)
+        if parameters:
+            members = {**members, "parameters": parameters}
     try:
         payload = kind.model_validate(members)
     except ValidationError as error:
         raise _to_wrong_payload(error, path, kind) from None
     payload.attach_request(
-        invocation.version,
-        invocation.accept,
-        dict(invocation.headers),
-        invocation.session,
-        invocation.answer_headers,
-        invocation.accept_named,
+        request.version,
+        request.accept,
+        dict(request.headers),
+        request.session,
+        request.answer_headers,
+        request.accept_named,
     )
     return payload
 
 
 def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
-    """Return the values of the payload's fields in a record, by the names that the caller used."""
+    """Return the values of the payload's fields in a record, by the names that the caller used.
+
+    This and :func:`inline_objects` need the client's payload type, for each record; the classification knows
+    the request only.
+    """
     kind = client.payload
-    if issubclass(kind, BodyPayload):
+    if kind.takes_bodies:
         return _body_fields(record)
     if isinstance(record, RawRecord):
         if not {record.content_type, ANY_TYPE} & {*kind.content_types}:

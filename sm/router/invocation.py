@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from sm import decoded_base64
+from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge
@@ -20,6 +21,7 @@ JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 NPY = "application/x-npy"
 PNG = "image/png"
+EVENTS = "text/event-stream"
 #: SageMaker's content type of Triton's binary form: JSON of so many bytes, then the tensors.
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 
@@ -29,15 +31,14 @@ HEADER_PREFIX = "x-amzn-sagemaker-"
 SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 
 
-@dataclass(frozen=True)
-class RawRecord:
+class RawRecord(NamedTuple):
     """A record that is the whole body of a request: a picture, a text or a ``.npy`` array."""
 
     body: bytes
     content_type: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class DispatchRequest:
     """A request for a client, with its records and options."""
 
@@ -60,6 +61,10 @@ class DispatchRequest:
     answer_headers: dict[str, str] = field(default_factory=dict)
     #: The address in S3 to write the result to; empty to send it to the caller.
     result_s3_uri: str = ""
+    #: The client of ``model``; None if the model has none.
+    client: Client | None = None
+    #: True if the answer is sent in parts.
+    streamed: bool = False
 
 
 class Address(NamedTuple):
@@ -100,10 +105,19 @@ class Message(NamedTuple):
     request_id: str
     #: The model in the path, which overrides all others.
     model: str = ""
+    #: Path and query of a request in Triton's own API; empty for all others.
+    target: str = ""
+    #: True if the caller used the runtime's streaming call: a client that streams then does so.
+    in_parts: bool = False
 
     @property
     def content_type(self) -> str:
         return media_type(self.headers.get("content-type", JSON))
+
+    @property
+    def platform_headers(self) -> dict[str, str]:
+        """The ``X-Amzn-SageMaker-*`` headers."""
+        return {name: value for name, value in self.headers.items() if name.startswith(HEADER_PREFIX)}
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -112,29 +126,32 @@ class Message(NamedTuple):
         return custom_attributes(text) if text else {}
 
 
-@dataclass(frozen=True)
-class TritonRequest:
-    """A body of Triton's v2 protocol, JSON or binary, for one model."""
+class TritonRequest(NamedTuple):
+    """A body of Triton's v2 protocol, JSON or binary, or any request to a model's own path below ``/v2``."""
 
     message: Message
     #: The model or client that it names, or the default; empty if there is neither.
     model: str
     version: str = ""
+    #: The last part of Triton's path.
+    verb: str = "infer"
+    #: True if the body is in the binary form, even a malformed one.
+    is_binary: bool = False
 
     @property
-    def verb(self) -> str:
-        """The last part of Triton's path."""
-        return "infer"
+    def streamed(self) -> bool:
+        """True if the answer is a stream of events."""
+        return self.verb == "generate_stream"
 
 
-@dataclass(frozen=True)
-class GenerateRequest:
+class GenerateRequest(NamedTuple):
     """A body of Triton's generate extension. ``streamed``: the answer is a stream of events."""
 
     message: Message
     model: str
     version: str = ""
     streamed: bool = False
+    is_binary: bool = False
 
     @property
     def verb(self) -> str:
@@ -142,8 +159,7 @@ class GenerateRequest:
         return "generate_stream" if self.streamed else "generate"
 
 
-@dataclass(frozen=True)
-class LinesRequest:
+class LinesRequest(NamedTuple):
     """JSON lines: each line is a request, in one session and under one limit."""
 
     message: Message
@@ -152,8 +168,7 @@ class LinesRequest:
     limit: RecordLimit | None = None
 
 
-@dataclass(frozen=True)
-class SessionCommand:
+class SessionCommand(NamedTuple):
     """Open a session, or close the one with this id."""
 
     #: The id to close; empty to open a new session.
@@ -200,7 +215,8 @@ def check_not_empty(body: bytes) -> None:
 def estimate_parsed_bytes(message: Message) -> int:
     """Estimate the memory of a large body's parsed JSON; 0 for other bodies.
 
-    25 MiB of empty lists become 760 MiB of Python objects. A comma or a bracket stands for each of them.
+    25 MiB of empty lists become 760 MiB of Python objects. A comma or a bracket stands for each of them. It
+    is no part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
     if len(body) < decoded_base64.MIN_BYTES or not (message.content_type == JSON or OBJECT.match(body)):

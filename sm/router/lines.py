@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 
 from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
+from sm.router.admission import Admission
 from sm.router.answer import Answer, EncodedRecord, encode_failure, join_records
 from sm.router.invocation import JSON, JSON_LINES, LinesRequest, Message
 from sm.router.ordered import OrderedRunner
@@ -18,34 +18,41 @@ NOT_BLANK = re.compile(rb"\S")
 CHECK_INTERVAL = 2**14
 
 
-class Lines:
-    """Runs the lines of a body in parallel, so that Triton can batch them.
+def answer_lines(
+    request: LinesRequest,
+    answer_line: Callable[[Message], Answer],
+    runner: OrderedRunner,
+    slot: Admission | None = None,
+) -> Answer:
+    """Answer each line, in order and several at a time; a line that failed gets ``{"error", "code"}``.
 
     Args:
-        executor: Runs the lines. It must not be the executor of the records: lines that wait for their
+        request: The lines.
+        answer_line: Answers one.
+        runner: Runs the lines. It must not have the executor of the records: lines that wait for their
             records could take all of its threads.
-        threads: Threads of the executor that one body may use.
+        slot: That of the request.
+
+    Raises:
+        TooLarge: The body has too many lines.
+        TriremeError: The first failure, if no line succeeded.
     """
+    check_count(request)
+    deadline_failure = encode_failure(DeadlinePassed(deadline.PASSED))
 
-    def __init__(self, executor: Executor, threads: int) -> None:
-        self._runner = OrderedRunner(executor, threads)
+    def answer(line: Message) -> EncodedRecord:
+        with deadline.part("record") as record:
+            try:
+                return EncodedRecord(answer_line(line).read())
+            except TriremeError as error:
+                record.fail(error)
+                return encode_failure(error)
 
-    def run(self, request: LinesRequest, handle_line: Callable[[Message], Answer]) -> Answer:
-        """Answer each line with ``handle_line``, in order; a line that failed gets ``{"error", "code"}``.
-
-        Raises:
-            TooLarge: The body has too many lines.
-            TriremeError: The first failure, if no line succeeded.
-        """
-        check_count(request)
-        deadline_failure = encode_failure(DeadlinePassed(deadline.PASSED))
-        records = self._runner.run(
-            messages(request.message), lambda line: _answer(line, handle_line), lambda: deadline_failure
-        )
-        body = join_records(records, b"\n")
-        if not body:
-            raise BadInput("the body has no line")
-        return Answer(body, JSON_LINES)
+    records = runner.run(messages(request.message), answer, lambda: deadline_failure, slot)
+    body = join_records(records, b"\n")
+    if not body:
+        raise BadInput("the body has no line")
+    return Answer(body, JSON_LINES)
 
 
 def check_count(request: LinesRequest) -> None:
@@ -83,10 +90,3 @@ def messages(message: Message) -> Iterator[Message]:
     shared_fields = (headers, message.query, message.request_id, message.model)
     for line in split(message.body):
         yield Message(line, *shared_fields)
-
-
-def _answer(line: Message, handle_line: Callable[[Message], Answer]) -> EncodedRecord:
-    try:
-        return EncodedRecord(handle_line(line).read())
-    except TriremeError as error:
-        return encode_failure(error)

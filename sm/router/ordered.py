@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from sm import deadline
-from sm.router.admission import Admission, Loan, current
+from sm.router.admission import Admission, Loan
 
 #: Batches for each thread that may be submitted before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
@@ -80,15 +80,19 @@ class _Batches(Generic[Item, Result]):
 class OrderedRunner:
     """Runs items on ``executor``, with at most ``threads`` of its threads for each request.
 
-    If the request has an :class:`~sm.router.admission.Admission`, each thread but the first borrows a place
-    of the model, and gives it back when another request waits for it. So a long list does not block others.
+    If the request has a slot, each thread but the first borrows one of the model, and gives it back when
+    another request waits for it. So a long list does not block others.
     """
 
     def __init__(self, executor: Executor, threads: int) -> None:
         self._executor, self._threads, self._max_waiting = executor, threads, MAX_BATCHES_PER_THREAD * threads
 
     def run(
-        self, items: Iterable[Item], work: Callable[[Item], Result], when_late: Callable[[], Result]
+        self,
+        items: Iterable[Item],
+        work: Callable[[Item], Result],
+        when_late: Callable[[], Result],
+        slot: Admission | None = None,
     ) -> Iterator[Result]:
         """Yield the results of ``work`` in the order of ``items``.
 
@@ -100,7 +104,7 @@ class OrderedRunner:
         """
         source, context = iter(items), contextvars.copy_context()
         limit, stopped = deadline.current(), threading.Event()
-        admission = current() or Admission(None)
+        admission = slot or Admission(None)
         batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads)
 
         def run_batch(batch: list[Item]) -> tuple[list[Result], float]:

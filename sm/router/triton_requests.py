@@ -24,7 +24,6 @@ from sm.errors import (
 )
 from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answer import Answer
-from sm.router.classify import is_binary
 from sm.router.invocation import BINARY, JSON, GenerateRequest, Message, TritonRequest
 from sm.router.streaming.server_sent_events import split_events
 from sm.router.streaming.stream import finish
@@ -65,31 +64,38 @@ class Triton:
 
     def run(self, request: TritonRequest | GenerateRequest) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
+        if request.message.target:
+            return request.model, self.pass_on("POST", request.message)
         if not request.model:
             names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
             raise UnknownModel(f"{NO_MODEL}; there are: {names}")
         model = self._registry.triton_model(request.model)
-        upstream_request = to_upstream(request.message, model, request.version, request.verb)
         try:
-            return model, to_answer(self._upstream.send(upstream_request))
+            return model, to_answer(self._upstream.send(to_upstream(request, model)))
         except UnknownModel:
             if model in self._registry.models and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
             raise
 
+    def pass_on(self, method: str, message: Message) -> Answer:
+        """Pass a request below ``/v2`` on as it is."""
+        headers = end_to_end(message.headers)
+        return to_v2_answer(self._upstream.send(Request(method, message.target, message.body, headers)))
 
-def to_upstream(message: Message, model: str, version: str, verb: str = "infer") -> Request:
+
+def to_upstream(request: TritonRequest | GenerateRequest, model: str) -> Request:
     """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
+    message = request.message
     headers = end_to_end(message.headers)
     # Most callers accept gzip, but Triton would need more time to compress the tensors than to send them.
     headers.pop("accept-encoding", None)
-    if is_binary(message):
+    if request.is_binary:
         headers[HEADER_SIZE] = str(header_size(message))
         headers["content-type"] = "application/octet-stream"
     else:
         # The whole body is JSON, whatever this header says.
         headers.pop(HEADER_SIZE, None)
-    return Request("POST", path(model, version, verb), message.body, headers)
+    return Request("POST", path(model, request.version, request.verb), message.body, headers)
 
 
 def path(model: str, version: str, verb: str) -> str:

@@ -44,7 +44,7 @@ from sm.triton.transport import Transport, remove_worker_files
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-    from sm.server.tracing import Tracing
+    from sm.tracing.exporter import Tracer
 
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
@@ -97,7 +97,7 @@ class DataPlane(Plane):
     """The workers: router and clients."""
 
     #: Sends this worker's traces; None if traces are off.
-    _tracing: Tracing | None = None
+    _tracer: Tracer | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -139,8 +139,8 @@ class DataPlane(Plane):
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Send a worker's last traces before it ends."""
-        if self._tracing is not None:
-            self._tracing.close()
+        if self._tracer is not None:
+            self._tracer.close()
 
     def on_worker_init(self, _worker: object) -> None:
         """Stop the extra heartbeats: the clients are loaded."""
@@ -165,12 +165,10 @@ class DataPlane(Plane):
         cv2.setNumThreads(1)
         DECODED.limit = limit_per_worker(self.settings)
         metrics.DECODED_LIMIT.set(DECODED.limit)
-        self._tracing = tracing = self.open_tracing()
-        transport = Transport(self.settings, self.box, channel=tracing.channel() if tracing else None)
+        transport = Transport(self.settings, self.box)
         try:
             clients = self.registry(transport)
-            parts = tracing.parts if tracing else app.PLAIN
-            flask = app.create(self.settings, self.box, clients, parts)
+            flask = app.create(self.settings, self.box, clients)
         except StartError as error:
             write_start_error(self.box, error)
         describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
@@ -178,16 +176,22 @@ class DataPlane(Plane):
             describe()
         if isinstance(clients.clients, LiveClients | LateClients):
             clients.clients.watch(describe)
-        return tracing.trace(flask) if tracing else flask
+        return self.traced(flask)
 
-    def open_tracing(self) -> Tracing | None:
-        """Return the tracing of requests; None if the ``OTEL_*`` variables do not turn it on."""
+    def traced(self, application: WSGIApplication) -> WSGIApplication:
+        """Return the application with traces, if the ``OTEL_*`` variables turn them on."""
         if not are_traces_on(os.environ):
-            return None
-        # Imported only here, as it brings OpenTelemetry.
-        from sm.server import tracing
+            return application
+        # Imported only here, as they bring OpenTelemetry.
+        from sm.tracing.exporter import open_tracer
+        from sm.tracing.requests import TracedRequests, TraceIds
 
-        return tracing.open_tracing(self.settings, self.box)
+        self._tracer = open_tracer(f"{self.box.id}-{os.getpid()}")
+        if self._tracer is None:
+            return application
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(TraceIds())
+        return TracedRequests(application, self._tracer, self.box.fronted)
 
     def registry(self, transport: Transport) -> Registry:
         """Return the registry: the clients found at start or, in multi-model mode, those of archives."""

@@ -1,4 +1,4 @@
-"""Decide which requests are traced, and send their traces: the only module that imports OpenTelemetry.
+"""Decide which requests are traced, and send their spans.
 
 A request that is not sampled costs only the decision. The SDK itself would start a span, parse the caller's
 headers and then drop both, which costs more than the 3 % of a request that is allowed.
@@ -20,23 +20,13 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import Event as SdkEvent
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TraceState,
-)
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased
+from opentelemetry.trace import SpanKind
 
 from sm import __version__
-from sm.tracing.request_trace import DROPPED, SERVER, RequestTrace, Span
 from sm.tracing.variables import service_name, shown_url
 
 if TYPE_CHECKING:
@@ -48,17 +38,14 @@ log = logging.getLogger(__name__)
 FLUSH_TIMEOUT_S = 1.0
 #: Seconds between two log lines about a collector that accepts no traces.
 LOG_INTERVAL_S = 300.0
-#: Characters of a ``tracestate``; a longer one is dropped, as the specification allows.
-MAX_STATE_CHARACTERS = 512
-#: Characters of a reason in the log.
-MAX_REASON_CHARACTERS = 200
+#: Characters of a ``tracestate``; a longer one is dropped, as the specification allows. Of an attribute, and
+#: of a reason in the log.
+MAX_STATE_CHARACTERS, MAX_CHARACTERS, MAX_REASON_CHARACTERS = 512, 256, 200
 #: A ``traceparent`` of any version, with its flags.
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 #: The propagators whose headers this module can read without the SDK.
 W3C_PROPAGATORS = {"tracecontext", "baggage"}
 EMPTY = Context()
-SPAN_KINDS = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
-SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Headers(Getter["WSGIEnvironment"]):
@@ -74,10 +61,22 @@ class Headers(Getter["WSGIEnvironment"]):
         return [name[5:].lower().replace("_", "-") for name in carrier if name.startswith("HTTP_")]
 
 
+class ChosenIds(RandomIdGenerator):
+    """Gives a new trace the id for which its sampler decided; each thread asks for its own."""
+
+    def __init__(self) -> None:
+        self.chosen = threading.local()
+
+    def generate_trace_id(self) -> int:
+        trace_id: int = self.chosen.trace_id
+        return trace_id
+
+
 class Sampling:
     """Decides whether a request is traced, as ``OTEL_TRACES_SAMPLER`` says."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self.ids = ChosenIds()
         # The SDK has no public function that reads the variable.
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         name = environment.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
@@ -87,8 +86,11 @@ class Sampling:
         self._only_w3c = {name.strip() for name in propagators} <= W3C_PROPAGATORS
         self._headers = Headers()
 
-    def begin(self, environ: WSGIEnvironment) -> tuple[RequestTrace, Context] | None:
-        """Return a new trace with the caller's context; None if the request is not traced."""
+    def sampled(self, environ: WSGIEnvironment) -> Context | None:
+        """Return the caller's context for a request that is traced; None if it is not.
+
+        The next trace without a parent that this thread begins has the id that was chosen here.
+        """
         if self._never:
             return None
         context, trace_id = EMPTY, 0
@@ -101,14 +103,11 @@ class Sampling:
             context = propagate.extract(environ, EMPTY, self._headers)
             remote = trace.get_current_span(context).get_span_context()
             trace_id = remote.trace_id if remote.is_valid else random.getrandbits(128) or 1
-        sampled = self._sampler.should_sample(context, trace_id, "request", SpanKind.SERVER)
-        if sampled.decision is not Decision.RECORD_AND_SAMPLE:
+        result = self._sampler.should_sample(context, trace_id, "request", SpanKind.SERVER)
+        if result.decision is not Decision.RECORD_AND_SAMPLE:
             return None
-        if context is EMPTY:
-            context = propagate.extract(environ, EMPTY, self._headers)
-        remote = trace.get_current_span(context).get_span_context()
-        root = Span("request", SERVER, remote.span_id if remote.is_valid else 0)
-        return RequestTrace(trace_id, sampled.trace_state, root), context
+        self.ids.chosen.trace_id = trace_id
+        return propagate.extract(environ, EMPTY, self._headers) if context is EMPTY else context
 
 
 def _is_unsampled(parent: object) -> bool:
@@ -122,45 +121,29 @@ class Tracer:
 
     def __init__(self, environment: Mapping[str, str], instance: str) -> None:
         """``instance`` identifies this worker. Raises ValueError if the variables contradict each other."""
-        self._sampling = Sampling(environment)
+        sampling = Sampling(environment)
+        self.sampled = sampling.sampled
         detected = OTELResourceDetector().detect().attributes
         defaults = {
             "service.name": service_name(environment),
             "service.version": __version__,
             "service.instance.id": instance,
         }
-        self._resource = Resource.create(
-            {name: value for name, value in defaults.items() if name not in detected}
-        )
-        self._scope = InstrumentationScope("trireme", __version__)
+        resource = Resource.create({name: value for name, value in defaults.items() if name not in detected})
         self._exporter = WatchedExporter(OTLPSpanExporter(), shown_url(environment))
         self._processor = BatchSpanProcessor(self._exporter)
-        # For spans that a client's own code creates: they are recorded only within a traced request.
-        provider = TracerProvider(
-            sampler=ParentBased(ALWAYS_OFF), resource=self._resource, shutdown_on_exit=False
-        )
+        limits = SpanLimits(max_attribute_length=MAX_CHARACTERS)
+        provider = TracerProvider(ALWAYS_ON, resource, False, id_generator=sampling.ids, span_limits=limits)
         provider.add_span_processor(self._processor)
-        trace.set_tracer_provider(provider)
-
-    def begin(self, environ: WSGIEnvironment) -> tuple[RequestTrace, Context] | None:
-        """Return a new trace with the caller's context; None if the request is not traced."""
-        return self._sampling.begin(environ)
-
-    def context_for(self, request: RequestTrace, context: Context) -> Context:
-        """Return the context in which a client's own code finds the request's span."""
-        return trace.set_span_in_context(
-            NonRecordingSpan(self._span_context(request, request.root.span_id)), context
-        )
-
-    def finish(self, request: RequestTrace) -> None:
-        """Pass the spans of a request that has ended to the thread that sends them."""
-        if request.dropped:
-            request.root.attributes[DROPPED] = request.dropped
-        for span in tuple(request.spans):
-            self._processor.on_end(self._to_sdk_span(request, span))
+        #: Makes the spans of sampled requests.
+        self.spans = provider.get_tracer("trireme", __version__)
+        # For spans that a client's own code creates: they are recorded only within a traced request.
+        clients_provider = TracerProvider(ParentBased(ALWAYS_OFF), resource, False)
+        clients_provider.add_span_processor(self._processor)
+        trace.set_tracer_provider(clients_provider)
 
     def close(self) -> None:
-        """Send the remaining spans within :data:`FLUSH_TIMEOUT_S`, unless the collector accepts none."""
+        """Send the remaining traces within :data:`FLUSH_TIMEOUT_S`, unless the collector accepts none."""
         if self._exporter.lost:
             self._exporter.shutdown()
             return
@@ -170,32 +153,6 @@ class Tracer:
         thread.join(FLUSH_TIMEOUT_S)
         if thread.is_alive():
             self._exporter.shutdown()
-
-    def _span_context(self, request: RequestTrace, span_id: int, remote: bool = False) -> SpanContext:
-        state = request.state if isinstance(request.state, TraceState) else None
-        return SpanContext(request.trace_id, span_id, remote, SAMPLED, state)
-
-    def _to_sdk_span(self, request: RequestTrace, span: Span) -> ReadableSpan:
-        parent = self._span_context(request, span.parent, span is request.root) if span.parent else None
-        if span.error:
-            span.attributes["error.type"] = span.error
-        return ReadableSpan(
-            span.name,
-            self._span_context(request, span.span_id),
-            parent,
-            self._resource,
-            span.attributes,
-            [
-                SdkEvent(event.name, dict(event.attributes), event.at + request.offset)
-                for event in span.events
-            ],
-            kind=SPAN_KINDS[span.role],
-            status=Status(StatusCode.ERROR) if span.error else Status(),
-            start_time=span.start + request.offset,
-            # A thread that runs longer than its request has not ended its span.
-            end_time=(span.end or request.root.end) + request.offset,
-            instrumentation_scope=self._scope,
-        )
 
 
 class WatchedExporter(SpanExporter):
@@ -222,11 +179,8 @@ class WatchedExporter(SpanExporter):
         now = time.monotonic()
         if now >= self._next_log_at:
             self._next_log_at = now + LOG_INTERVAL_S
-            log.warning(
-                "traces are not delivered to %s: %s",
-                self._url,
-                self._last_message.text[:MAX_REASON_CHARACTERS],
-            )
+            reason = self._last_message.text[:MAX_REASON_CHARACTERS]
+            log.warning("traces are not delivered to %s: %s", self._url, reason)
         return result
 
     def shutdown(self) -> None:

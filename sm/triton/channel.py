@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from sm.deadline import Deadline, current
+from sm.deadline import NO_HEADERS, Deadline, Part, Value, current, part
 from sm.errors import CallerGone, NotReady, TriremeError
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_status, translate_stream_error
@@ -28,6 +28,8 @@ FIRST_CALLER_CHECK_S, CALLER_CHECK_INTERVAL_S = 0.05, 0.1
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.
 REGISTRATION_TIMEOUT_S = 2.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
+LOOPBACK = "127.0.0.1"
 
 
 class Channel:
@@ -47,6 +49,7 @@ class Channel:
         keys: Mapping[str, str] = NO_KEYS,
         own_wire: bool = True,
     ) -> None:
+        self._port = address if isinstance(address, int) else 0
         if isinstance(address, RemoteServers):
             self._channel = address.connect()
         else:
@@ -87,15 +90,20 @@ class Channel:
 
     def infer(self, request: Any) -> Any:
         """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on."""
-        if self._pool is None or not self._own_wire_works:
-            return self.call("ModelInfer", request)
-        message = request.SerializeToString()
-        if len(message) > MAX_FRAME_BYTES:
-            return self.call("ModelInfer", request)
         deadline = _checked_deadline()
+        if deadline is None or deadline.listener is None:
+            return self._infer(request, deadline)
+        with self._part(INFER, request) as part:
+            return self._infer(request, deadline, part.headers)
+
+    def _infer(self, request: Any, deadline: Deadline | None, headers: Mapping[str, str] = NO_HEADERS) -> Any:
         seconds = deadline.remaining() if deadline else self._timeout
+        message = request.SerializeToString() if self._pool is not None and self._own_wire_works else b""
+        if self._pool is None or not self._own_wire_works or len(message) > MAX_FRAME_BYTES:
+            return self._call("ModelInfer", request, seconds, deadline, headers=headers)
         try:
-            answer = self._infer_on_own_wire(self._pool, message, seconds, deadline)
+            pool = self._pool.with_metadata(headers) if headers else self._pool
+            answer = self._infer_on_own_wire(pool, message, seconds, deadline)
         except Unreadable as error:
             if self._own_wire_works:
                 log.warning(
@@ -104,15 +112,20 @@ class Channel:
                 )
                 GRPC_CLIENT_FALLBACKS.inc()
             self._own_wire_works = False
-            return self.call("ModelInfer", request)
+            return self._call("ModelInfer", request, seconds, deadline, headers=headers)
         return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton."""
+        with self._part(STREAM_INFER, request, nests=False) as part:
+            yield from self._stream(request, part.headers)
+
+    def _stream(self, request: Any, headers: Mapping[str, str]) -> Generator[Any, None, None]:
         deadline = _checked_deadline()
         seconds = deadline.remaining() if deadline else self._timeout
+        metadata = (*self._keys, *headers.items())
         try:
-            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=self._keys)
+            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", finished=True) from None
 
@@ -126,6 +139,23 @@ class Channel:
             raise translate_status(error.code(), error.details() or "") from None
         finally:
             call.cancel()
+
+    @contextlib.contextmanager
+    def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Part]:
+        """Tell the request's listener of a call."""
+        attributes: dict[str, Value] = {
+            "rpc.system.name": "grpc",
+            "rpc.method": method[1:],
+            "server.address": LOOPBACK,
+            "server.port": self._port,
+            "trireme.model": request.model_name,
+        }
+        with part(method[1:], attributes, is_call=True, nests=nests) as call:
+            try:
+                yield call
+            except Failed as failure:
+                call.fail(failure.kind.code)
+                raise
 
     def register(self, name: str, size: int) -> None:
         """Make Triton map a region. No name is used twice, so one that Triton has already is the same."""
@@ -188,10 +218,12 @@ class Channel:
         seconds: float,
         deadline: Deadline | None,
         interrupt: Callable[[], None] = lambda: None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
+        metadata = (*self._keys, *headers.items())
         # gRPC sends the deadline to Triton, which then drops a request that is still queued.
         try:
-            future = getattr(self._stub, method).future(request, timeout=seconds, metadata=self._keys)
+            future = getattr(self._stub, method).future(request, timeout=seconds, metadata=metadata)
         except ValueError:
             raise Failed(NotReady, "the worker is ending", finished=True) from None
         interval = FIRST_CALLER_CHECK_S

@@ -7,17 +7,19 @@ deadline or when the caller disconnects. Closing a connection makes Triton cance
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 import h11
 import orjson
 
-from sm.deadline import Deadline, current
+from sm.deadline import Deadline, Value, current, part
 from sm.errors import BadInput, DeadlinePassed, NotReady
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
@@ -46,6 +48,10 @@ HOP_BY_HOP = {
     "upgrade",
 }
 STREAM = "text/event-stream"
+LOOPBACK = "127.0.0.1"
+MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
+#: Headers of a caller's trace.
+TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 #: The default limit in bytes.
 MAX_BODY_BYTES = 25 * 2**20
 
@@ -92,6 +98,26 @@ class Upstream:
             DeadlinePassed, CallerGone: The invocation ended.
             BadInput: The body would crash Triton.
         """
+        attributes: dict[str, Value] = {
+            "http.request.method": request.method,
+            "server.address": LOOPBACK,
+            "server.port": self._port,
+            # Without the query, which may have a key.
+            "url.full": f"http://{LOOPBACK}:{self._port}{request.target.partition('?')[0]}",
+        }
+        if match := MODEL_PATH.match(request.target):
+            attributes["trireme.model"] = unquote(match[1])
+        with part(request.method, attributes, is_call=True) as call:
+            # The caller's own would make Triton trace a request that the router does not trace.
+            given = request.headers or {}
+            headers = {name: value for name, value in given.items() if name not in TRACE_HEADERS}
+            reply = self._send(replace(request, headers={**headers, **call.headers}))
+            call.describe({"http.response.status_code": reply.status})
+            if reply.status >= 400:
+                call.fail(str(reply.status))
+            return reply
+
+    def _send(self, request: Request) -> Reply:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         unsafe_json.check(request.body, request.headers or {}, self._max_body)

@@ -59,14 +59,19 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}"
 
     def trace(self, trace_id: str, spans: int = 1) -> list[ReceivedSpan]:
-        """Wait until a trace has so many spans, the router's among them. Return them in order of their start."""
+        """Wait until a trace has so many spans, that of the request among them, which ends last.
+
+        Return them in order of their start.
+        """
 
         def received() -> list[ReceivedSpan]:
             return [span for span in tuple(self.spans) if span.trace_id == trace_id]
 
         def is_complete() -> bool:
-            services = {span.service.endswith("-triton") for span in received()}
-            return len(received()) >= spans and False in services
+            requests = [
+                span for span in received() if span.kind == "server" and not span.service.endswith("-triton")
+            ]
+            return len(received()) >= spans and bool(requests)
 
         wait_until(is_complete, description=f"{spans} spans of {trace_id}")
         return sorted(received(), key=lambda span: span.start)

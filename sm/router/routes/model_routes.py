@@ -9,12 +9,11 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from sm.errors import BadInput, ClientFailed, Forbidden, ModelFailed, UnknownModel, WrongPayload
+from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
 from sm.multimodel.load_records import Record
 from sm.multimodel.model_loader import Loader
 from sm.router.answer import Answer, dumps
 from sm.router.invocation import parse_json
-from sm.router.routes import invocations
 from sm.router.routes.control_routes import list_served
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
@@ -89,23 +88,6 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
     def unload(name: str) -> Response:
         loader.unload(name)
         return respond(Answer(b"{}"))
-
-    return routes
-
-
-def invoking(service: invocations.Service) -> Blueprint:
-    """Create the route that invokes the model in the path."""
-    routes = Blueprint("invoking", __name__)
-
-    @routes.post("/models/<name>/invoke")
-    def invoke(name: str) -> Response:
-        try:
-            return respond(invocations.handle_invocation(service, request.environ, model=name))
-        except (ClientFailed, ModelFailed):
-            if service.dispatcher.registry.is_served(name):
-                raise
-            # The model was unloaded while the request ran, so its files are gone.
-            raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
 
     return routes
 

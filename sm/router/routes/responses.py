@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ from werkzeug.wsgi import get_path_info
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
 from sm.request_ids import given_id
 from sm.router.answer import Answer, write_error
-from sm.router.streaming.server_sent_events import EVENTS, with_final_error
+from sm.router.invocation import EVENTS
+from sm.router.streaming.server_sent_events import with_final_error
 from sm.router.streaming.stream import finish
 from sm.run_state import MAX_CONTROL_BODY_BYTES
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
-#: Where a request's WSGI environment stores its id.
-REQUEST_ID_KEY = "trireme.request_id"
+#: Where a request's WSGI environment stores its id, and the code of the error that answers it.
+REQUEST_ID_KEY, ERROR_CODE_KEY = "trireme.request_id", "trireme.error_code"
 
 
 def request_id(environ: WSGIEnvironment) -> str:
@@ -112,15 +112,18 @@ def handle_errors(app: Flask) -> None:
 def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
     """Return the error answer for any exception."""
     identity = request_id(environ)
-    if isinstance(error, TriremeError):
-        return write_error(error, identity)
     if isinstance(error, HTTPException):
-        answer = write_error(_to_trireme_error(error, environ), identity)
-        if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
-            answer = replace(answer, headers={"Allow": ", ".join(sorted(error.valid_methods))})
-        return answer
-    log.error("unexpected error", exc_info=error, extra={"request_id": identity})
-    return write_error(ClientFailed(f"unexpected {type(error).__name__}"), identity)
+        trireme_error = _to_trireme_error(error, environ)
+    elif isinstance(error, TriremeError):
+        trireme_error = error
+    else:
+        log.error("unexpected error", exc_info=error, extra={"request_id": identity})
+        trireme_error = ClientFailed(f"unexpected {type(error).__name__}")
+    environ[ERROR_CODE_KEY] = trireme_error.code
+    answer = write_error(trireme_error, identity)
+    if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
+        answer.headers = {**answer.headers, "Allow": ", ".join(sorted(error.valid_methods))}
+    return answer
 
 
 def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -14,18 +13,13 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
 from sm.errors import Forbidden, NotFound
-from sm.router import triton_requests
-from sm.router.admission import UNKNOWN, Admission, FairGate
 from sm.router.answer import Answer
-from sm.router.invocation import Message
-from sm.router.routes import request_handling
-from sm.router.routes.request_log import RequestLog, describe_refusal
-from sm.router.routes.responses import request_id, respond
-from sm.triton.http_proxy import Request as UpstreamRequest
-from sm.triton.http_proxy import Upstream, end_to_end
+from sm.router.classify import INFERENCE
+from sm.router.routes.invocations import Service
+from sm.router.routes.reading import read_message, within_deadline
+from sm.router.routes.responses import respond
+from sm.router.triton_requests import without_request_token
 
-#: The paths that run a model.
-INFERENCE = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|generate_stream)")
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
 SHARED_MEMORY_EXTENSIONS = {"system_shared_memory", "cuda_shared_memory"}
@@ -80,28 +74,8 @@ ROUTES = (
 )
 
 
-def blueprint(
-    upstream: Upstream,
-    timeout: float,
-    stream_timeout: float,
-    fronted: bool,
-    max_body: int,
-    gate: FairGate,
-    is_served: Callable[[str], bool],
-    requests: RequestLog,
-) -> Blueprint:
-    """Create Triton's routes.
-
-    Args:
-        upstream: Triton's HTTP port.
-        timeout: Seconds for a request.
-        stream_timeout: Seconds for a streamed request.
-        fronted: True if nginx is in front.
-        max_body: Bytes of a body.
-        gate: Admits requests that run a model.
-        is_served: True for the name of a served model.
-        requests: Decides which requests are logged.
-    """
+def blueprint(service: Service) -> Blueprint:
+    """Create Triton's routes."""
     routes = Blueprint("v2", __name__)
 
     @routes.route("/v2", methods=METHODS)
@@ -111,32 +85,16 @@ def blueprint(
         path = target.partition("?")[0]
         request.environ[ROUTE] = check_allowed(request.method, path)
         inference = INFERENCE.fullmatch(path)
-        if inference is None:
-            with request_handling.within_deadline(request.environ, timeout, fronted):
-                answer = _send(upstream, request_handling.read_message(request.environ, max_body), target)
-                if path.rstrip("/") == "/v2":
-                    return respond(describe_box(answer))
-                return respond(triton_requests.without_request_token(answer))
-        with request_handling.RequestRecorder(
-            request_id(request.environ),
-            request_handling.api_key_name(request.environ, fronted),
-            requests,
-            request_handling.arrival(request.environ, fronted),
-        ) as recorder:
-            seconds = stream_timeout if inference[3] == "generate_stream" else timeout
-            with request_handling.within_deadline(request.environ, seconds, fronted):
-                model = unquote(inference[1])
-                recorder.admission = Admission(gate)
-                recorder.admission.enter(model if is_served(model) else UNKNOWN)
-                message = request_handling.read_message(request.environ, max_body)
-                recorder.bytes_in = len(message.body)
-                answer = _send(upstream, message, target)
-                recorder.version = (inference[2] or "").removeprefix("/versions/")
-                recorder.refusal = describe_refusal(answer)
-                if recorder.refusal is None or is_served(model):
-                    # Any other name must not become a label of the metrics.
-                    recorder.model = model
-                return respond(request_handling.attach_to_stream(answer, recorder))
+        if inference is not None:
+            return respond(service.answer(request.environ, model=unquote(inference[1]), target=target))
+        with within_deadline(request.environ, service.timeout, service.fronted):
+            message = read_message(request.environ, service.max_body, target=target)
+            # Triton answers HEAD with a 405; GET has the same headers.
+            method = "GET" if request.method == "HEAD" else request.method
+            answer = service.pipeline.triton.pass_on(method, message)
+        if path.rstrip("/") == "/v2":
+            return respond(describe_box(answer))
+        return respond(without_request_token(answer))
 
     return routes
 
@@ -179,10 +137,3 @@ def raw_target(incoming: Request) -> str:
     """Return path and query as the caller sent them: Triton decodes percent signs itself."""
     raw = incoming.environ.get("RAW_URI", "") or incoming.full_path.rstrip("?")
     return raw if raw.startswith("/") else f"/{raw.partition('://')[2].partition('/')[2]}"
-
-
-def _send(upstream: Upstream, message: Message, target: str) -> Answer:
-    # Triton answers HEAD with a 405; GET has the same headers.
-    method = "GET" if request.method == "HEAD" else request.method
-    upstream_request = UpstreamRequest(method, target, message.body, end_to_end(message.headers))
-    return triton_requests.to_v2_answer(upstream.send(upstream_request))

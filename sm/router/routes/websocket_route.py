@@ -9,7 +9,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, request
@@ -18,9 +17,9 @@ from wsproto.utilities import generate_accept_token
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
 from sm.router.answer import Answer, dumps, write_error
 from sm.router.invocation import JSON, SESSION_HEADER, Message
-from sm.router.routes import request_handling
-from sm.router.routes.invocations import Service, process_message
-from sm.router.routes.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
+from sm.router.routes.invocations import Service
+from sm.router.routes.reading import invocation_of, read_message
+from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.streaming.stream import finish
 from sm.router.streaming.websocket import WebSocket
 
@@ -48,24 +47,24 @@ def blueprint(
     @routes.get(PATH, websocket=True)
     @routes.get(PATH)
     def websocket() -> Response:
-        handshake = request_handling.read_message(request.environ, max_message)
+        handshake = read_message(request.environ, max_message)
         accept = accept_token(handshake)
-        # A message's deadline begins with the message, not with the handshake that nginx had.
-        message_service = replace(service, fronted=False)
         if not slots.acquire(blocking=False):
             raise Overloaded(
                 f"{max_connections} WebSockets are open here already, and other callers need the last thread"
             )
 
-        api_key_name = request_handling.api_key_name(request.environ, service.fronted)
+        environ = {**request.environ}
+        # A message's deadline begins with the message, not with the handshake that nginx had.
+        environ.pop("HTTP_X_TRIREME_START", None)
 
         def serve(connection: Any) -> None:
             websocket = WebSocket(connection, max_message)
             with suppress(CallerGone, OSError):
                 headers = handshake.headers
                 for body in websocket.messages(service.stream_timeout, is_stopping):
-                    message = handshake._replace(body=body, headers=headers)
-                    answer_headers = _answer(websocket, message_service, message, api_key_name)
+                    message = handshake._replace(body=body, headers=headers, in_parts=True)
+                    answer_headers = _answer(websocket, service, environ, message)
                     if NEW_SESSION_ID in answer_headers:
                         headers = {**headers, SESSION_HEADER: answer_headers[SESSION_ID]}
 
@@ -117,14 +116,16 @@ def accept_token(handshake: Message) -> str:
     return generate_accept_token(key.encode()).decode()
 
 
-def _answer(websocket: WebSocket, service: Service, message: Message, api_key_name: str) -> Mapping[str, str]:
+def _answer(
+    websocket: WebSocket, service: Service, environ: WSGIEnvironment, message: Message
+) -> Mapping[str, str]:
     """Answer a message; return the headers that the answer would have over HTTP."""
     try:
-        with request_handling.RequestRecorder(message.request_id, api_key_name, service.requests) as recorder:
-            answer = process_message(service, request.environ, message, True, recorder)
+        invocation = invocation_of(environ, service.requests, service.timeout, service.fronted)
+        answer = service.pipeline.answer(invocation, lambda: message)
         if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
             # A message has no headers, and these are all that the answer says.
-            answer = replace(answer, body=dumps(dict(answer.headers)))
+            answer.body = dumps(dict(answer.headers))
         _send(websocket, answer)
         return answer.headers
     except CallerGone:

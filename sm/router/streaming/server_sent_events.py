@@ -7,36 +7,24 @@ from collections.abc import Callable, Iterator
 import pybase64
 
 from sm.client import unencodable
-from sm.client.base import Client
 from sm.client.results import Encoded, Picture
 from sm.errors import TriremeError
 from sm.router.answer import Answer, dumps, write_error
-from sm.router.invocation import JSON, DispatchRequest
+from sm.router.invocation import EVENTS, JSON, DispatchRequest
 from sm.router.streaming.stream import finish
 
-EVENTS = "text/event-stream"
 #: Exactly as AWS's own Triton container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"
 OCTET_STREAM = "application/octet-stream"
 
 
-def wants_stream(call: DispatchRequest, client: Client, in_parts: bool) -> bool:
-    """True if the answer is sent in parts.
-
-    Args:
-        call: The request. A caller that accepts events gets them from every client.
-        client: The client of the request's model.
-        in_parts: True if the caller used the runtime's streaming call. It gets parts from clients that
-            stream.
-    """
-    return call.accept == EVENTS or (in_parts and client.streams())
-
-
 def write(call: DispatchRequest, parts: Iterator[object]) -> Answer:
     """Encode the parts of a client's answer in the form that the caller accepts."""
+    # The dictionary itself: the client may add headers until its first part.
+    headers = call.answer_headers
     if call.accept == EVENTS:
-        return Answer(events(parts, call.model), EVENTS_UTF8)
-    return Answer(raw_parts(parts), OCTET_STREAM if call.accept == JSON else call.accept)
+        return Answer(events(parts, call.model), EVENTS_UTF8, headers=headers)
+    return Answer(raw_parts(parts), OCTET_STREAM if call.accept == JSON else call.accept, headers=headers)
 
 
 def events(parts: Iterator[object], model: str) -> Iterator[bytes]:

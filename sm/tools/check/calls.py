@@ -19,10 +19,10 @@ from sm.client.base import Client
 from sm.errors import StartError, TriremeError
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.answer import Answer, dumps, write, write_error
+from sm.router.answer import Answer, dumps, encode_record, write, write_error, write_list
 from sm.router.classify import read_dispatch
-from sm.router.dispatch import Dispatcher
-from sm.triton.answer_guard import AnswerGuard
+from sm.router.dispatch import run_record, run_records
+from sm.router.ordered import OrderedRunner
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0
@@ -76,9 +76,8 @@ class InProcessCaller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._dispatcher = Dispatcher(
-            Registry({client.name: client}), ThreadPoolExecutor(8, "records"), AnswerGuard(None)
-        )
+        self._registry = Registry({client.name: client})
+        self._runner = OrderedRunner(ThreadPoolExecutor(8, "records"), 8)
         self._reasons = LastErrors(client)
         logger = logging.getLogger("sm.router.dispatch")
         logger.propagate = False
@@ -102,10 +101,15 @@ class InProcessCaller:
 
     def _answer(self, body: bytes) -> Answer:
         try:
-            invocation = read_dispatch(body, "check")
-            results = self._dispatcher.run(invocation)
+            request = read_dispatch(body, "check")
+            request.client = self.client
+            if not request.many:
+                result = run_record(request, self._registry)
+                with stage(self.client.name, "encode"):
+                    return write(request, result)
+            results = list(run_records(request, self._registry, lambda result: result, self._runner))
             with stage(self.client.name, "encode"):
-                return write(invocation, results)
+                return write_list(request, (encode_record(request.model, result) for result in results))
         except TriremeError as error:
             return write_error(error, "check")
 

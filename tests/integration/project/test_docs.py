@@ -20,7 +20,6 @@ from sm.router.routes import (
     invocations,
     model_routes,
     pages,
-    response_stream,
     websocket_route,
 )
 from sm.settings import HERE, markdown, table
@@ -34,6 +33,7 @@ INTERNAL_NAMES = {
     "parameter_names",
     "required_models",
     "streams",
+    "takes_bodies",
     "model_config",
     "model_post_init",
     "names_of",
@@ -68,13 +68,11 @@ def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, and never called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
-    app.register_blueprint(response_stream.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(websocket_route.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(control_routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(execution_parameters.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(model_routes.loading(None, {}))  # type: ignore[arg-type]
-    app.register_blueprint(model_routes.invoking(None))  # type: ignore[arg-type]
     page = (DOCS / "inside/way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,9 @@ from sm.errors import ClientFailed
 from sm.metrics import DURATIONS
 from sm.plugins.registry import Registry
 from sm.router import app
-from sm.router.dispatch import Dispatcher
+from sm.router.dispatch import run_record
 from sm.router.invocation import DispatchRequest
 from sm.settings import Settings
-from sm.triton.answer_guard import AnswerGuard
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
 
@@ -52,9 +50,8 @@ def pipeline(transport: Transport) -> Client:
 
 
 def run(client: Client, **payload: object) -> object:
-    with ThreadPoolExecutor(1) as pool:
-        dispatcher = Dispatcher(Registry({client.name: client}), pool, AnswerGuard(None))
-        return dispatcher.run(DispatchRequest(client.name, [payload]))[0]
+    request = DispatchRequest(client.name, [payload], client=client)
+    return run_record(request, Registry({client.name: client}))
 
 
 @pytest.mark.parametrize("rows", [1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS, 50])
@@ -88,7 +85,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     http = app.create(
         triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.routes.request_log"):
+    with caplog.at_level(logging.INFO, "sm.router.request_log"):
         response = http.post(
             "/invocations",
             json={"modelname": "pipeline", "payload": {"rows": 2}},
@@ -117,7 +114,7 @@ def test_a_request_that_ends_too_late_is_logged_as_a_504_with_its_model(
     client.name = "sleeper"
     settings = Settings.read({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"})
     http = app.create(settings, triton.box, Registry({"sleeper": client})).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.routes.request_log"):
+    with caplog.at_level(logging.INFO, "sm.router.request_log"):
         response = http.post("/invocations", json={"modelname": "sleeper", "payload": {"rows": 1}})
     assert (response.status_code, response.json and response.json["code"]) == (504, "deadline_passed")
     (line,) = [record for record in caplog.records if record.message == "invocation"]

@@ -345,11 +345,8 @@ def test_a_toolkit_script_is_the_default_beside_other_clients(tmp_path: Path) ->
     assert sorted(clients_registry.clients) == ["hello", "model"]
     assert clients_registry.default("") == "model"
     assert clients_registry.default("hello") == "hello"
-    assert [clients_registry.takes_bodies(name) for name in ("model", "hello", "nobody")] == [
-        True,
-        False,
-        False,
-    ]
+    clients = [clients_registry.find(name) for name in ("model", "hello", "nobody")]
+    assert [client and client.payload.takes_bodies for client in clients] == [True, False, None]
 
 
 @pytest.mark.parametrize("exception", ["KeyboardInterrupt", "SystemExit"])

@@ -256,8 +256,8 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
     def run_list() -> list[int]:
         admitted = Admission(gate)
         admitted.enter("a")
-        with admitted, running(Deadline(time.monotonic() + 60)):
-            results = list(runner.run(range(40), work, lambda: -1))
+        with running(Deadline(time.monotonic() + 60)):
+            results = list(runner.run(range(40), work, lambda: -1, admitted))
         admitted.leave()
         return results
 

@@ -295,7 +295,8 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
     sessions = OneOpenSession()
     lines = classify(b"1", JSON_LINES, {SESSION: "open"}, sessions=sessions)
     assert isinstance(lines, LinesRequest)
-    request = Classifier(registry(), "pictures", sessions=sessions).parse_line(lines.message, lines)
+    line = lines.message._replace(headers={})
+    request = Classifier(registry(), "pictures", sessions=sessions).parse_line(line, lines)
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
     assert (request.session.id, sessions.looked_up) == ("open", ["open"])

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,9 +24,9 @@ from sm.errors import (
     WrongPayload,
 )
 from sm.plugins.registry import Registry
-from sm.router.dispatch import Dispatcher
+from sm.router.dispatch import run_record, run_records, stream
 from sm.router.invocation import DispatchRequest, RawRecord
-from sm.triton.answer_guard import AnswerGuard
+from sm.router.ordered import OrderedRunner
 
 
 class EchoParameters(Parameters):
@@ -96,6 +96,13 @@ class AnyFile(Payload):
     content: Base64Bytes
 
 
+class Dispatcher(NamedTuple):
+    """Some clients, and the threads that run their records."""
+
+    registry: Registry
+    runner: OrderedRunner
+
+
 class FileSizeClient(Client):
     payload = AnyFile
 
@@ -118,12 +125,16 @@ def dispatcher() -> Iterator[Dispatcher]:
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
     with ThreadPoolExecutor(4) as pool:
-        yield Dispatcher(Registry(clients), pool, AnswerGuard(None))
+        yield Dispatcher(Registry(clients), OrderedRunner(pool, 4))
 
 
 def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:
     """Run one request with these records; return their results."""
-    return dispatcher.run(DispatchRequest(model=model, records=records, many=len(records) > 1, **fields))
+    client = dispatcher.registry.get(model)
+    request = DispatchRequest(model, records, len(records) > 1, client=client, **fields)
+    if not request.many:
+        return [run_record(request, dispatcher.registry)]
+    return list(run_records(request, dispatcher.registry, lambda result: result, dispatcher.runner))
 
 
 def only_error(results: list[object]) -> TriremeError:
@@ -284,7 +295,8 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
     assert first == "a"
     assert isinstance(second, ClientFailed)
     with pytest.raises(ClientFailed, match=type(exit_error).__name__):
-        list(dispatcher.stream(DispatchRequest(model="echo", records=["end"])))
+        request = DispatchRequest("echo", ["end"], client=dispatcher.registry.get("echo"))
+        list(stream(request, dispatcher.registry, lambda: None))
 
 
 def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:

@@ -14,13 +14,14 @@ from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.router.answer import Answer
 from sm.router.invocation import JSON_LINES, LinesRequest, Message, RecordLimit
-from sm.router.lines import Lines, check_count, messages
+from sm.router.lines import answer_lines, check_count, messages
+from sm.router.ordered import OrderedRunner
 
 
 @pytest.fixture
-def runner() -> Iterator[Lines]:
+def runner() -> Iterator[OrderedRunner]:
     with ThreadPoolExecutor(4) as pool:
-        yield Lines(pool, 4)
+        yield OrderedRunner(pool, 4)
 
 
 def lines_message(body: bytes) -> Message:
@@ -37,13 +38,13 @@ def echo(line: Message) -> Answer:
     return Answer(line.body)
 
 
-def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: Lines) -> None:
+def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: OrderedRunner) -> None:
     def answer_first_line_slowly(line: Message) -> Answer:
         time.sleep(0.05 if line.body == b"0" else 0)
         return Answer(line.body)
 
     body = b"\n".join(str(index).encode() for index in range(200))
-    answer = runner.run(lines_request(body), answer_first_line_slowly)
+    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner)
     assert (answer.body, answer.content_type) == (body, JSON_LINES)
 
 
@@ -54,28 +55,30 @@ def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     assert line_messages[0].headers["accept"] == "application/json"
 
 
-def test_the_error_of_a_failed_line_stands_in_its_place(runner: Lines) -> None:
-    answer = runner.run(lines_request(b"1\nbad\n3"), echo)
+def test_the_error_of_a_failed_line_stands_in_its_place(runner: OrderedRunner) -> None:
+    answer = answer_lines(lines_request(b"1\nbad\n3"), echo, runner)
     assert answer.body == b'1\n{"error":"bad line","code":"bad_input","field":"payload"}\n3'
 
 
-def test_if_all_lines_fail_the_first_error_is_raised(runner: Lines) -> None:
+def test_if_all_lines_fail_the_first_error_is_raised(runner: OrderedRunner) -> None:
     def always_fail(line: Message) -> Answer:
         raise UnknownModel(f"no {line.body.decode()}")
 
     with pytest.raises(UnknownModel, match="no a"):
-        runner.run(lines_request(b"a\nb"), always_fail)
+        answer_lines(lines_request(b"a\nb"), always_fail, runner)
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \n"], ids=["empty", "blank lines"])
-def test_a_body_without_a_line_is_an_error(runner: Lines, body: bytes) -> None:
+def test_a_body_without_a_line_is_an_error(runner: OrderedRunner, body: bytes) -> None:
     with pytest.raises(BadInput, match="no line"):
-        runner.run(lines_request(body), echo)
+        answer_lines(lines_request(body), echo, runner)
 
 
-def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_count(runner: Lines) -> None:
+def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_count(
+    runner: OrderedRunner,
+) -> None:
     body = b"\n\n1\n\n2\n\n3"
-    assert runner.run(lines_request(body, RecordLimit(3)), echo).body == b"1\n2\n3"
+    assert answer_lines(lines_request(body, RecordLimit(3)), echo, runner).body == b"1\n2\n3"
     answered: list[Message] = []
 
     def record_line(line: Message) -> Answer:
@@ -83,22 +86,22 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
         return Answer(b"")
 
     with pytest.raises(TooLarge, match="more than 2 lines"):
-        runner.run(lines_request(body, RecordLimit(2)), record_line)
+        answer_lines(lines_request(body, RecordLimit(2)), record_line, runner)
     assert answered == []
 
 
 @pytest.mark.parametrize("blank", [b"\n", b" \r\n"], ids=["line breaks", "white space"])
-def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: Lines, blank: bytes) -> None:
+def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: OrderedRunner, blank: bytes) -> None:
     body = blank * (25 * 2**20 // len(blank))
     started = time.process_time()
     with pytest.raises(BadInput, match="no line"):
-        runner.run(lines_request(body, RecordLimit(1000)), echo)
-    assert runner.run(lines_request(body + b"1", RecordLimit(1000)), echo).body == b"1"
+        answer_lines(lines_request(body, RecordLimit(1000)), echo, runner)
+    assert answer_lines(lines_request(body + b"1", RecordLimit(1000)), echo, runner).body == b"1"
     # A loop over the lines takes 7 s for each of the two; this takes 0.2 s.
     assert time.process_time() - started < 3
 
 
-def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: Lines) -> None:
+def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: OrderedRunner) -> None:
     body = b"1\n" * 100_000
     for limit, error in (
         (Deadline(time.monotonic() + 60, lambda: True), CallerGone),
@@ -126,7 +129,9 @@ def test_only_a_few_lines_per_thread_are_started_at_once() -> None:
 
     with CountingExecutor(2) as pool:
         thread = threading.Thread(
-            target=lambda: Lines(pool, 2).run(lines_request(b"1\n" * 1000), wait_then_answer)
+            target=lambda: answer_lines(
+                lines_request(b"1\n" * 1000), wait_then_answer, OrderedRunner(pool, 2)
+            )
         )
         thread.start()
         end = time.monotonic() + 10

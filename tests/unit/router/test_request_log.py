@@ -8,7 +8,7 @@ import pytest
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from sm.errors import BadInput, ChosenStatus, ModelFailed, TriremeError, UnknownModel, WrongPayload
-from sm.router.routes.request_log import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
+from sm.router.request_log import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
 
 
 @pytest.fixture(autouse=True)

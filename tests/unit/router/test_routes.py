@@ -16,13 +16,13 @@ from gunicorn.http.errors import InvalidChunkSize
 from sm.client.base import Client, TextPayload
 from sm.logs import JsonFormatter
 from sm.plugins.registry import Registry
-from sm.router import triton_requests
 from sm.router.app import Router
 from sm.router.classify import Classifier
-from sm.router.dispatch import Dispatcher
-from sm.router.lines import Lines
+from sm.router.pipeline import Lane, Pipeline
+from sm.router.request_log import RequestLog
 from sm.router.routes.invocations import Service, blueprint, direct
 from sm.router.routes.responses import handle_errors
+from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 
@@ -56,18 +56,15 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
     app = Router("test", behind_nginx)
     handle_errors(app)
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
-        service = Service(
-            Dispatcher(Registry(clients), pool, AnswerGuard(None)),
-            Lines(lines, 2),
-            None,
-            None,
-            triton_requests.Triton(Upstream(1, 5.0, AnswerGuard(None)), Registry(clients)),
-            Classifier(Registry(clients), "upper", max_records=100),
-            1000,
-            5.0,
-            5.0,
-            behind_nginx,
+        registry = Registry(clients)
+        pipeline = Pipeline(
+            registry,
+            Classifier(registry, "upper", max_records=100),
+            Triton(Upstream(1, 5.0, AnswerGuard(None)), registry),
+            AnswerGuard(None),
+            Lane(pool, lines, 2),
         )
+        service = Service(pipeline, RequestLog(), 1000, 5.0, 5.0, behind_nginx)
         app.direct.update(direct(service))
         app.register_blueprint(blueprint(service, local_endpoints=behind_nginx))
         yield app.test_client()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import get_current_span
 
 from sm.tracing.exporter import Sampling, WatchedExporter
 
@@ -37,9 +38,9 @@ def sampling(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 def test_the_sampler_follows_the_specification(
     sampling: Sampling, without_parent: bool, recorded_parent: bool, unrecorded_parent: bool
 ) -> None:
-    assert (sampling.begin({}) is not None) is without_parent
-    assert (sampling.begin({"HTTP_TRACEPARENT": RECORDED_PARENT}) is not None) is recorded_parent
-    assert (sampling.begin({"HTTP_TRACEPARENT": UNRECORDED_PARENT}) is not None) is unrecorded_parent
+    assert (sampling.sampled({}) is not None) is without_parent
+    assert (sampling.sampled({"HTTP_TRACEPARENT": RECORDED_PARENT}) is not None) is recorded_parent
+    assert (sampling.sampled({"HTTP_TRACEPARENT": UNRECORDED_PARENT}) is not None) is unrecorded_parent
 
 
 @pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
@@ -55,18 +56,19 @@ def test_the_sampler_follows_the_specification(
     ],
 )
 def test_a_malformed_parent_starts_a_new_trace(sampling: Sampling, parent: str) -> None:
-    trace = sampling.begin({"HTTP_TRACEPARENT": parent})
-    assert trace is not None
-    assert trace[0].root.parent == 0
-    assert trace[0].trace_id not in (0, int("ab" * 16, 16))
+    context = sampling.sampled({"HTTP_TRACEPARENT": parent})
+    assert context is not None
+    assert not get_current_span(context).get_span_context().is_valid
+    assert sampling.ids.generate_trace_id() not in (0, int("ab" * 16, 16))
 
 
 @pytest.mark.parametrize("sampling", ["always_on"], indirect=True)
 def test_a_long_tracestate_is_dropped_but_the_trace_continues(sampling: Sampling) -> None:
-    trace = sampling.begin({"HTTP_TRACEPARENT": RECORDED_PARENT, "HTTP_TRACESTATE": ",".join(["a=b"] * 200)})
-    assert trace is not None
-    assert trace[0].trace_id == int("ab" * 16, 16)
-    assert not trace[0].state
+    headers = {"HTTP_TRACEPARENT": RECORDED_PARENT, "HTTP_TRACESTATE": ",".join(["a=b"] * 200)}
+    context = sampling.sampled(headers)
+    assert context is not None
+    parent = get_current_span(context).get_span_context()
+    assert (parent.trace_id, len(parent.trace_state)) == (int("ab" * 16, 16), 0)
 
 
 class RejectingCollector(SpanExporter):

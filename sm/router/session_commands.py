@@ -15,8 +15,10 @@ SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
 )
 
 
-def run_session_command(sessions: Sessions, command: SessionCommand) -> Answer:
+def run_session_command(sessions: Sessions | None, command: SessionCommand) -> Answer:
     """Open or close a session. Raises :class:`~sm.errors.BadInput` if the one to close is not open."""
+    # If sessions are off, the classifier has refused the command.
+    assert sessions is not None
     if not command.close:
         return _session_opened(sessions.open())
     sessions.close(command.close)

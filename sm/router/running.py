@@ -1,0 +1,158 @@
+"""One invocation while it runs: what its steps share, and what is counted and logged at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sm import metrics
+from sm.deadline import Deadline, Listener
+from sm.router.admission import Admission
+from sm.router.answer import Answer
+from sm.router.request_log import RequestLog, describe_error
+from sm.router.streaming.stream import Stream
+
+#: The slot of an invocation that needs none.
+NO_SLOT = Admission(None)
+
+
+class RunningInvocation:
+    """One invocation: its deadline, its slot, and its line in the log, which never has a payload.
+
+    Entering it begins the count; leaving it counts, logs and gives back the slot. A streamed answer enters it
+    a second time, so that the invocation ends with the stream.
+
+    Args:
+        requests: Decides whether it is logged.
+        request_id: Its id.
+        timeout: Seconds that it may take, the wait for a worker included.
+        waited: Seconds that it waited for a worker.
+        is_disconnected: Returns True if the caller is gone.
+        listener: Hears its parts.
+        api_key_name: The name of the caller's API key.
+        wants_timing: True if the answer says where the time went.
+    """
+
+    __slots__ = (
+        "_api_key_name",
+        "_entered",
+        "_requests",
+        "_started",
+        "_wants_timing",
+        "bytes_in",
+        "bytes_out",
+        "deadline",
+        "model",
+        "parts",
+        "records",
+        "refusal",
+        "slot",
+        "version",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        requests: RequestLog,
+        request_id: str,
+        timeout: float,
+        waited: float = 0.0,
+        is_disconnected: Callable[[], bool] = lambda: False,
+        listener: Listener | None = None,
+        api_key_name: str = "",
+        wants_timing: bool = False,
+    ) -> None:
+        self.deadline = Deadline(
+            time.monotonic() + timeout - waited, is_disconnected, request_id, listener=listener
+        )
+        self.waited = waited
+        self.slot = NO_SLOT
+        self.model = "-"
+        #: The version that the caller named.
+        self.version = ""
+        #: Status, code and reason of an error that Triton answered itself, so that no exception shows it.
+        self.refusal: tuple[int, str, str] | None = None
+        #: Bytes of the request's body and of the answer's.
+        self.bytes_in = self.bytes_out = 0
+        #: Records or lines of the request; None if it is not a list.
+        self.records: int | None = None
+        #: Parts sent of a streamed answer.
+        self.parts: int | None = None
+        self._requests, self._api_key_name, self._wants_timing = requests, api_key_name, wants_timing
+        self._entered = 0
+
+    def __enter__(self) -> RunningInvocation:
+        if not self._entered:
+            self._started = time.perf_counter()
+            metrics.IN_FLIGHT.inc()
+        self._entered += 1
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
+        self.slot.leave()
+        metrics.IN_FLIGHT.dec()
+        seconds = time.perf_counter() - self._started
+        failure = self.refusal if error is None else describe_error(error)
+        status = 200 if failure is None else failure[0]
+        metrics.invocations(self.model, status).inc()
+        metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
+        level = self._requests.level(status, seconds)
+        if level:
+            self._requests.write(level, self._line(status, failure, seconds))
+        if self.deadline.listener is not None:
+            self.deadline.listener.ended(error)
+
+    def finish(self, answer: Answer) -> Answer:
+        """Complete the answer. If it is a stream, this object stays open until the stream ends."""
+        if isinstance(answer.body, bytes):
+            self.bytes_out = len(answer.body)
+        else:
+            answer.body = Stream(answer.body, self, self._count_part)
+        if self._wants_timing:
+            answer.headers = {**answer.headers, "Server-Timing": self._timing()}
+        return answer
+
+    def _count_part(self, part: bytes) -> None:
+        self.parts = (self.parts or 0) + 1
+        self.bytes_out += len(part)
+
+    def _timing(self) -> str:
+        """Say where the time went; for a stream, until its first part."""
+        stages = self.deadline.stages
+        entries = {
+            metrics.QUEUE: self.waited + stages.get(metrics.QUEUE, 0.0),
+            **{name: seconds for name, seconds in stages.items() if name != metrics.QUEUE},
+            "total": time.perf_counter() - self._started,
+        }
+        return ", ".join(f"{_token(name)};dur={1000 * seconds:.2f}" for name, seconds in entries.items())
+
+    def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
+        line: dict[str, object] = {"model": self.model, "status": status}
+        if self.version:
+            line["version"] = self.version
+        if failure is not None:
+            _, line["code"], line["reason"] = failure
+        line["ms"] = round(seconds * 1000, 2)
+        stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
+        line["queue_ms"] = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
+        if stages:
+            line["stages_ms"] = stages
+        line["bytes_in"] = self.bytes_in
+        if self.bytes_out:
+            line["bytes_out"] = self.bytes_out
+        if self.records is not None:
+            line["records"] = self.records
+        line["request_id"] = self.deadline.request_id
+        if self.parts is not None:
+            line["parts"] = self.parts
+        if self._api_key_name:
+            line["api_key_name"] = self._api_key_name
+        return line
+
+
+def _token(name: str) -> str:
+    """Return a stage's name as an HTTP token, which the header requires."""
+    return "".join(character if character.isascii() and character.isalnum() else "-" for character in name)
