@@ -30,13 +30,18 @@ RUN if [ ! -e /opt/tritonserver ]; then \
    && { [ -e pytriton/tritonserver/python_backend_stubs/3.13 ] || rm nvidia_pytriton.libs/libpython3*; }; \
     fi
 # Remove what the box does not need: the tests of packages; boto3's data on all services except S3 and those that
-# give credentials; the bytecode of transformers' models, which need torch; and hf-xet, which only makes downloads
-# from a model hub faster.
+# give credentials; the bytecode of transformers' models, which need torch; hf-xet, which only makes downloads
+# from a model hub faster; and OpenVINO's plugins for GPUs and NPUs, its readers of other formats and its converter,
+# which alone uses openvino-telemetry.
 RUN find .venv \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \) -prune -exec rm -r {} + \
  && find .venv -path '*/botocore/data/*' -prune -type d ! -name s3 ! -name sso ! -name sso-oidc ! -name sts ! -name signin -exec rm -r {} + \
  && find .venv -path '*/boto3/examples' -prune -exec rm -r {} + \
  && find .venv -path '*/transformers/*/modeling_*.pyc' -delete \
- && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes hf-xet
+ && find .venv -path '*/openvino/libs/*' \( -name '*_gpu_plugin.so' -o -name '*_npu_plugin.so' -o -name '*_hetero_plugin.so' \
+      -o -name '*_auto*_plugin.so' -o -name '*_frontend.so*' -o -name 'libopenvino_c.so*' -o -name cache.json \) \
+      ! -name '*_onnx_frontend*' ! -name '*_ir_frontend*' -delete \
+ && rm -r .venv/lib/python3.*/site-packages/openvino/include .venv/lib/python3.*/site-packages/openvino/tools \
+ && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes hf-xet openvino-telemetry
 # pip as one file, only for TRIREME_INSTALL_REQUIREMENTS. It has 2 MB; the static uv has 37. It is beside the
 # environment, not in it, so that no client can import it.
 RUN /tmp/pip/bin/pip install --quiet --no-cache-dir --no-compile --no-deps --target /tmp/zipped pip==26.3 \

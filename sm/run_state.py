@@ -131,6 +131,11 @@ class Box:
         return self.run / "samples.json"
 
     @property
+    def engines_folder(self) -> Path:
+        """Written by the models of the CPU target: the engine that each chose, a file for each version."""
+        return self.run / "engines"
+
+    @property
     def metrics_folder(self) -> Path:
         """The workers' memory-mapped series."""
         return self.run / "metrics"
@@ -159,6 +164,7 @@ class Box:
     def save(self) -> None:
         """Create the files that child processes expect in the run folder."""
         self.metrics_folder.mkdir()
+        self.engines_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
         write_atomically(self.run / "supervisor.pid", str(os.getpid()))
@@ -189,6 +195,11 @@ def read_json(path: Path, default: Any) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return default
+
+
+def read_engines(box: Box) -> dict[str, dict[str, Any]]:
+    """Return the choices of the models of the CPU target, by model and version: ``resnet.1``."""
+    return {path.stem: read_json(path, {}) for path in sorted(box.engines_folder.glob("*.json"))}
 
 
 def choose_repository(

@@ -443,6 +443,13 @@ class Settings:
         "What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan "
         "again, into the cache, before the start.",
     )
+    precision: str = setting(
+        "TRIREME_PRECISION",
+        choice("auto", "fp32"),
+        "auto",
+        "The arithmetic of models on the CPU target. auto: the fastest engine whose answers are within the "
+        "model's tolerance. fp32: ONNX Runtime in fp32 for all.",
+    )
     without_gpu: str = setting(
         "TRIREME_WITHOUT_GPU",
         choice("cpu", "error"),
@@ -572,7 +579,7 @@ class Settings:
         "TRIREME_CACHE",
         Path,
         user_cache() / "trireme",
-        "The folder for downloads and built demo models.",
+        "The folder for downloads, built demo models, and choices of engines.",
     )
 
     @classmethod

@@ -72,7 +72,10 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
-    return Command(arguments, {**environment, **_environment(environment, path_variables)})
+    variables = _environment(environment, path_variables)
+    # For sm/triton/onnx_cpu/model.py.
+    variables |= {"TRIREME_ENGINES": str(box.engines_folder), "TRIREME_PRECISION": settings.precision}
+    return Command(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
 
 
 def find(settings: Settings) -> Path:

@@ -17,7 +17,8 @@ from sm.settings import Settings
 from sm.triton import server, shared_memory_cleanup
 
 TRITON_TIMEOUT_S = 60.0
-SETTINGS = Settings.read({})
+#: In fp32, because tests compare exact digits.
+SETTINGS = Settings.read({"TRIREME_PRECISION": "fp32"})
 
 HEAD = """
 import os, time

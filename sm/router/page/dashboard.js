@@ -183,11 +183,11 @@ function showModels() {
   const { models, seconds } = box.last_minute, period = seconds || 1;
   const served = new Map(box.models.map(model => [model.name, model]));
   const names = [...new Set([...served.keys(), ...Object.keys(models)])].sort((a, b) => sumOf(models[b]?.answers) - sumOf(models[a]?.answers) || a.localeCompare(b));
-  fillTable("models-table", ["Model", "Version", "State", "Rate", "p50", "p95", "p99", "Errors", "In flight", "Queue"], names.map(name => {
+  fillTable("models-table", ["Model", "Version", "Engine", "State", "Rate", "p50", "p95", "p99", "Errors", "In flight", "Queue"], names.map(name => {
     const numbers = models[name], model = served.get(name), state = model?.state ?? "not served";
     const durationCell = value => [value === null || value === undefined ? "–" : formatDuration(value), "number"];
     return [
-      [modelTitle(name)], [model?.versions.join(", ") || "–"], [model?.reason ? `${state}: ${model.reason}` : state, state === "ready" ? "good" : state === "not ready" ? "bad reason" : ""],
+      [modelTitle(name)], [model?.versions.join(", ") || "–"], [model?.engine || "–"], [model?.reason ? `${state}: ${model.reason}` : state, state === "ready" ? "good" : state === "not ready" ? "bad reason" : ""],
       [formatPerSecond(sumOf(numbers?.answers) / period), "number"], durationCell(numbers?.p50_ms), durationCell(numbers?.p95_ms), durationCell(numbers?.p99_ms),
       [String(failuresOf(numbers?.answers)), failuresOf(numbers?.answers) ? "number bad" : "number"], [String(numbers?.threads ?? 0), "number"], [String(numbers?.queue ?? 0), "number"],
     ];

@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from sm import __version__, process_table
-from sm.run_state import SHARED_MEMORY, Box, read_json
+from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 
 RESTARTS = "trireme_restarts"
 
@@ -38,6 +38,7 @@ class BoxSeries(Collector):
         )
         yield from self._folder_space()
         yield _resident(processes)
+        yield _engines(read_engines(self._box))
         yield from self._worker_series(processes)
 
     def _worker_series(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
@@ -64,6 +65,16 @@ def build_info() -> Metric:
     """Return the series that states the version."""
     family = GaugeMetricFamily("trireme_build_info", "The version of the box.", labels=["version"])
     family.add_metric([__version__], 1.0)
+    return family
+
+
+def _engines(choices: Mapping[str, dict[str, Any]]) -> Metric:
+    labels = ("model", "version", "engine", "precision")
+    family = GaugeMetricFamily(
+        "trireme_model_engine_info", "What runs a model of the CPU target.", labels=labels
+    )
+    for choice in filter(None, choices.values()):
+        family.add_metric([choice[label] for label in labels], 1.0)
     return family
 
 

@@ -16,7 +16,7 @@ from sm.errors import NotReady
 from sm.router.answer import Answer
 from sm.router.routes.box_series import BoxSeries
 from sm.router.routes.responses import limit_bodies, respond
-from sm.run_state import CODE, Box, read_json
+from sm.run_state import CODE, Box, read_engines, read_json
 from sm.triton import health
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
@@ -100,16 +100,16 @@ def read_index(box: Box) -> list[dict[str, Any]] | None:
 
 def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of :func:`list_served` for Triton's list."""
-    clients = read_json(box.clients_file, [])
+    clients, engines = read_json(box.clients_file, []), read_engines(box)
     rows = []
     for client in clients:
         entries = [entry for entry in index if entry["name"] in client["models"]]
-        state = readiness(entries, client["models"], client.pop("load_error"))
+        state = readiness(entries, client["models"], engines, client.pop("load_error"))
         rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **state})
     with_client = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
         entries = [entry for entry in index if entry["name"] == name]
-        state = readiness(entries, [name])
+        state = readiness(entries, [name], engines)
         rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **state})
     return rows
 
@@ -143,15 +143,23 @@ def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bo
 
 
 def readiness(
-    entries: list[dict[str, Any]], models: Iterable[str], load_error: str | None = None
+    entries: list[dict[str, Any]],
+    models: Iterable[str],
+    engines: Mapping[str, dict[str, Any]],
+    load_error: str | None = None,
 ) -> dict[str, Any]:
-    """Describe the state of a client's models; ``load_error``: why the client itself cannot serve."""
+    """Describe the state of a client's models; ``load_error``: why the client itself cannot serve.
+
+    ``engines`` has the choices of models on the CPU target, by model and version.
+    """
+    names = (f"{entry['name']}.{entry.get('version', '')}" for entry in entries)
     ready = not load_error and all_ready(entries, models)
     reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
     return {
         "ready": ready,
         "reason": None if ready else load_error or next(reasons, None),
         "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
+        "engines": [engines[name] for name in names if engines.get(name)],
     }
 
 

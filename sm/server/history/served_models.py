@@ -7,7 +7,7 @@ from typing import Any
 
 from sm.multimodel.load_records import Records
 from sm.router.routes.control_routes import describe_served, read_index, readiness
-from sm.run_state import Box
+from sm.run_state import Box, read_engines
 
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
 
@@ -40,12 +40,12 @@ class ServedModels:
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        rows = []
+        rows, engines = [], read_engines(self._box)
         for record in self._records.read().loaded():
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            rows.append(_describe(record.name, client, readiness(entries, models)))
+            rows.append(_describe(record.name, client, readiness(entries, models, engines)))
         return rows
 
 
@@ -53,6 +53,7 @@ def _describe(name: str, client: str | None, state: Mapping[str, Any]) -> dict[s
     return {
         "name": name,
         "client": client or None,
+        "engine": ", ".join(f"{each['engine']} {each['precision']}" for each in state["engines"]),
         "versions": state["versions"],
         "state": READY if state["ready"] else NOT_READY,
         "reason": (state["reason"] or "")[:200],

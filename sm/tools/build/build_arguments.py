@@ -48,9 +48,22 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--precision",
-        choices=("fp32", "fp16", "bf16", "int8"),
-        default="fp32",
-        help="the numbers to compute with; fp32 is exact (default: fp32)",
+        choices=("auto", "fp32", "fp16", "bf16", "int8"),
+        help="the numbers to compute with; fp32 is exact (default: auto on cpu, where each start chooses; "
+        "fp32 on other targets)",
+    )
+    command.add_argument(
+        "--engine",
+        choices=("auto", "onnxruntime", "openvino"),
+        default="auto",
+        help="what runs the model on cpu (default: auto, the faster one within the tolerance)",
+    )
+    command.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.01,
+        metavar="FRACTION",
+        help="how far an engine's scores on cpu may be from those of fp32 (default: 0.01)",
     )
     for change, help_text in CHANGES.items():
         command.add_argument(

@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from sm.cache import Cache
+from sm.errors import StartError
 from sm.settings import HERE, Settings
 from sm.tools.build import build_arguments
 from sm.tools.build.build_request import BuildRequest
@@ -17,6 +19,17 @@ from sm.tools.build.changes import options as words
 from sm.tools.build.exporting import is_torch
 from sm.tools.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.tools.progress import Progress
+from sm.triton.onnx_cpu.engines import Wanted
+
+
+def wanted(engine: str, precision: str, tolerance: float) -> Wanted:
+    """Return what may run a model on the CPU target. Raises :class:`StartError`."""
+    if precision not in ("auto", "fp32", "bf16"):
+        raise StartError(f"--precision {precision} is not for --target cpu: use auto, fp32 or bf16.")
+    if not 0 < tolerance < 1:
+        raise StartError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
+    return Wanted(engine, precision, tolerance)
+
 
 #: Removes the folders that a killed build would leave in the repository.
 REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
@@ -35,13 +48,16 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings.read(os.environ)
     out = (options.out or default_out(settings.cache, options.target)).absolute()
     source = Path(options.source) if options.source and not is_torch(options.source) else options.source
+    precision: Any = options.precision or ("auto" if target == "cpu" else "fp32")
     request = BuildRequest(
         model=options.name,
         target=options.target,
         out=out,
         source=source,
         batch=options.batch,
-        precision=options.precision,
+        # The graph of the CPU target stays in fp32: what runs it is chosen at each load.
+        precision="fp32" if target == "cpu" else precision,
+        wanted=wanted(options.engine, precision, options.tolerance) if target == "cpu" else Wanted(),
         # A plan and a torch program have no output whose size depends on the inputs' content.
         changes=Changes(
             options.uint8,

@@ -11,6 +11,7 @@ from sm.errors import StartError
 from sm.repository.manifest import Precision, Profile, Target
 from sm.tools.build.changes import Changes
 from sm.tools.build.onnx_graph import Graph, Value
+from sm.triton.onnx_cpu.engines import Wanted
 
 #: Smallest, optimal and largest size.
 Range = tuple[int, int, int]
@@ -40,6 +41,8 @@ class BuildRequest:
     shapes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     #: False: do not compare the model with its source.
     compare: bool = True
+    #: Which engines may run the model; ``cpu`` only.
+    wanted: Wanted = field(default_factory=Wanted)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model) or self.model.startswith("."):

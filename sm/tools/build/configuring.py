@@ -99,5 +99,7 @@ def _generate(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], 
 
 def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
     if request.target == "cpu":
+        for name, value in request.wanted.parameters().items():
+            config.parameters[name].string_value = value
         return model_config.for_cpu(config, graph)
     return model_config.for_target(config, request.target)

@@ -36,8 +36,9 @@ WORDS = 100
 RESERVED = re.compile(r"\[.+\]")
 #: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 11
-#: TopK takes the first of equal values first, so the masks keep their order. The bias, with the reserved
-#: words far below all others, is constant: ONNX Runtime computes it once, when it loads the graph.
+#: TopK takes the first of equal values first, so the masks keep their order. They are counted in whole
+#: numbers, because bf16 has no 257. The bias, with the reserved words far below all others, is constant: ONNX
+#: Runtime computes it once, when it loads the graph.
 TAIL = """<ir_version: 8, opset_import: ["" : {opset}]>
 masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{words}] bias)
     => (int64[b, m, {given}] word_ids, float[b, m, {given}] word_scores)
@@ -45,14 +46,14 @@ masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{
   mask = Constant <value = int64 {{{mask}}}> ()
   is_mask = Equal (ids, mask)
   one_each = Cast <to = 1> (is_mask)
+  whole_each = Cast <to = 7> (is_mask)
   along = Constant <value = int64 {{1}}> ()
-  counted = CumSum (one_each, along)
-  most = ReduceMax <keepdims = 0> (counted)
-  least = Constant <value = float {{1.0}}> ()
-  room = Max (most, least)
-  room_whole = Cast <to = 7> (room)
+  counted = CumSum (whole_each, along)
   flat = Constant <value = int64[1] {{-1}}> ()
-  room_flat = Reshape (room_whole, flat)
+  counted_flat = Reshape (counted, flat)
+  least = Constant <value = int64[1] {{1}}> ()
+  counted_or_one = Concat <axis = 0> (counted_flat, least)
+  room_flat = ReduceMax <keepdims = 1> (counted_or_one)
   unused, places = TopK <axis = 1> (one_each, room_flat)
   column = Constant <value = int64[3] {{0, -1, 1}}> ()
   places_column = Reshape (places, column)

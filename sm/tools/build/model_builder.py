@@ -15,7 +15,7 @@ from sm.errors import StartError
 from sm.repository import manifest
 from sm.repository.manifest import Accuracy, Manifest
 from sm.settings import HERE
-from sm.tools.build import build_request, model_config, suppression, targets
+from sm.tools.build import build_request, golden_data, model_config, suppression, targets
 from sm.tools.build.accuracy import Comparison
 from sm.tools.build.build_request import BuildRequest, Range
 from sm.tools.build.changes import DESCRIPTION, TOKENIZER, Graphs
@@ -93,6 +93,7 @@ class ModelBuilder:
                 with self.progress.step(f"{request.model}: comparing with its source"):
                     accuracy = self._accuracy(request, graphs, trial, largest, version)
                 self.progress.say(f"{request.model}: {accuracy}")
+                self._add_golden_data(request, graphs, trial, version)
             origin = manifest.Source(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, version)
             if not configuration.is_hand_written:
@@ -236,6 +237,22 @@ class ModelBuilder:
                 "than its source does: leave out what changes the graph."
             )
         return accuracy.model_copy(update={"samples": equal})
+
+    def _add_golden_data(self, request: BuildRequest, graphs: Graphs, trial: Trial, version: Path) -> None:
+        """Write what the CPU target compares engines with: the client's samples, or random inputs."""
+        if request.target != "cpu":
+            return
+        graph = Graph.read(version / GRAPH)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / request.model).symlink_to(version.parent)
+            client = HERE / "clients" / request.model
+            if request.source is None and golden_data.from_samples(
+                graph, graphs.applied, client, Path(folder), version
+            ):
+                return
+        # Random pictures have no objects, and random texts no masks.
+        if not (graphs.applied.nms or graphs.applied.masks):
+            golden_data.from_random_inputs(graph, trial.found, version)
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
         """Return what runs the artifact if it is no graph."""

@@ -21,7 +21,7 @@ from sm.cache import Cache
 from sm.repository import manifest
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
-from sm.tools.build import masks, model_config, pixels, suppression
+from sm.tools.build import golden_data, masks, model_config, pixels, suppression
 from sm.tools.build.changes import DESCRIPTION, OPTIONS, Changes, adapt_config
 from sm.tools.build.fetch import sha256
 from sm.tools.build.onnx_graph import Graph
@@ -30,8 +30,10 @@ from sm.triton import onnx_cpu
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"
 GRAPH = "model.onnx"
-#: The Python model that runs graphs in Triton's python backend, and the module that it imports.
-RUNNER = tuple(Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py"))
+#: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
+RUNNER = tuple(
+    Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py", "engines.py")
+)
 
 
 class CpuRepository:
@@ -69,17 +71,20 @@ class CpuRepository:
         for path in artifact.iterdir():
             link(path, (version_folder if path.name == GRAPH else target) / path.name)
         origin = f"model/{target.name}/recipe, {artifact.name}"
-        run_on_cpu(target, source / "config.pbtxt", origin, Changes.read(source))
+        run_on_cpu(
+            target, source / "config.pbtxt", origin, Changes.read(source), HERE / "clients" / target.name
+        )
 
     def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
         files = [
             *RUNNER,
-            *(Path(getfile(module)) for module in (model_config, masks, pixels, suppression)),
+            *(Path(getfile(module)) for module in (golden_data, model_config, masks, pixels, suppression)),
             Path(__file__),
         ]
         for name in built:
             folder = self.models / name
             files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
+            files += sorted((HERE / "clients" / name / "sample").glob("*"))
         return {
             **digests(path for path in files if path.exists()),
             "onnxruntime": version("onnxruntime"),
@@ -87,7 +92,13 @@ class CpuRepository:
         }
 
 
-def run_on_cpu(model: Path, described: Path, source: str, changes: Changes | None = None) -> None:
+def run_on_cpu(
+    model: Path,
+    described: Path,
+    source: str,
+    changes: Changes | None = None,
+    client: Path | None = None,
+) -> None:
     """Complete a model's folder, with a graph in version 1, so that the CPU target runs it.
 
     The graph runs as its recipe made it, so there is nothing to compare it with.
@@ -97,6 +108,7 @@ def run_on_cpu(model: Path, described: Path, source: str, changes: Changes | Non
         described: The ``config.pbtxt`` in git.
         source: The graph's source for the manifest.
         changes: Changes to make in the graph.
+        client: The client whose samples become the golden data; None for none.
     """
     changes = changes or Changes()
     version_folder = model / "1"
@@ -111,6 +123,8 @@ def run_on_cpu(model: Path, described: Path, source: str, changes: Changes | Non
         # Replaces the link, and does not write through it: the recipe's graph must stay as it is.
         graphs.served.path.replace(graph)
     copy_runner(version_folder)
+    if client:
+        golden_data.from_samples(Graph.read(graph), graphs.applied, client, model.parent, version_folder)
     Manifest(
         model=model.name,
         target="cpu",

@@ -16,6 +16,8 @@ from sm.tools.build.onnx_graph import Graph, Value
 from sm.tools.golden import differences
 
 PICTURES = (".png", ".jpg", ".jpeg")
+#: More samples of a client that takes texts, one a line.
+TEXTS = "texts.txt"
 
 
 class InProcess:
@@ -68,7 +70,7 @@ def count_equal_answers(
     if not (file.is_file() and (folder / "sample").is_dir()):
         return None
     built_answers, source_answers = (
-        _answers(ClientSource(folder.name, file), repository, model) for model in (built, source)
+        answers(ClientSource(folder.name, file), repository, model) for model in (built, source)
     )
     equal = [
         not list(differences(actual, expected))
@@ -77,7 +79,8 @@ def count_equal_answers(
     return (sum(equal), len(equal)) if equal else None
 
 
-def _answers(source: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
+def answers(source: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
+    """Yield the client's answer to each of its samples."""
     client = load(source, triton, repository)
     check(client, source, triton)
     for payload in _samples(client, source.file.parent / "sample"):
@@ -85,10 +88,13 @@ def _answers(source: ClientSource, repository: Path, triton: InProcess) -> Itera
 
 
 def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the payload of ``sm test``, and each picture beside it if the client takes pictures."""
+    """Yield the payload of ``sm test``, and each picture or line of ``texts.txt`` beside it that it takes."""
     if (folder / "payload.json").is_file():
         yield json.loads((folder / "payload.json").read_bytes())
     if "image" in client.payload.model_fields:
         for path in sorted(folder.iterdir()):
             if path.suffix in PICTURES:
                 yield {"image": path.read_bytes()}
+    if "text" in client.payload.model_fields and (folder / TEXTS).is_file():
+        for line in (folder / TEXTS).read_text(encoding="utf-8").splitlines():
+            yield {"text": line}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -12,6 +13,7 @@ from sm.inspection.problems import Problem
 from sm.repository import config_files, models
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
+from sm.settings import Settings
 
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")
 
@@ -82,8 +84,20 @@ def _state(model: Model, number: int) -> str:
         return "none"
     gpu = f", compute capability {manifest.gpu.compute_capability}" if manifest.gpu else ""
     graph = ", ".join((manifest.precision, *manifest.changes))
+    chosen = _chosen_engine(model, number) if manifest.target == "cpu" else ""
     warning = ", with warnings" if manifest.warnings else ""
-    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}{warning}"
+    return f"{manifest.target}, {manifest.tool.name} {manifest.tool.version}, {graph}{gpu}{chosen}{warning}"
+
+
+def _chosen_engine(model: Model, number: int) -> str:
+    """Return the engine that starts on this machine take; empty if none has chosen yet."""
+    from sm.triton.onnx_cpu.engines import KEPT, Chooser, Wanted  # imports NumPy, which PID 1 must not load
+
+    parameters = model.config.parameters if model.config else {}
+    config = {"parameters": {name: {"string_value": parameters[name].string_value} for name in parameters}}
+    cache = Settings.read(os.environ).cache.expanduser() / KEPT
+    choice = Chooser(model.version(number), 1, Wanted.read(config, os.environ), cache).cached()
+    return f", here {choice.candidate}" if choice else ""
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -9,10 +9,22 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-MODEL_COLUMNS = ("model", "ver.", "state", "req/s", "p50", "p95", "p99", "errors", "in flight", "queue")
+MODEL_COLUMNS = (
+    "model",
+    "ver.",
+    "engine",
+    "state",
+    "req/s",
+    "p50",
+    "p95",
+    "p99",
+    "errors",
+    "in flight",
+    "queue",
+)
 PROCESS_COLUMNS = ("process", "state", "processes", "memory", "restarts")
 #: Columns on the left; numbers are on the right.
-TEXT_COLUMNS = {"model", "ver.", "state", "process"}
+TEXT_COLUMNS = {"model", "ver.", "engine", "state", "process"}
 GOOD, BAD = "green", "bold red"
 MAX_EVENTS = 5
 NO_VALUE = "-"
@@ -56,6 +68,7 @@ def _models(box: dict[str, Any]) -> Table:
         table.add_row(
             Text("no model" if name == "-" else name),
             ", ".join(row["versions"]) if row else NO_VALUE,
+            Text((row and row.get("engine")) or NO_VALUE),
             Text(state, GOOD if state == "ready" else BAD if row else ""),
             _rate(numbers, recent["seconds"]),
             *(duration(numbers.get(percentile)) for percentile in ("p50_ms", "p95_ms", "p99_ms")),

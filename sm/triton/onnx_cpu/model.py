@@ -1,31 +1,32 @@
-"""An ONNX graph on ONNX Runtime, in Triton's python backend: how the CPU target runs every model.
+"""An ONNX graph in Triton's python backend: how the CPU target runs every model.
 
-Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx`` and ``request_token.py``;
-so it imports nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the threads of each instance
-(its share of the cores at hand if not set).
+Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``, ``engines.py`` and
+``request_token.py``; so it imports nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the
+threads of each instance (its share of the cores at hand if not set), and ``engine``, ``precision`` and
+``tolerance``, which ``engines.py`` reads.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import engines
 import numpy as np
-import onnxruntime
 import request_token
 import triton_python_backend_utils as triton
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-#: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are no JSON.
-FATAL = 4
 #: The CPU quota of a container, as "quota period" in microseconds, or "max period".
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
+#: The box sets these: the cache, and the folder where each model says which engine runs it.
+CACHE, CHOICES = "TRIREME_CACHE", "TRIREME_ENGINES"
 
 
 class TritonPythonModel:
-    """One instance: a process of its own with a session of its own."""
+    """One instance: a process of its own with an engine of its own."""
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
@@ -35,12 +36,17 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         self.batched = int(config.get("max_batch_size", 0)) > 0
-        graph = Path(args["model_repository"]) / args["model_version"] / "model.onnx"
-        self.session = onnxruntime.InferenceSession(
-            str(graph), options(threads(config)), providers=["CPUExecutionProvider"]
+        folder, count = Path(args["model_repository"]) / args["model_version"], threads(config)
+        cache = os.environ.get(CACHE)
+        chooser = engines.Chooser(
+            folder,
+            count,
+            engines.Wanted.read(config, os.environ),
+            Path(cache).expanduser() / engines.KEPT if cache else None,
         )
-        self.inputs = [value.name for value in self.session.get_inputs()]
-        self.outputs = [value.name for value in self.session.get_outputs()]
+        self.engine, choice = engines.open_engine(chooser.choose(), folder / engines.GRAPH, count)
+        publish(choice, args["model_name"], args["model_version"])
+        self.inputs, self.outputs = self.engine.inputs, self.engine.outputs
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response for each request, in order."""
@@ -66,7 +72,7 @@ class TritonPythonModel:
             if len(placed) > 1:
                 return [answer for each in placed for answer in self.answer([each])]
             # What the graph cannot take, such as a word that is not in its vocabulary, is the caller's.
-            theirs = isinstance(error, InvalidArgument | UnicodeDecodeError)
+            theirs = type(error).__name__ in ("InvalidArgument", "UnicodeDecodeError")
             code = triton.TritonError.INVALID_ARG if theirs else triton.TritonError.INTERNAL
             responses = [failed(f"{type(error).__name__}: {error}", code)]
         return list(zip((place for place, _ in placed), responses, strict=True))
@@ -76,7 +82,7 @@ class TritonPythonModel:
         tensors = [self.tensors(request) for request in requests]
         feed = {name: join([each[name] for each in tensors]) for name in self.inputs}
         wanted = [name for name in self.outputs if any(name in r.requested_output_names() for r in requests)]
-        outputs = dict(zip(wanted, self.session.run(wanted, feed), strict=True))
+        outputs = dict(zip(wanted, self.engine.run(wanted, feed), strict=True))
         if len(requests) == 1:
             return [self.response(requests[0], outputs)]
         ends = np.cumsum([each[self.inputs[0]].shape[0] for each in tensors])[:-1]
@@ -96,15 +102,17 @@ class TritonPythonModel:
         return triton.InferenceResponse(output_tensors=[*tensors, *request_token.tensors(request)])
 
 
-def options(count: int) -> onnxruntime.SessionOptions:
-    """One pool of ``count`` threads that sleep while there is nothing to do: models share the cores."""
-    chosen = onnxruntime.SessionOptions()
-    chosen.intra_op_num_threads = count
-    chosen.inter_op_num_threads = 1
-    chosen.log_severity_level = FATAL
-    chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return chosen
+def publish(choice: engines.Choice, model: str, version: str) -> None:
+    """Say in the log and in a file which engine runs the model: the first of its instances does."""
+    folder = os.environ.get(CHOICES)
+    if folder:
+        try:
+            with (Path(folder) / f"{model}.{version}.json").open("x") as file:
+                json.dump({"model": model, "version": version, **asdict(choice)}, file)
+        except OSError:
+            return
+    level = "warning" if choice.faults else "info"
+    print(json.dumps({"level": level, "message": choice.describe(model)}), flush=True)  # noqa: T201
 
 
 def threads(config: dict[str, Any]) -> int:

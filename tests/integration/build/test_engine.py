@@ -19,6 +19,7 @@ from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.configuring import GENERATED_MARK
 from sm.tools.build.model_builder import ModelBuilder, default_out
 from sm.tools.progress import Progress
+from sm.triton.onnx_cpu.engines import GOLDEN, Golden, Wanted
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
 from tests.support.package_registry import FakeRegistry
 
@@ -59,7 +60,7 @@ def write_config(builder: ModelBuilder, text: str) -> None:
             "cpu",
             "python",
             InstanceGroup.KIND_CPU,
-            ["manifest.json", "model.onnx", "model.py", "request_token.py"],
+            ["engines.py", "golden.npz", "manifest.json", "model.onnx", "model.py", "request_token.py"],
         ),
         ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
     ],
@@ -73,6 +74,36 @@ def test_a_target_gets_its_files_and_its_backend(
     assert (config.backend, config.instance_group[0].kind) == (backend, kind)
     # Checked as on a machine with a GPU, because this one may not have one.
     assert problems.find_problems(out, Machine(gpu=True)) == []
+
+
+def test_golden_data_of_a_graph_are_random_inputs_and_what_it_answers(
+    builder: ModelBuilder, source: Path, out: Path
+) -> None:
+    folder = builder.build(BuildRequest("tiny", "cpu", out, source))
+    golden = Golden.read(folder / "1" / GOLDEN)
+    assert golden.feeds
+    for feed, answer in zip(golden.feeds, golden.answers, strict=True):
+        assert answer["y"] - feed["x"] == pytest.approx(1, abs=1e-6)
+    assert golden.kinds == {}
+
+
+def test_without_a_comparison_there_are_no_golden_data(
+    builder: ModelBuilder, source: Path, out: Path
+) -> None:
+    folder = builder.build(BuildRequest("tiny", "cpu", out, source, compare=False))
+    assert not (folder / "1" / GOLDEN).exists()
+
+
+def test_what_may_run_the_model_is_in_the_configuration(
+    builder: ModelBuilder, source: Path, out: Path
+) -> None:
+    allowed = Wanted("openvino", "bf16", 0.02)
+    config = read_config(builder.build(BuildRequest("tiny", "cpu", out, source, wanted=allowed)))
+    assert {name: value.string_value for name, value in config.parameters.items()} == {
+        "engine": "openvino",
+        "precision": "bf16",
+        "tolerance": "0.02",
+    }
 
 
 def test_every_target_has_the_same_names_types_and_sizes(

@@ -31,7 +31,7 @@ from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
 
 FOLDER = HERE / "clients" / "bert_base"
-SETTINGS = Settings.read({})
+SETTINGS = Settings.read({"TRIREME_PRECISION": "fp32"})
 MIB = 2**20
 
 

@@ -139,6 +139,7 @@ EFFECT_TESTS = {
         "integration/triton/test_server.py",
         "test_a_server_program_that_does_not_exist_stops_the_start",
     ),
+    "precision": ("integration/box/test_engines.py", "test_fp32_gives_what_onnx_runtime_gives"),
     "without_gpu": (
         "integration/reference/test_official_repositories.py",
         "test_a_setting_makes_a_model_for_a_gpu_an_error",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+import pytest
+
 from sm import cli
+from sm.errors import StartError
 from sm.settings import HERE
 from sm.tools.build import build_arguments
+from sm.tools.build.build_command import wanted
 
 
 def option_names() -> list[str]:
@@ -29,3 +33,12 @@ def test_the_command_line_wins_over_a_models_own_options() -> None:
     )
     assert dict(arguments.shapes) == {"input_ids": ((1, 128), (16, 128), (128, 128))}
     assert arguments.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "reason"),
+    [("fp16", 0.01, "--precision fp16 is not for --target cpu"), ("auto", 1.5, "--tolerance 1.5")],
+)
+def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: float, reason: str) -> None:
+    with pytest.raises(StartError, match=reason):
+        wanted("auto", precision, tolerance)

@@ -40,18 +40,35 @@ def model_row(name: str, **fields: Any) -> dict[str, Any]:
 
 def test_models_are_listed_with_their_numbers_the_busiest_first() -> None:
     lines = printed_words(
-        [model_row("idle"), model_row("busy")], {"busy": {**BUSY, "threads": 2, "stages_ms": {}}}
+        [model_row("idle"), model_row("busy", engine="openvino bf16")],
+        {"busy": {**BUSY, "threads": 2, "stages_ms": {}}},
     )
     rows = [line for line in lines if line[:1] in (["busy"], ["idle"])]
     assert rows == [
-        ["busy", "1", "ready", "10.0", "12.3", "ms", "99", "ms", "2.5", "s", "60", "2", "4"],
-        ["idle", "1", "ready", "0.0", "-", "-", "-", "0", "0", "0"],
+        [
+            "busy",
+            "1",
+            "openvino",
+            "bf16",
+            "ready",
+            "10.0",
+            "12.3",
+            "ms",
+            "99",
+            "ms",
+            "2.5",
+            "s",
+            "60",
+            "2",
+            "4",
+        ],
+        ["idle", "1", "-", "ready", "0.0", "-", "-", "-", "0", "0", "0"],
     ]
 
 
 def test_an_unloaded_model_is_still_listed_with_its_last_minute() -> None:
     lines = printed_words([], {"unloaded": {**BUSY, "threads": 0, "stages_ms": {}}})
-    assert any(line[:4] == ["unloaded", "-", "not", "served"] for line in lines)
+    assert any(line[:5] == ["unloaded", "-", "-", "not", "served"] for line in lines)
 
 
 def test_the_header_says_why_the_box_is_not_ready() -> None:

@@ -1,0 +1,585 @@
+"""Choose what runs a graph on this processor: ONNX Runtime or OpenVINO, and in which precision.
+
+Copied into the model repository beside ``model.py``, so it imports nothing of the box. The build stores
+golden inputs and outputs beside the graph. Each candidate runs them in a process of its own, so a crash costs
+only that candidate; the fastest one within the tolerance is taken, and the cache remembers it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+#: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are no JSON.
+FATAL = 4
+GRAPH, GOLDEN = "model.onnx", "golden.npz"
+#: Where choices are kept, below the cache's folder.
+KEPT = Path("engines", "cpu")
+CPUINFO = Path("/proc/cpuinfo")
+#: Instructions that make a precision worth trying, as /proc/cpuinfo names them on x86 and on ARM.
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
+PACKAGES = ("onnxruntime", "openvino")
+#: A candidate has to be this much faster than fp32 on ONNX Runtime.
+MIN_GAIN = 1.05
+#: A candidate may take this long: it loads the graph and runs the golden inputs a few times.
+TRIAL_TIMEOUT_S = 120.0
+TIMED_S, MIN_RUNS, MAX_RUNS = 0.2, 3, 20
+#: Overlap (intersection over union) of equal boxes, for a tolerance of 1 %.
+BOX_TOLERANCES = 5
+#: Best labels and words that must be the same, in the same order: what clients answer by default.
+BEST = {"labels": 3, "words": 5}
+INT32 = np.iinfo(np.int32)
+#: After an error in OpenVINO, ONNX Runtime answers for so long; compiling takes half a second.
+RETRY_S = 60.0
+
+
+class Candidate(NamedTuple):
+    """An engine in a precision."""
+
+    engine: str
+    precision: str
+
+    def __str__(self) -> str:
+        return f"{self.engine} {self.precision}"
+
+
+FP32 = Candidate("onnxruntime", "fp32")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the model's configuration and ``TRIREME_PRECISION`` allow."""
+
+    engine: str = "auto"
+    precision: str = "auto"
+    #: Allowed difference of scores; of other outputs, the mean error relative to their largest number.
+    tolerance: float = 0.01
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], environment: Mapping[str, str]) -> Wanted:
+        """Read the parameters of ``config.pbtxt``; ``TRIREME_PRECISION=fp32`` overrides them."""
+        said = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
+        if environment.get("TRIREME_PRECISION", "").strip().lower() == "fp32":
+            return cls("onnxruntime", "fp32")
+        return cls(
+            said.get("engine", cls.engine),
+            said.get("precision", cls.precision),
+            float(said.get("tolerance", cls.tolerance)),
+        )
+
+    def parameters(self) -> dict[str, str]:
+        """Return what differs from the defaults, for ``config.pbtxt``."""
+        default = asdict(Wanted())
+        return {name: str(value) for name, value in asdict(self).items() if value != default[name]}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine of a model, and how it compares with fp32 on ONNX Runtime."""
+
+    engine: str = FP32.engine
+    precision: str = FP32.precision
+    #: How many times faster than fp32 on ONNX Runtime, by processor time; None if nothing was compared.
+    speedup: float | None = None
+    #: The worst difference of a score to the golden outputs.
+    difference: float | None = None
+    #: Why candidates were left out, a sentence each.
+    faults: tuple[str, ...] = ()
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.engine, self.precision)
+
+    def describe(self, model: str) -> str:
+        """Return the line for the log."""
+        parts = [f"{model}: {self.candidate}"]
+        if self.candidate != FP32 and self.speedup:
+            parts.append(f"{self.speedup:.1f} × fp32")
+        if self.candidate != FP32 and self.difference is not None:
+            parts.append(f"worst score difference {100 * self.difference:.1f} %")
+        return "; ".join([", ".join(parts), *self.faults])
+
+
+class Mismatch(Exception):
+    """Outputs differ from the golden ones by more than the tolerance."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Inputs, the outputs of fp32 on ONNX Runtime for them, and how the outputs are to be compared."""
+
+    feeds: Sequence[Mapping[str, Any]]
+    answers: Sequence[Mapping[str, Any]]
+    #: ``labels``, ``boxes`` or ``words`` by the output's name; others are compared as numbers. The words'
+    #: scores are in the output ``scores``.
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    #: The name of the words' scores.
+    scores: str = ""
+    #: Smallest and largest index by input, where the graph looks up rows with it: OpenVINO checks none.
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Golden:
+        """Read the file. Raises OSError, ValueError or KeyError."""
+        with np.load(path, allow_pickle=False) as arrays:
+            meta = json.loads(str(arrays["meta"]))
+            feeds, answers = ([cls._part(arrays, kind, i) for i in range(meta["count"])] for kind in "io")
+        limits = {name: (int(low), int(high)) for name, (low, high) in meta["limits"].items()}
+        if not feeds:
+            raise ValueError("it has no inputs")
+        return cls(feeds, answers, meta["kinds"], meta["scores"], limits)
+
+    @staticmethod
+    def _part(arrays: Any, kind: str, index: int) -> dict[str, Any]:
+        prefix = f"{kind}{index}/"
+        return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+
+    def write(self, path: Path) -> None:
+        meta = {"count": len(self.feeds), "kinds": self.kinds, "scores": self.scores, "limits": self.limits}
+        arrays = {
+            f"{kind}{index}/{name}": value
+            for kind, rows in (("i", self.feeds), ("o", self.answers))
+            for index, row in enumerate(rows)
+            for name, value in row.items()
+        }
+        with path.open("wb") as file:
+            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
+
+    def compare(self, index: int, actual: Mapping[str, Any], tolerance: float) -> float:
+        """Return the worst difference of the outputs of one input. Raises :class:`Mismatch`."""
+        worst = 0.0
+        expected = self.answers[index]
+        for name, values in expected.items():
+            kind, other = self.kinds.get(name, "numbers"), np.asarray(actual[name])
+            if values.shape != other.shape or values.dtype != other.dtype:
+                raise Mismatch(f"{name} has another shape or type")
+            if kind == "labels":
+                worst = max(worst, _compare_labels(name, values, other, tolerance))
+            elif kind == "boxes":
+                worst = max(worst, _compare_boxes(name, values, other, tolerance))
+            elif kind == "words":
+                pairs = (values, expected[self.scores]), (other, np.asarray(actual[self.scores]))
+                worst = max(worst, _compare_words(name, *pairs, tolerance))
+            elif name != self.scores:
+                worst = max(worst, _compare_numbers(name, values, other, tolerance))
+        return worst
+
+
+def _compare_labels(name: str, expected: Any, actual: Any, tolerance: float) -> float:
+    """Compare scores [..., labels]: the best labels are the same, their scores within the tolerance."""
+    worst, count = 0.0, expected.shape[-1]
+    for one, other in zip(expected.reshape(-1, count), actual.reshape(-1, count), strict=True):
+        best, others = (np.argsort(-row, kind="stable")[: BEST["labels"]] for row in (one, other))
+        scale = np.maximum(1.0, np.abs(one[best]))
+        _compare_order(name, best, others, one[best] / scale[0], tolerance)
+        worst = max(worst, _within(name, np.abs(one[best] - other[best]) / scale, tolerance))
+    return worst
+
+
+def _compare_order(name: str, best: Any, others: Any, scores: Any, tolerance: float) -> None:
+    """Check that the best are the same; those whose scores differ by less than the tolerance may swap."""
+    by_id = dict(zip(best.tolist(), scores.tolist(), strict=True))
+    if by_id.keys() != {*others.tolist()}:
+        raise Mismatch(f"{name} has others among the best {len(best)}")
+    if any(
+        abs(by_id[other] - score) > tolerance for other, score in zip(others.tolist(), scores, strict=True)
+    ):
+        raise Mismatch(f"{name} has the best {len(best)} in another order")
+
+
+def _compare_boxes(name: str, expected: Any, actual: Any, tolerance: float) -> float:
+    """Objects [..., 6] (x1, y1, x2, y2, score, class): the same objects, scores within the tolerance."""
+    worst = 0.0
+    pairs = zip(
+        expected.reshape(-1, *expected.shape[-2:]), actual.reshape(-1, *actual.shape[-2:]), strict=True
+    )
+    for one, other in pairs:
+        left, right = one[one[:, 4] > 0], list(other[other[:, 4] > 0])
+        if len(left) != len(right):
+            raise Mismatch(f"{name} has {len(right)} objects, not {len(left)}")
+        for row in left:
+            overlaps = [overlap(row, found) if row[5] == found[5] else -1.0 for found in right]
+            found = right.pop(int(np.argmax(overlaps)))
+            if max(overlaps) < 1 - BOX_TOLERANCES * tolerance:
+                raise Mismatch(f"{name} has other boxes")
+            worst = max(worst, _within(name, np.abs(row[4] - found[4]), tolerance))
+    return worst
+
+
+def overlap(one: Any, other: Any) -> float:
+    """Intersection over union of two boxes x1, y1, x2, y2."""
+    sides = np.minimum(one[2:4], other[2:4]) - np.maximum(one[:2], other[:2])
+    shared = float(np.prod(np.maximum(sides, 0)))
+    areas = sum(float(np.prod(box[2:4] - box[:2])) for box in (one, other))
+    return shared / max(areas - shared, 1e-9)
+
+
+def _compare_words(name: str, expected: Any, actual: Any, tolerance: float) -> float:
+    """Compare ids [..., words], best first, and their log probabilities, as :func:`_compare_labels` does."""
+    worst, count = 0.0, expected[0].shape[-1]
+    rows = (array.reshape(-1, count)[:, : BEST["words"]] for array in (*expected, *actual))
+    for ids, logs, other_ids, other_logs in zip(*rows, strict=True):
+        scores = np.exp(logs)
+        _compare_order(name, ids, other_ids, scores, tolerance)
+        found = dict(zip(other_ids.tolist(), np.exp(other_logs), strict=True))
+        worst = max(worst, _within(name, np.abs(scores - [found[word] for word in ids.tolist()]), tolerance))
+    return worst
+
+
+def _compare_numbers(name: str, expected: Any, actual: Any, tolerance: float) -> float:
+    """Errors relative to the output's largest number: the mean within the tolerance, the worst in five."""
+    if expected.dtype.kind != "f":
+        if not np.array_equal(expected, actual):
+            raise Mismatch(f"{name} has other values")
+        return 0.0
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(actual)):
+        raise Mismatch(f"{name} has other numbers that are not finite")
+    error = np.abs(expected[finite].astype(np.float64) - actual[finite].astype(np.float64))
+    error /= max(float(np.abs(expected[finite]).max(initial=0.0)), 1e-12)
+    if float(error.mean() if error.size else 0.0) > tolerance:
+        raise Mismatch(f"{name} differs by {100 * error.mean():.1f} % in the mean")
+    return _within(name, error, 5 * tolerance)
+
+
+def _within(name: str, error: Any, allowed: float) -> float:
+    worst = float(np.max(error, initial=0.0))
+    if not worst <= allowed:
+        raise Mismatch(f"{name} differs by {100 * worst:.1f} %")
+    return worst
+
+
+class OnnxRuntime:
+    """A session with one pool of threads that sleep while there is nothing to do: models share the cores."""
+
+    def __init__(self, graph: Path, precision: str, threads: int) -> None:
+        import onnxruntime
+
+        chosen = onnxruntime.SessionOptions()
+        chosen.intra_op_num_threads = threads
+        chosen.inter_op_num_threads = 1
+        chosen.log_severity_level = FATAL
+        chosen.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if precision == "bf16":
+            chosen.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
+        self.session = onnxruntime.InferenceSession(str(graph), chosen, providers=["CPUExecutionProvider"])
+        self.inputs = [value.name for value in self.session.get_inputs()]
+        self.outputs = [value.name for value in self.session.get_outputs()]
+
+    def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+        outputs: list[Any] = self.session.run(list(wanted), dict(feed))
+        return outputs
+
+
+class OpenVino:
+    """A compiled model. After a failed run it must not be used again: see :class:`Guarded`."""
+
+    def __init__(self, graph: Path, precision: str, threads: int) -> None:
+        import openvino
+
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            # Two processes would pin their threads to the same core.
+            "ENABLE_CPU_PINNING": False,
+            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+        }
+        self.compiled = openvino.Core().compile_model(str(graph), "CPU", settings)
+        self.inputs = [value.any_name for value in self.compiled.inputs]
+        self.outputs = [value.any_name for value in self.compiled.outputs]
+        self.places = {name: place for place, name in enumerate(self.outputs)}
+
+    def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+        """Run one feed.
+
+        A new request for each run, and not its ``infer()``: in OpenVINO 2026.4 that hides some errors of a
+        graph with free sizes, and returns the outputs of the run before.
+        """
+        request = self.compiled.create_infer_request()
+        request.start_async(dict(feed), share_inputs=True)
+        request.wait()
+        return [np.array(request.get_output_tensor(self.places[name]).data) for name in wanted]
+
+
+ENGINES: Mapping[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
+
+
+def load(candidate: Candidate, graph: Path, threads: int) -> Any:
+    """Load a graph into an engine."""
+    return ENGINES[candidate.engine](graph, candidate.precision, threads)
+
+
+class Guarded:
+    """OpenVINO, with ONNX Runtime in fp32 for what OpenVINO cannot do right, so callers get the same errors.
+
+    OpenVINO looks up an index beyond a table as zeros, and computes 64-bit integers with 32 bits. After an
+    error in a graph with free sizes its compiled model answers every further request with that error. So
+    ONNX Runtime answers for a minute, and then the graph is compiled anew.
+    """
+
+    def __init__(self, engine: OpenVino, candidate: Candidate, graph: Path, threads: int) -> None:
+        self.inputs, self.outputs = engine.inputs, engine.outputs
+        self._engine: OpenVino | None = engine
+        self._arguments = graph, candidate.precision, threads
+        self._fallback: OnnxRuntime | None = None
+        self._limits: Mapping[str, tuple[int, int]] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            self._limits = Golden.read(graph.with_name(GOLDEN)).limits
+        self._retry_at = 0.0
+
+    def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+        """Run one feed. Raises what ONNX Runtime raises."""
+        if all(self._takes(name, array) for name, array in feed.items()) and self._is_ready():
+            try:
+                return cast(OpenVino, self._engine).run(wanted, feed)
+            except Exception:
+                self._engine, self._retry_at = None, time.monotonic() + RETRY_S
+        if self._fallback is None:
+            graph, _, threads = self._arguments
+            self._fallback = OnnxRuntime(graph, FP32.precision, threads)
+        return self._fallback.run(wanted, feed)
+
+    def _is_ready(self) -> bool:
+        if self._engine is None and time.monotonic() >= self._retry_at:
+            self._engine = OpenVino(*self._arguments)
+        return self._engine is not None
+
+    def _takes(self, name: str, array: Any) -> bool:
+        if (
+            array.dtype.kind not in "iu"
+            or not array.size
+            or (name not in self._limits and array.itemsize < 8)
+        ):
+            return True
+        low, high = self._limits.get(name, (INT32.min, INT32.max))
+        return bool(array.min() >= low and array.max() <= high)
+
+
+def open_engine(choice: Choice, graph: Path, threads: int) -> tuple[Any, Choice]:
+    """Load the chosen engine; fp32 on ONNX Runtime if that fails. Return it, and what it is."""
+    candidate = choice.candidate
+    if candidate.engine != "openvino":
+        return load(candidate, graph, threads), choice
+    try:
+        return Guarded(load(candidate, graph, threads), candidate, graph, threads), choice
+    except Exception as error:
+        fault = f"not {candidate}: {' '.join(str(error).split())[:200]}"
+        return load(FP32, graph, threads), Choice(faults=(*choice.faults, fault))
+
+
+def processor_flags(path: Path = CPUINFO) -> frozenset[str]:
+    """Return the instructions of this processor, as the kernel names them; none if it does not say."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(value.split())
+    return frozenset()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the engines that are installed."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def candidates(
+    wanted: Wanted, flags: Collection[str], installed: Collection[str], machine: str = platform.machine()
+) -> list[Candidate]:
+    """Return what this processor can run: reduced precisions first, fp32 on ONNX Runtime last."""
+    has_bf16 = bool(BF16 & set(flags))
+    possible = [
+        *([Candidate("openvino", "bf16")] if has_bf16 else []),
+        *([Candidate("onnxruntime", "bf16")] if has_bf16 and machine == "aarch64" else []),
+        Candidate("openvino", "fp32"),
+    ]
+    # fp32 promises the bits of ONNX Runtime, unless another engine was named.
+    engine = "onnxruntime" if (wanted.engine, wanted.precision) == ("auto", "fp32") else wanted.engine
+    allowed = [
+        each
+        for each in possible
+        if each.engine in installed
+        and engine in ("auto", each.engine)
+        and wanted.precision in ("auto", each.precision)
+    ]
+    return [*allowed, FP32]
+
+
+class Chooser:
+    """Chooses for one model version.
+
+    Args:
+        folder: The version folder, with the graph and the golden data.
+        threads: Threads of an instance.
+        wanted: What is allowed.
+        cache: The folder of choices; None for none.
+        flags: The processor's instructions.
+        installed: Versions of the engines.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        threads: int,
+        wanted: Wanted,
+        cache: Path | None = None,
+        flags: Collection[str] | None = None,
+        installed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder, self.threads, self.wanted = folder, threads, wanted
+        self.flags = processor_flags() if flags is None else flags
+        self.installed = versions() if installed is None else installed
+        self.candidates = candidates(wanted, self.flags, self.installed)
+        self.cache = cache
+
+    def choose(self) -> Choice:
+        """Return the choice: that of the cache, or the result of trying the candidates."""
+        if "openvino" not in self.installed and self.wanted.precision != "fp32":
+            return Choice(faults=("OpenVINO is not installed",))
+        if self.candidates == [FP32]:
+            return Choice()
+        if not (self.folder / GOLDEN).is_file():
+            return Choice(faults=(f"there is no {GOLDEN} to compare other engines with",))
+        with self._locked():
+            known = self.cached()
+            return known or self._remember(self._try_all())
+
+    def cached(self) -> Choice | None:
+        """Return the choice that the cache has; None if it has none, or none that can be used."""
+        try:
+            read = json.loads((self._file()).read_bytes())
+            choice = Choice(**{**read, "faults": tuple(read["faults"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return choice if choice.candidate in self.candidates else None
+
+    def _try_all(self) -> Choice:
+        """Try the candidates. OpenVINO in fp32 is tried only if no reduced precision is good."""
+        faults: list[str] = []
+        basis = self.attempt(FP32)
+        if "fault" in basis:
+            return Choice(faults=(f"the golden data do not fit ({basis['fault']})",))
+        best = Choice(speedup=1.0, difference=basis["difference"])
+        for candidate in self.candidates[:-1]:
+            if candidate.precision == "fp32" and best.candidate != FP32:
+                continue
+            result = self.attempt(candidate)
+            if "fault" in result:
+                faults.append(f"not {candidate}: {result['fault']}")
+                continue
+            speedup = basis["seconds"] / max(result["seconds"], 1e-9)
+            named = self.wanted.engine == candidate.engine or self.wanted.precision == candidate.precision
+            if speedup >= (best.speedup or 1.0) * MIN_GAIN or (named and best.candidate == FP32):
+                best = Choice(*candidate, round(speedup, 2), result["difference"])
+        return Choice(best.engine, best.precision, best.speedup, best.difference, tuple(faults))
+
+    def attempt(self, candidate: Candidate) -> dict[str, Any]:
+        """Run the golden data on a candidate in a child.
+
+        Returns:
+            ``seconds`` of processor time and ``difference``, or a ``fault``.
+        """
+        python = shutil.which("python3") or sys.executable
+        arguments = [*candidate, str(self.folder), str(self.threads), str(self.wanted.tolerance)]
+        try:
+            # The packages of this process, also those of a model's own environment.
+            child = subprocess.run(
+                [python, str(Path(__file__)), *arguments],
+                capture_output=True,
+                timeout=TRIAL_TIMEOUT_S,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {"fault": f"no result after {TRIAL_TIMEOUT_S:.0f} s"}
+        except OSError as error:
+            return {"fault": f"no process to try it in ({error.strerror})"}
+        if child.returncode:
+            return {"fault": f"the process that tried it ended with {child.returncode}"}
+        try:
+            result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            return {"fault": "the process that tried it said nothing"}
+        return result
+
+    def _file(self) -> Path:
+        """The cache's file for this graph, this processor and these versions."""
+        if self.cache is None:
+            raise FileNotFoundError
+        # The graph's files by size and time: reading hundreds of megabytes would cost as much as a load.
+        parts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._graph_files()]
+        digest = hashlib.sha256((self.folder / GOLDEN).read_bytes()).hexdigest()
+        key = [parts, digest, sorted(self.flags), dict(self.installed), asdict(self.wanted)]
+        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+        return self.cache / f"{name}.json"
+
+    def _graph_files(self) -> list[Path]:
+        own = ("model.py", "engines.py", "request_token.py", "manifest.json", GOLDEN)
+        return sorted(path for path in self.folder.iterdir() if path.is_file() and path.name not in own)
+
+    def _remember(self, choice: Choice) -> Choice:
+        """Write the choice into the cache, if it can be written."""
+        with contextlib.suppress(OSError):
+            file = self._file()
+            staged = file.with_name(f"{file.name}.{os.getpid()}")
+            staged.write_text(json.dumps(asdict(choice)))
+            staged.replace(file)
+        return choice
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one instance of the model choose, while the others wait for what it writes."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                file = self._file()
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(file.with_suffix(".lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def attempt(candidate: Candidate, folder: Path, threads: int, tolerance: float) -> dict[str, Any]:
+    """Run the golden data on a candidate in this process: compare, then measure the processor time."""
+    try:
+        golden = Golden.read(folder / GOLDEN)
+        runner = load(candidate, folder / GRAPH, threads)
+        worst = 0.0
+        for index, feed in enumerate(golden.feeds):
+            names = list(golden.answers[index])
+            outputs = dict(zip(names, runner.run(names, feed), strict=True))
+            worst = max(worst, golden.compare(index, outputs, tolerance))
+    except Mismatch as error:
+        return {"fault": str(error)}
+    except Exception as error:
+        return {"fault": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    times: list[float] = []
+    started = time.monotonic()
+    while len(times) < MIN_RUNS or (len(times) < MAX_RUNS and time.monotonic() - started < TIMED_S):
+        before = time.process_time()
+        runner.run(runner.outputs, golden.feeds[0])
+        times.append(time.process_time() - before)
+    return {"seconds": sorted(times)[len(times) // 2], "difference": worst}
+
+
+if __name__ == "__main__":
+    chosen = Candidate(*sys.argv[1:3])
+    print(json.dumps(attempt(chosen, Path(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))))  # noqa: T201

@@ -1,0 +1,99 @@
+"""The demo on the engine that each model chose at its load, and in fp32."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sm.plugins.loading import ClientSource
+from sm.settings import HERE
+from sm.tools.build.graph_runner import session
+from sm.tools.build.onnx_graph import Graph
+from sm.tools.build.samples import InProcess, answers
+from sm.triton.onnx_cpu.engines import GRAPH, Wanted, candidates, processor_flags, versions
+from tests.support.boxes import RunningBox, running_box, wait_until
+
+MODELS = ("resnet", "yolov5", "bert_base")
+
+
+@pytest.fixture(scope="module")
+def choosing(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    """A box with the default setting and an empty cache."""
+    folder = tmp_path_factory.mktemp("choosing")
+    with running_box(folder, demo, TRIREME_PRECISION="auto", TRIREME_CACHE=str(folder / "cache")) as box:
+        yield box
+
+
+def choice(box: RunningBox, model: str) -> dict[str, Any]:
+    (found,) = requests.get(f"{box.url}/models/{model}", timeout=10).json()["engines"]
+    return dict(found)
+
+
+def expected_answers(demo: Path, model: str) -> list[Any]:
+    """What the client answers to its samples with ONNX Runtime in fp32."""
+    graph = Graph.read(demo / model / "1" / GRAPH)
+    source = ClientSource(model, HERE / "clients" / model / "client.py")
+    return list(answers(source, demo, InProcess(graph, session(graph.path))))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_model_says_which_engine_it_chose(choosing: RunningBox, model: str) -> None:
+    chosen = choice(choosing, model)
+    possible = {str(each) for each in candidates(Wanted(), processor_flags(), versions())}
+    name = f"{chosen['engine']} {chosen['precision']}"
+    assert name in possible
+    labels = {key: chosen[key] for key in ("model", "version", "engine", "precision")}
+    assert choosing.metric("trireme_model_engine_info", **labels) == 1
+    assert f"{model}: {name}" in choosing.log.read_text()
+    rows = wait_until(
+        lambda: requests.get(f"{choosing.url}/dashboard/data", timeout=10).json()["box"]["models"]
+    )
+    assert {row["name"]: row["engine"] for row in rows}[model] == name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_choice_is_in_the_cache(choosing: RunningBox, model: str) -> None:
+    cached = (choosing.log.parent / "cache" / "engines" / "cpu").glob("*.json")
+    kept = [json.loads(file.read_text()) for file in cached]
+    assert {
+        key: choice(choosing, model)[key] for key in ("engine", "precision", "speedup", "difference")
+    } in [{key: each[key] for key in ("engine", "precision", "speedup", "difference")} for each in kept]
+
+
+def test_labels_are_the_same_and_their_scores_within_the_tolerance(
+    choosing: RunningBox, demo: Path, cat: bytes
+) -> None:
+    answer = choosing.send(cat, "image/png", params={"modelname": "resnet"}).json()["result"]
+    (known,) = [rows for rows in expected_answers(demo, "resnet") if "Egyptian" in rows[0]]
+    for row, expected in zip(answer, known, strict=True):
+        assert row.split(":")[1:] == expected.split(":")[1:]
+        assert float(row.split(":")[0]) == pytest.approx(float(expected.split(":")[0]), rel=0.01)
+
+
+def test_words_are_the_same_and_their_scores_within_the_tolerance(choosing: RunningBox, demo: Path) -> None:
+    payload = json.loads((HERE / "clients" / "bert_base" / "sample" / "payload.json").read_text())
+    answer = choosing.invoke("bert_base", payload).json()["result"]
+    known = expected_answers(demo, "bert_base")[0]
+    assert {row["token"] for row in answer} == {row["token"] for row in known}
+    scores = {row["token"]: row["score"] for row in known}
+    for row in answer:
+        assert row["score"] == pytest.approx(scores[row["token"]], abs=0.01)
+
+
+def test_more_masks_than_bf16_can_count_are_all_filled(choosing: RunningBox) -> None:
+    payload = {"text": "[MASK]" * 300}
+    rows = choosing.invoke("bert_base", payload, parameters={"top": 2}).json()["result"]
+    assert len(rows) == 2
+    assert all("[MASK]" not in row["token"] for row in rows)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_fp32_gives_what_onnx_runtime_gives(box: RunningBox, demo: Path, model: str) -> None:
+    payload = json.loads((HERE / "clients" / model / "sample" / "payload.json").read_text())
+    assert (choice(box, model)["engine"], choice(box, model)["precision"]) == ("onnxruntime", "fp32")
+    assert box.invoke(model, payload).json()["result"] == expected_answers(demo, model)[0]

@@ -1,0 +1,253 @@
+"""The engine of a model on the CPU target: candidates of a processor, the gate, the choice and its cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sm.triton.onnx_cpu import engines
+from sm.triton.onnx_cpu.engines import FP32, GOLDEN, Candidate, Choice, Chooser, Golden, Mismatch, Wanted
+
+BOTH = {"onnxruntime": "1.31", "openvino": "2026.4"}
+OV_BF16, OV_FP32 = Candidate("openvino", "bf16"), Candidate("openvino", "fp32")
+ZEN5, OLD = {"avx2", "avx512_bf16", "avx512_vnni"}, {"avx2"}
+
+
+def numbers(*values: float) -> np.ndarray[Any, Any]:
+    return np.array([values], np.float32)
+
+
+def golden(name: str, value: Any, kind: str = "", **others: Any) -> Golden:
+    return Golden([{"x": numbers(1)}], [{name: value, **others}], {name: kind} if kind else {})
+
+
+class TestCandidates:
+    @pytest.mark.parametrize("flags", [ZEN5, {"amx_bf16"}])
+    def test_a_processor_with_bf16_tries_it_first(self, flags: set[str]) -> None:
+        assert engines.candidates(Wanted(), flags, BOTH, "x86_64") == [OV_BF16, OV_FP32, FP32]
+
+    def test_another_processor_tries_fp32_alone(self) -> None:
+        assert engines.candidates(Wanted(), OLD, BOTH, "x86_64") == [OV_FP32, FP32]
+
+    def test_graviton_also_tries_onnx_runtimes_bf16(self) -> None:
+        found = engines.candidates(Wanted(), {"asimd", "bf16"}, BOTH, "aarch64")
+        assert found == [OV_BF16, Candidate("onnxruntime", "bf16"), OV_FP32, FP32]
+
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            (Wanted(precision="fp32"), [FP32]),
+            (Wanted(engine="onnxruntime"), [FP32]),
+            (Wanted(engine="openvino"), [OV_BF16, OV_FP32, FP32]),
+            (Wanted(engine="openvino", precision="fp32"), [OV_FP32, FP32]),
+            (Wanted(precision="bf16"), [OV_BF16, FP32]),
+        ],
+    )
+    def test_the_configuration_narrows_them(self, wanted: Wanted, expected: list[Candidate]) -> None:
+        assert engines.candidates(wanted, ZEN5, BOTH, "x86_64") == expected
+
+    def test_the_setting_overrides_the_configuration(self) -> None:
+        config = {
+            "parameters": {"precision": {"string_value": "bf16"}, "tolerance": {"string_value": "0.02"}}
+        }
+        assert Wanted.read(config, {}) == Wanted(precision="bf16", tolerance=0.02)
+        assert Wanted.read(config, {"TRIREME_PRECISION": "fp32"}) == Wanted("onnxruntime", "fp32")
+
+    def test_the_flags_are_those_of_the_kernel(self, tmp_path: Path) -> None:
+        (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n")
+        (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
+        assert engines.processor_flags(tmp_path / "x86") == {"fpu", "avx512_bf16"}
+        assert engines.processor_flags(tmp_path / "arm") == {"asimd", "bf16"}
+        assert engines.processor_flags(tmp_path / "none") == frozenset()
+
+
+class TestGate:
+    def test_labels_keep_their_order_and_scores_within_the_tolerance(self) -> None:
+        known = golden("logits", numbers(19.0, 3.0, 11.0, 8.0), "labels")
+        assert known.compare(0, {"logits": numbers(19.1, -7.0, 11.0, 8.0)}, 0.01) == pytest.approx(
+            0.1 / 19, rel=1e-3
+        )
+        with pytest.raises(Mismatch, match=r"differs by 2\.6 %"):
+            known.compare(0, {"logits": numbers(19.5, 3.0, 11.0, 8.0)}, 0.01)
+        with pytest.raises(Mismatch, match="others among the best"):
+            known.compare(0, {"logits": numbers(19.0, 8.1, 11.0, 8.0)}, 0.01)
+        with pytest.raises(Mismatch, match="another order"):
+            known.compare(0, {"logits": numbers(10.9, 3.0, 11.0, 8.0)}, 0.01)
+
+    def test_labels_with_nearly_the_same_score_may_swap(self) -> None:
+        known = golden("probs", numbers(0.5, 0.201, 0.2, 0.1), "labels")
+        assert known.compare(0, {"probs": numbers(0.5, 0.2, 0.201, 0.1)}, 0.01) < 0.01
+
+    def test_boxes_are_matched_by_class_and_place(self) -> None:
+        rows = np.array([[[0, 0, 100, 100, 0.9, 1], [50, 50, 80, 90, 0.8, 2], [0] * 6]], np.float32)
+        moved, lost, other = rows.copy(), rows.copy(), rows.copy()
+        moved[0, :, :5] += [[0.2, 0.2, 0.2, 0.2, 0.004]] * 2 + [[0] * 5]
+        lost[0, 1, 4], other[0, 1, 5] = 0, 3
+        known = golden("objects", rows, "boxes")
+        assert known.compare(0, {"objects": moved[:, [1, 0, 2]]}, 0.01) == pytest.approx(0.004, rel=1e-3)
+        for wrong in (lost, other, rows + np.array([30, 30, 0, 0, 0, 0], np.float32)):
+            with pytest.raises(Mismatch):
+                known.compare(0, {"objects": wrong}, 0.01)
+
+    def test_words_are_the_same_and_their_probabilities_close(self) -> None:
+        ids, scores = np.array([[[7, 8, 9, 4, 5, 6]]]), np.log(numbers(0.4, 0.2, 0.1, 0.09, 0.05, 0.01))[None]
+        known = replace(golden("ids", ids, "words", scores=scores), scores="scores")
+        tail = ids.copy()
+        tail[..., 5] = 99
+        assert known.compare(0, {"ids": tail, "scores": scores + np.float32(0.01)}, 0.01) < 0.01
+        for wrong_ids, wrong_scores in ((ids + 1, scores), (ids, scores + np.float32(0.05))):
+            with pytest.raises(Mismatch):
+                known.compare(0, {"ids": wrong_ids, "scores": wrong_scores}, 0.01)
+
+    def test_other_outputs_are_compared_with_their_range(self) -> None:
+        values = np.linspace(-1, 1, 200, dtype=np.float32)[None]
+        known = golden("y", values)
+        bump = values.copy()
+        bump[0, 3] += 0.04
+        assert known.compare(0, {"y": bump}, 0.01) == pytest.approx(0.04, rel=1e-3)
+        bump[0, 3] += 0.02
+        for wrong in (
+            bump,
+            values + np.float32(0.02),
+            values * np.float32(np.nan),
+            values.astype(np.float64),
+        ):
+            with pytest.raises(Mismatch):
+                known.compare(0, {"y": wrong}, 0.01)
+
+    def test_whole_numbers_have_to_be_equal(self) -> None:
+        with pytest.raises(Mismatch):
+            golden("y", np.array([[1, 2]])).compare(0, {"y": np.array([[1, 3]])}, 0.01)
+
+    def test_the_file_keeps_everything(self, tmp_path: Path) -> None:
+        known = replace(golden("y", numbers(1, 2), "labels"), limits={"x": (-3, 2)})
+        known.write(tmp_path / GOLDEN)
+        read = Golden.read(tmp_path / GOLDEN)
+        assert (read.kinds, read.limits) == ({"y": "labels"}, {"x": (-3, 2)})
+        assert read.feeds[0]["x"].tolist() == [[1]]
+        assert read.answers[0]["y"].dtype == np.float32
+
+
+class Played(Chooser):
+    """A chooser whose candidates give these results; it notes which ones were tried."""
+
+    results: Mapping[Candidate, dict[str, Any]]
+
+    def attempt(self, candidate: Candidate) -> dict[str, Any]:
+        self.tried = [*getattr(self, "tried", []), candidate]
+        return self.results[candidate]
+
+
+def good(seconds: float, difference: float = 0.0) -> dict[str, Any]:
+    return {"seconds": seconds, "difference": difference}
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(b"graph")
+    golden("y", numbers(1)).write(folder / GOLDEN)
+    return folder
+
+
+def chooser(
+    version: Path, results: Mapping[Candidate, dict[str, Any]], wanted: Wanted | None = None, **arguments: Any
+) -> Played:
+    options = {"flags": ZEN5, "installed": BOTH, "cache": version.parents[1] / "cache", **arguments}
+    played = Played(version, 1, wanted or Wanted(), **options)
+    played.results = results
+    return played
+
+
+FAST = {FP32: good(0.07), OV_BF16: good(0.033, 0.004), OV_FP32: good(0.06)}
+
+
+class TestChoice:
+    def test_the_fastest_within_the_tolerance_is_taken_and_named(self, version: Path) -> None:
+        choice = chooser(version, FAST).choose()
+        assert choice.candidate == OV_BF16
+        assert choice.describe("mine") == "mine: openvino bf16, 2.1 × fp32, worst score difference 0.4 %"
+
+    def test_one_beyond_the_tolerance_or_that_crashes_is_left_out_and_the_next_taken(
+        self, version: Path
+    ) -> None:
+        results = {**FAST, OV_BF16: {"fault": "logits differs by 3.0 %"}}
+        choice = chooser(version, results).choose()
+        assert choice.candidate == OV_FP32
+        assert choice.faults == ("not openvino bf16: logits differs by 3.0 %",)
+
+    def test_one_that_is_hardly_faster_is_not_taken(self, version: Path) -> None:
+        results = {FP32: good(0.07), OV_BF16: good(0.068), OV_FP32: good(0.09)}
+        assert chooser(version, results).choose().candidate == FP32
+
+    def test_a_named_engine_is_taken_although_it_is_slower(self, version: Path) -> None:
+        results = {FP32: good(0.07), OV_FP32: good(0.09)}
+        wanted = Wanted(engine="openvino", precision="fp32")
+        assert chooser(version, results, wanted).choose().candidate == OV_FP32
+
+    def test_fp32_tries_nothing(self, version: Path) -> None:
+        assert chooser(version, {}, Wanted(precision="fp32")).choose() == Choice()
+
+    def test_without_golden_data_it_is_fp32_and_says_why(self, version: Path) -> None:
+        (version / GOLDEN).unlink()
+        choice = chooser(version, {}).choose()
+        assert choice.candidate == FP32
+        assert "golden.npz" in choice.describe("mine")
+
+    def test_golden_data_that_do_not_fit_the_graph_are_fp32_and_say_why(self, version: Path) -> None:
+        choice = chooser(version, {FP32: {"fault": "y has another shape or type"}}).choose()
+        assert choice.candidate == FP32
+        assert "the golden data do not fit (y has another shape or type)" in choice.describe("mine")
+
+    def test_without_openvino_it_is_fp32_and_says_so(self, version: Path) -> None:
+        choice = chooser(version, {}, installed={"onnxruntime": "1.31"}).choose()
+        assert choice.describe("mine") == "mine: onnxruntime fp32; OpenVINO is not installed"
+
+
+class TestCache:
+    def test_the_next_start_tries_nothing(self, version: Path) -> None:
+        first = chooser(version, FAST).choose()
+        again = chooser(version, {})
+        assert again.choose() == first
+
+    def test_a_crash_is_remembered_too(self, version: Path) -> None:
+        results = {**FAST, OV_BF16: {"fault": "the process that tried it ended with -11"}}
+        first = chooser(version, results).choose()
+        assert chooser(version, {}).choose() == first
+
+    @pytest.mark.parametrize("change", ["processor", "version", "graph", "golden", "tolerance"])
+    def test_what_it_depends_on_makes_it_choose_anew(self, version: Path, change: str) -> None:
+        chooser(version, FAST).choose()
+        arguments: dict[str, Any] = {}
+        wanted = Wanted(tolerance=0.02) if change == "tolerance" else Wanted()
+        if change == "processor":
+            arguments = {"flags": OLD}
+        elif change == "version":
+            arguments = {"installed": {**BOTH, "openvino": "2027.0"}}
+        elif change == "graph":
+            (version / "model.onnx").write_bytes(b"other graph")
+        elif change == "golden":
+            golden("y", numbers(2)).write(version / GOLDEN)
+        other = chooser(version, FAST, wanted, **arguments)
+        other.choose()
+        assert other.tried[0] == FP32
+
+    @pytest.mark.parametrize("content", ["", "[]", '{"engine": "openvino"}', '{"engine": "x", "faults": []}'])
+    def test_a_damaged_file_is_replaced(self, version: Path, content: str) -> None:
+        chooser(version, FAST).choose()
+        (file,) = (version.parents[1] / "cache").glob("*.json")
+        file.write_text(content)
+        assert chooser(version, FAST).choose().candidate == OV_BF16
+        assert json.loads(file.read_text())["engine"] == "openvino"
+
+    def test_a_folder_that_cannot_be_written_is_no_fault(self, version: Path) -> None:
+        (version.parents[1] / "cache").write_text("a file where the folder should be")
+        assert chooser(version, FAST).choose().candidate == OV_BF16
+        assert chooser(version, FAST).choose().candidate == OV_BF16
