@@ -17,7 +17,7 @@ from sm.errors import StartError
 from sm.readable import check_readable
 from sm.repository import models
 from sm.repository.models import CODE as CODE
-from sm.settings import HERE, Settings
+from sm.settings import HERE, PACKAGE, Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models for which multi-model mode reserves shared memory.
@@ -26,6 +26,14 @@ EXPECTED_PYTHON_MODELS = 32
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.
 BAKED_REPOSITORY = Path("/opt/trireme/repository")
+#: The image has no tools for a developer's machine.
+IS_IMAGE = not (PACKAGE / "tools" / "build" / "prepare_command.py").is_file()
+#: How to come by a model, in a container and elsewhere.
+NEXT_STEP = (
+    "mount one (docker run -v REPOSITORY:/opt/ml/model:ro), build an image with it (make image MODELS=demo)"
+    if IS_IMAGE
+    else "run `make serve` for the demo"
+)
 #: A path that nginx's configuration takes without quotes.
 PLAIN_PATH = re.compile(r"[\w./+-]+")
 #: Bytes of the path of the temporary folder. The path of a Unix socket may have 107; this is the longest of a
@@ -238,8 +246,8 @@ def find_repository(
         )
     if not models.names(repository) and not CodeFolder.of(settings, repository).serves:
         raise StartError(
-            f"There is no model in {repository} ({_why_empty(repository)}): run "
-            "`make serve` for the demo, or set TRIREME_MODEL_REPOSITORY to a Triton model repository."
+            f"There is no model in {repository} ({_why_empty(repository)}): {NEXT_STEP}, or "
+            "set TRIREME_MODEL_REPOSITORY to a Triton model repository."
         )
     return repository
 

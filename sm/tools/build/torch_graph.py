@@ -7,7 +7,7 @@ the conversion with its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,20 @@ def _module(torch: Any, graph: Graph) -> Any:
     return Converted().eval()
 
 
+def check_operators(nodes: Iterable[Any], known: Collection[str]) -> None:
+    """Raise :class:`StartError` with every operator that is not among ``known``."""
+    names = {
+        f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        for node in nodes
+        if node.op_type not in known or node.domain not in ("", "ai.onnx")
+    }
+    if names:
+        raise StartError(
+            f"the torch target does not know {', '.join(sorted(names))}: serve the model with --target "
+            "cpu or onnxruntime."
+        )
+
+
 class Steps:
     """The nodes of a graph, without those that depend on constants only and are computed beforehand."""
 
@@ -128,6 +142,7 @@ class Steps:
         self.torch = torch
         self.opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
         self.operators = Operators(torch, self.opset).table()
+        check_operators(model.graph.node, {*self.operators, "Constant"})
         self.constants: dict[str, Constant] = {}
         self.nodes: list[tuple[Any, dict[str, Any]]] = []
         for weight in model.graph.initializer:
@@ -141,11 +156,6 @@ class Steps:
             value = options.get("value")
             number = next(iter(options.values())) if value is None else numpy_helper.to_array(value)
             self._add_constant(node.output[0], np.array(number))
-        elif node.op_type not in self.operators or node.domain not in ("", "ai.onnx"):
-            raise StartError(
-                f"the torch target does not know the operator {node.op_type}: serve the model with "
-                "--target onnxruntime, or leave out what adds it (--nms, --masks)."
-            )
         elif all(name in self.constants for name in node.input if name):
             arguments = [self.constants[name] if name else None for name in node.input]
             results = self._call(node, options, arguments)

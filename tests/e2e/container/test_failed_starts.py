@@ -34,7 +34,11 @@ def test_an_empty_model_folder_is_named(image: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_model_folder_is_named(image: str) -> None:
-    assert "There is no model in /opt/ml/model" in failed_start(image, None)
+    log = failed_start(image, None)
+    assert "There is no model in /opt/ml/model" in log
+    assert "-v REPOSITORY:/opt/ml/model:ro" in log
+    assert "MODELS=demo" in log
+    assert "make serve" not in log
 
 
 def test_a_model_that_the_containers_user_may_not_read_is_named(image: str, tmp_path: Path) -> None:

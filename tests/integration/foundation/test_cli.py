@@ -144,6 +144,19 @@ def test_the_help_of_an_image_names_the_commands_that_it_lacks(image_without_dep
     assert "Make or update a SageMaker endpoint" not in completed.stdout
 
 
+def test_an_image_without_models_says_what_the_user_of_a_container_can_do(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("prepare_command.py", "__pycache__")
+    shutil.copytree(HERE / "sm", tmp_path / "sm", ignore=ignored)
+    code = "import sys; from sm.server.supervisor.start import main; sys.exit(main(['serve']))"
+    completed = run_python("-c", code, folder=tmp_path)
+    assert completed.returncode == 1
+    log = completed.stdout + completed.stderr
+    assert "There is no model in" in log
+    assert "docker run -v REPOSITORY:/opt/ml/model:ro" in log
+    assert "MODELS=demo" in log
+    assert "make serve" not in log
+
+
 def run_python(*arguments: str, folder: Path = HERE) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)

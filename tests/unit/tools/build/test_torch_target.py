@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from onnx import helper
 from tritonclient.grpc import model_config_pb2
 
+from sm.errors import StartError
 from sm.tools.build import model_config
+from sm.tools.build.torch_graph import check_operators
 from sm.tools.build.torch_operators import as_sizes
 
 
@@ -24,6 +28,14 @@ def test_configured_cpu_instances_are_kept() -> None:
     assert [(group.count, group.kind) for group in merged.instance_group] == [
         (2, model_config.Groups.KIND_CPU)
     ]
+
+
+def test_all_operators_that_torch_lacks_are_named_at_once() -> None:
+    nodes = [helper.make_node(name, ["x"], ["y"]) for name in ("Pad", "Add", "Range", "Constant", "Pad")]
+    nodes.append(helper.make_node("Add", ["x"], ["y"], domain="com.example"))
+    with pytest.raises(StartError, match=r"does not know Pad, Range, com\.example\.Add: ") as raised:
+        check_operators(nodes, {"Add", "Constant"})
+    assert "--nms" not in str(raised.value)
 
 
 def test_known_sizes_stay_numbers() -> None:
