@@ -106,7 +106,7 @@ FILES = SeriesFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
 class Cell:
     """One number of a series. Its position in the file is looked up once, not with every count."""
 
-    __slots__ = ("_key", "_kind", "_map", "_offset", "value")
+    __slots__ = ("_key", "_kind", "buffer", "offset", "value")
 
     def __init__(self, kind: str, key: str) -> None:
         self._kind, self._key = kind, key
@@ -114,15 +114,16 @@ class Cell:
         FILES.add(self)
 
     def reset(self) -> None:
-        self.value, self._offset = 0.0, -1
-        self._map: Buffer = NO_BUFFER
+        #: The number, the mapped file that has it, and its place there; -1 before the first count.
+        self.value, self.offset = 0.0, -1
+        self.buffer: Buffer = NO_BUFFER
 
     def add(self, amount: float) -> None:
         """Add to the number; call it under the lock."""
-        if self._offset < 0:
-            self.value, self._map, self._offset = FILES.locate(self._kind, self._key)
+        if self.offset < 0:
+            self.value, self.buffer, self.offset = FILES.locate(self._kind, self._key)
         self.value = value = self.value + amount
-        WRITE(self._map, self._offset, value)
+        WRITE(self.buffer, self.offset, value)
 
 
 class Counter:
@@ -139,8 +140,14 @@ class Counter:
         return self._cell.value
 
     def inc(self, amount: float = 1.0) -> None:
+        cell = self._cell
         with FILES.lock:
-            self._cell.add(amount)
+            if cell.offset < 0:
+                cell.add(amount)
+                return
+            # As in Cell.add, without a call: a request counts a dozen times.
+            cell.value = value = cell.value + amount
+            WRITE(cell.buffer, cell.offset, value)
 
 
 class Gauge(Counter):
@@ -175,10 +182,16 @@ class Histogram:
                 cell.add(0.0)
 
     def observe(self, seconds: float) -> None:
-        bucket = self._buckets[bisect_left(BUCKETS, seconds)]
+        total, bucket = self._sum, self._buckets[bisect_left(BUCKETS, seconds)]
         with FILES.lock:
-            self._sum.add(seconds)
-            bucket.add(1.0)
+            if total.offset < 0 or bucket.offset < 0:
+                total.add(seconds)
+                bucket.add(1.0)
+                return
+            total.value = value = total.value + seconds
+            WRITE(total.buffer, total.offset, value)
+            bucket.value = value = bucket.value + 1.0
+            WRITE(bucket.buffer, bucket.offset, value)
 
 
 def _key(family: str, sample: str, labels: Mapping[str, str], help_text: str) -> str:

@@ -333,8 +333,8 @@ def check_members(body: Any) -> Mapping[str, Any]:
     if not MEMBERS.issuperset(body):
         name = next(name for name in body if name not in MEMBERS)
         raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name, types in MEMBER_TYPES.items():
-        value = body.get(name)
+    for name in MEMBER_TYPES.keys() & body.keys() if len(body) > 1 else ():
+        value, types = body[name], MEMBER_TYPES[name]
         if value is not None and (isinstance(value, bool) or not isinstance(value, types)):
             raise WrongPayload(f"{name}: may not be {_type_name(value)}", field=name)
     if "payload" not in body:

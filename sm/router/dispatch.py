@@ -30,6 +30,7 @@ from sm.router.invocation import JSON, JSON_LINES, DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
 from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store
+from sm.router.s3.uris import URI
 from sm.router.streaming.stream import finish
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def _decode(
     client: Client, request: DispatchRequest, record: object, path: str, store: Store | None
 ) -> Payload:
     with stage(client.name, "decode"):
-        if isinstance(record, dict):
+        if isinstance(record, dict) and (URI in record or dict in map(type, record.values())):
             record = inline_objects(client.payload, record, path, store)
         return validate_payload(client, request, record, path)
 

@@ -67,15 +67,16 @@ class Lane:
     ) -> None:
         self.records, self.lines = OrderedRunner(records, threads), OrderedRunner(lines, threads)
         self.gate, self._max_requests = gate, max_requests
-        self._slots = threading.BoundedSemaphore(max_requests) if max_requests else None
+        self._slots = threading.BoundedSemaphore(max_requests or 1)
+        #: Entered by each request.
+        self.limit: AbstractContextManager[object] = self if max_requests else NOTHING
 
     def __enter__(self) -> None:
-        if self._slots is not None and not self._slots.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             raise Overloaded(f"{self._max_requests} requests with S3 are being served already")
 
     def __exit__(self, *_: object) -> None:
-        if self._slots is not None:
-            self._slots.release()
+        self._slots.release()
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Pipeline:
                 message = read()
                 invocation.bytes_in = len(message.body)
                 lane = self._lane_of(message)
-                with lane, self._memory_for(invocation, message, lane):
+                with lane.limit, self._memory_for(invocation, message, lane):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):
                         return invocation.finish(run_session_command(self.sessions, request))

@@ -42,7 +42,7 @@ INTERNAL_NAMES = {
     "describe",
 }
 #: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
-NOT_IN_THE_REFERENCE = {"ResultKind", "Triton", "ModelMetadata", "TensorMetadata"}
+NOT_IN_THE_REFERENCE = {"ResultKind", "Triton", "ClientTriton", "ModelMetadata", "TensorMetadata"}
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 
