@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
+from sm.generation import Admission
 
 PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
@@ -61,7 +62,7 @@ class Deadline:
         listener: Hears its parts begin and end; None if nobody listens.
     """
 
-    __slots__ = ("at", "generations", "is_disconnected", "listener", "model", "request_id", "stages")
+    __slots__ = ("admissions", "at", "is_disconnected", "listener", "model", "request_id", "stages")
 
     def __init__(
         self,
@@ -73,8 +74,8 @@ class Deadline:
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
         self.request_id, self.model = request_id, model
-        #: Generations of Triton whose answers the invocation used, see :mod:`sm.generation`.
-        self.generations: set[int] = set()
+        #: The calls to Triton whose answers the invocation used, unless they said whose they are.
+        self.admissions: set[Admission] = set()
         #: Seconds of each stage so far, of all records together.
         self.stages: dict[str, float] = {}
 

@@ -1,13 +1,15 @@
-"""Numbers in shared memory that say whether the running Triton can be trusted.
+"""Numbers in shared memory that say whether a model's answers can be trusted.
 
 Triton's python backend gives up on a model's process that shows no sign of life for about a second. Yet it
-sends that process the next request, and takes its late reply for the answer to that one. So no worker
-delivers an answer of a Triton whose model process has stalled: each start of Triton has a number, its
-*generation*, and a process that sees a stall puts the generation in doubt for all workers at once.
+sends that process the next request, and takes its late reply for the answer to that one. So each load of a
+Python model has a number, its *generation*. Whoever learns that a process died or fell behind ends the
+generation, for all processes of the box at once: what that load still answers is delivered only if the answer
+itself says whose it is. The model is loaded again, and its next requests belong to the next generation.
 
 The supervisor also leaves a *heartbeat* here. After a standstill of the whole machine (a paused container, a
-suspended laptop) workers continue at the same moment as Triton. They wait for the next heartbeat before they
-deliver an answer, and by then the supervisor has put the generation in doubt.
+suspended laptop) workers continue at the same moment as Triton, which may have given up on a process. An
+answer that does not say whose it is waits for the next heartbeat, and a moment longer if there was a
+standstill: by then the worker that reads Triton's message has ended the generation.
 
 Only the standard library is imported: the supervisor uses this too.
 """
@@ -17,22 +19,34 @@ from __future__ import annotations
 import mmap
 import os
 import time
+import zlib
 from pathlib import Path
+from typing import NamedTuple
 
-#: Bytes of the file. Memory is mapped in whole pages.
-FILE_SIZE = mmap.PAGESIZE
-#: Generations that have a flag; after so many restarts of Triton a number is used again.
-DOUBT_FLAGS = 1024
-#: Bytes before the flags.
+#: Models have a place each, by a hash of their name. Two that share one cost each other a reload's time.
+PLACES = 4096
+#: Bytes before the places.
 HEADER_SIZE = 64
-#: Indexes of the 8-byte numbers before the flags. A number of 8 bytes is written atomically.
-GENERATION, BOOT_TIME, REAL_TIME, WATCHED = range(4)
+#: Bytes of the file: for each place two times, the number, and whether calls are refused.
+FILE_SIZE = -(HEADER_SIZE + PLACES * (8 + 8 + 4 + 1)) // mmap.PAGESIZE * -mmap.PAGESIZE
+#: Indexes of the 8-byte numbers before the places. A number of 8 bytes is written atomically.
+BOOT_TIME, REAL_TIME, WATCHED, RESUMED = range(4)
 #: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
 #: sign every 0.3 s. So a machine that stood still for longer than this may have made Triton give up.
 STANDSTILL_S = 0.7
 #: Seconds. An older heartbeat may be the last one before a standstill. Less than STANDSTILL_S, so that no
 #: answer is delivered after a standstill before the supervisor notices it.
 MAX_HEARTBEAT_AGE_S = 0.5
+#: Seconds after a standstill in which the workers read Triton's messages about the processes it gave up on.
+SETTLING_S = 0.5
+
+
+class Admission(NamedTuple):
+    """A call to Triton: the Python models whose answers it may get, each with its generation."""
+
+    generations: tuple[tuple[str, int], ...]
+    #: When the box had last stood still as the call began.
+    resumed: float
 
 
 class SharedGeneration:
@@ -48,7 +62,11 @@ class SharedGeneration:
             os.close(descriptor)
         view = memoryview(self._memory)
         self._integers, self._seconds = view[:HEADER_SIZE].cast("Q"), view[:HEADER_SIZE].cast("d")
-        self._flags = view[HEADER_SIZE : HEADER_SIZE + DOUBT_FLAGS]
+        ends = [HEADER_SIZE + PLACES * size for size in (0, 8, 16, 20, 21)]
+        self._out_since = view[ends[0] : ends[1]].cast("d")
+        self._loaded_since = view[ends[1] : ends[2]].cast("d")
+        self._numbers = view[ends[2] : ends[3]].cast("I")
+        self._refused = view[ends[3] : ends[4]]
 
     @classmethod
     def create(cls, path: Path) -> SharedGeneration:
@@ -64,27 +82,80 @@ class SharedGeneration:
             raise
         finally:
             os.close(descriptor)
-        return cls(path)
+        shared = cls(path)
+        shared.watch(True)
+        return shared
 
-    @property
-    def current(self) -> int:
-        """The number of Triton's last start; 0 before the first."""
-        return self._integers[GENERATION]
+    # The models. Names are Triton's.
 
-    def advance(self) -> None:
-        """Start a new generation, before Triton is started. Only the supervisor calls it."""
-        next_generation = self.current + 1
-        self._flags[next_generation % DOUBT_FLAGS] = 0
-        self._integers[WATCHED] = 1
-        self._integers[GENERATION] = next_generation
+    def number(self, model: str) -> int:
+        """The model's generation."""
+        return self._numbers[place(model)]
 
-    def put_in_doubt(self, generation: int) -> None:
-        """Make all workers reject the answers of a generation."""
-        self._flags[generation % DOUBT_FLAGS] = 1
+    def refuses(self, model: str) -> bool:
+        """True if no process of the model is left, so that calls would only wait for nothing."""
+        return bool(self._refused[place(model)])
 
-    def is_in_doubt(self, generation: int) -> bool:
-        """True if a stall was seen in this generation."""
-        return bool(self._flags[generation % DOUBT_FLAGS])
+    def out_since(self, model: str) -> float:
+        """When the model was taken out to be loaded again, on the boot clock; 0 if it was not."""
+        return self._out_since[place(model)]
+
+    def loaded_since(self, model: str) -> float:
+        """When the last reload of the model began, on the boot clock. Older processes do not serve it."""
+        return self._loaded_since[place(model)]
+
+    def end(self, model: str, number: int) -> bool:
+        """End a generation of a model, which is to be loaded again. Returns False if it had ended already."""
+        at = place(model)
+        if self._numbers[at] != number:
+            return False
+        self._increment(at)
+        if not self._out_since[at]:
+            self._out_since[at] = now()
+        return True
+
+    def lose(self, model: str, born: float) -> bool:
+        """End the model's generation because a process of it is gone. Only the supervisor calls it.
+
+        Args:
+            model: The model.
+            born: When that process was started, on the boot clock.
+
+        Returns:
+            False if the process did not serve the model, or if the model is already being loaded again.
+        """
+        at = place(model)
+        if born <= max(self._loaded_since[at], self._out_since[at]):
+            return False
+        self._increment(at)
+        self._out_since[at] = now()
+        return True
+
+    def refuse(self, model: str) -> None:
+        """Refuse calls of a model that has no process left. Only the supervisor calls it."""
+        self._refused[place(model)] = 1
+
+    def admit(self, model: str, out_since: float) -> bool:
+        """Admit calls of a model that was loaded again; False if it was taken out again meanwhile."""
+        at = place(model)
+        if self._out_since[at] != out_since:
+            return False
+        # The calls that began meanwhile were for the processes before.
+        self._increment(at)
+        self._loaded_since[at] = out_since
+        self._out_since[at] = 0.0
+        self._refused[at] = 0
+        return True
+
+    def admit_all(self) -> None:
+        """Admit calls of all models: a new Triton loads them. Only the supervisor calls it."""
+        self._memory[HEADER_SIZE : HEADER_SIZE + PLACES * 16] = bytes(PLACES * 16)
+        self._refused[:] = bytes(PLACES)
+
+    def _increment(self, at: int) -> None:
+        self._numbers[at] = self._numbers[at] + 1 & 0xFFFFFFFF
+
+    # The whole box.
 
     @property
     def is_watched(self) -> bool:
@@ -108,6 +179,29 @@ class SharedGeneration:
         boot_time, real_time = _clocks()
         return max(boot_time - self._seconds[BOOT_TIME], real_time - self._seconds[REAL_TIME])
 
+    def resume(self) -> None:
+        """Record that a standstill has ended. Only the supervisor calls it, before the next heartbeat."""
+        self._seconds[RESUMED] = now()
+
+    @property
+    def resumed(self) -> float:
+        """When the last standstill ended, on the boot clock; 0 if there was none."""
+        return self._seconds[RESUMED]
+
+    def settling(self) -> float:
+        """Return the seconds until the workers have read what Triton said about the last standstill."""
+        return self._seconds[RESUMED] + SETTLING_S - now() if self._seconds[RESUMED] else 0.0
+
+
+def place(model: str) -> int:
+    """Return the index of a model's place."""
+    return zlib.crc32(model.encode()) % PLACES
+
+
+def now() -> float:
+    """Return the time on the boot clock, which also counts while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 def _clocks() -> tuple[float, float]:
-    return time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
+    return now(), time.time()

@@ -301,6 +301,11 @@ TENSORS = Counters(
 MISMATCHED_ANSWERS = Counters(
     "trireme_mismatched_answers_total", "Model answers that belonged to another request. None was delivered."
 ).labels()
+RELOADS = Counters(
+    "trireme_model_reloads_total",
+    "Times that a model was loaded again because a process of it had died or stalled.",
+    ["model"],
+)
 DOUBTED_ANSWERS = Counters(
     "trireme_doubted_answers_total",
     "Answers rejected because a model's process had stalled: they might belong to another request.",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: Bytes of a page, the unit of ``/proc/PID/statm``.
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: Of the times in ``/proc/PID/stat``.
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> set[int]:
@@ -42,6 +44,12 @@ def status_fields(pid: int) -> list[bytes]:
     """Return the fields of ``/proc/PID/stat`` after the name, see proc(5): state, parent and so on."""
     # "7 (a name) Z 1 ...": the name may hold anything, brackets too.
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def born(pid: int) -> float:
+    """Return when a process was started, on the boot clock, to the tick; 0 if there is no such process."""
+    fields = status_fields(pid)
+    return int(fields[19]) / TICKS_PER_S if fields else 0.0
 
 
 def anonymous_bytes(pid: int) -> int:

@@ -73,8 +73,22 @@ class Box:
     repository_keys: Mapping[str, str] = field(default_factory=dict)
     #: Development: reload clients when their files change.
     reload: bool = False
+    #: Seconds that a model may be away before ``/ping`` says so.
+    away_seconds: float = 5.0
     #: The file of :class:`sm.generation.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
+
+    @property
+    def served(self) -> Path:
+        """The folder that Triton serves."""
+        return self.overlay or self.repository
+
+    def served_names(self) -> list[str]:
+        """Return the names of what is in that folder: the models, and perhaps other files."""
+        try:
+            return sorted(path.name for path in self.served.iterdir())
+        except OSError:
+            return []
 
     @property
     def fronted(self) -> bool:

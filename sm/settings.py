@@ -522,6 +522,19 @@ class Settings:
         (),
         "Origins whose web pages may call the box from a browser, separated by commas.",
     )
+    request_tokens: bool = setting(
+        "TRIREME_REQUEST_TOKENS",
+        boolean,
+        False,
+        "Wrap each Python model, so that its answers say which request they are for. false: run model.py "
+        "as it is.",
+    )
+    away_seconds: float = setting(
+        "TRIREME_MODEL_AWAY_SECONDS",
+        number(0, 3600, float),
+        5.0,
+        "Seconds that a model whose process died may be away before /ping says so.",
+    )
     restarts: int = setting(
         "TRIREME_RESTARTS",
         number(0, 1000),

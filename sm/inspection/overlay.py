@@ -1,18 +1,18 @@
 """Build an overlay: a folder of links to a repository, so that the team's files are never changed.
 
-In place of some links it has plans that were built here, or configurations for a machine without a GPU. For a
-path that Triton cannot use, it is one link to the whole repository.
+In place of some links it has plans that were built here, configurations for a machine without a GPU, or
+wrappers around Python models.
 """
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 
 from sm.inspection.problems import holds_plan
 from sm.repository import config_files, models
+from sm.triton import token_wrapper
 
 PLAN, LOG = "model.plan", "model.plan.log"
 
@@ -65,34 +65,43 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
             _link(entry, merged / entry.name)
 
 
-def for_triton(repository: Path, folder: Path, cpu_models: Collection[str]) -> Path | None:
-    """Create at ``folder`` what Triton reads in place of the repository; None if it can read that itself.
+def for_triton(
+    repository: Path, folder: Path, cpu_models: Collection[str] = (), tokens: bool = False
+) -> Path:
+    """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
 
-    It can not if ``cpu_models`` need another configuration here, or if the shell would split the path: Triton
-    2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
+    The box can touch the folders, so that Triton loads a model again. And the path is one that the shell does
+    not split: Triton 2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
+
+    Args:
+        cpu_models: Models whose configuration asks for a GPU, which is not there: they run on the CPU.
+        tokens: Put a wrapper around each ``model.py`` that answers with the request's token
+            (:mod:`sm.triton.token_wrapper`).
     """
-    if cpu_models:
-        return overlay_cpu(repository, folder, cpu_models)
-    if shlex.quote(str(repository)) == str(repository):
-        return None
-    folder.symlink_to(repository.absolute())
+    folder.mkdir()
+    for entry in repository.iterdir():
+        if not entry.is_dir() or entry.name.startswith("."):
+            _link(entry, folder / entry.name)
+        elif entry.name != models.CODE:
+            _overlay_model(entry, folder / entry.name, tokens)
+    for name in cpu_models:
+        config = config_files.without_gpu(config_files.read(repository / name / models.CONFIG))
+        (folder / name / models.CONFIG).unlink()
+        (folder / name / models.CONFIG).write_text(config_files.write(config))
     return folder
 
 
-def overlay_cpu(repository: Path, merged: Path, names: Collection[str]) -> Path:
-    """Link everything of the repository to ``merged``, but configure the models ``names`` for the CPU."""
-    merged.mkdir()
-    for entry in repository.iterdir():
-        if entry.name not in names:
-            _link(entry, merged / entry.name)
+def _overlay_model(model: Path, folder: Path, tokens: bool) -> None:
+    folder.mkdir()
+    for entry in model.iterdir():
+        if not (entry.is_dir() and entry.name.isdecimal()):
+            _link(entry, folder / entry.name)
             continue
-        (merged / entry.name).mkdir()
+        (folder / entry.name).mkdir()
         for file in entry.iterdir():
-            if file.name != models.CONFIG:
-                _link(file, merged / entry.name / file.name)
-        config = config_files.without_gpu(config_files.read(entry / models.CONFIG))
-        (merged / entry.name / models.CONFIG).write_text(config_files.write(config))
-    return merged
+            _link(file, folder / entry.name / file.name)
+    if tokens:
+        token_wrapper.install(folder)
 
 
 def _merge_model(model: Path, merged: Path, versions: set[str]) -> None:

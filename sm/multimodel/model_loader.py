@@ -158,10 +158,6 @@ class Loader:
                 self.unload(record.name)
             raise
 
-    def count_instances(self, model: str) -> int:
-        """Return the number of processes of a model of Triton, if it is a Python model."""
-        return self._triton.instances(model)
-
     def reap(self) -> None:
         """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""
         if not self._abandoned:

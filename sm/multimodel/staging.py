@@ -60,9 +60,7 @@ class Staging:
         """
         if not is_complete(self._repository / name):
             raise BadInput(f"the files of {name!r} are gone")
-        for version in (self._repository / name).iterdir():
-            if version.is_dir() and not version.is_symlink():
-                os.utime(version)
+        renew(self._repository / name)
 
     def read(self, name: str) -> Model:
         """Read a staged model."""
@@ -88,6 +86,13 @@ def find_restorable(record: Record, repository: Path) -> list[str]:
     if not Path(record.folder).is_dir():
         return []
     return [name for name in record.models.values() if is_complete(repository / name)]
+
+
+def renew(model: Path) -> None:
+    """Renew the times of a model's version folders, so that Triton loads it again."""
+    for version in model.iterdir():
+        if version.is_dir() and not version.is_symlink():
+            os.utime(version)
 
 
 def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:

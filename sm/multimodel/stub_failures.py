@@ -1,23 +1,23 @@
-"""Watch the processes of Triton's Python models, and reload a model whose process died.
+"""Watch the processes of Triton's Python models while they load, and load models again whose process is gone.
 
-Triton 2.51 does not notice the death: it reports the model as ready, fails its requests, and waits for ever
-when the model is unloaded. Loading the model again gives it a new process and affects no other model.
+Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
+when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
+supervisor or a worker takes a model out (:mod:`sm.generation`), and the control plane brings it back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from sm import process_table
 from sm.errors import BadInput, TriremeError
-from sm.multimodel.model_loader import Loader
+from sm.generation import SharedGeneration, now
+from sm.metrics import RELOADS
 from sm.polling import Poll
 from sm.repository.models import Model
 from sm.run_state import Box
@@ -27,14 +27,14 @@ from sm.triton.stub_processes import (
     DeadStub,
     StubWatch,
     model_of,
-    replacing,
     triton_pid,
 )
 
 log = logging.getLogger(__name__)
-POLL_INTERVAL_S = 1.0
-#: A model that could not be loaded again is tried again after this time.
-RELOAD_RETRY_S = 10.0
+#: Seconds between two searches for models that were taken out.
+POLL_INTERVAL_S = 0.1
+#: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
+MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
 TURN_S = 20.0
 #: Seconds between two searches for dead processes, however many models are being loaded.
@@ -65,10 +65,6 @@ class Stubs:
         self._last_stubs = triton, frozenset(models)
         return Counter(models.values())
 
-    def replacing(self, model: str) -> AbstractContextManager[None]:
-        """Mark a model whose dead process is being replaced."""
-        return replacing(self._box, model)
-
     def has_died(self, model: str) -> bool:
         """True if a Python model has no process any more, whatever Triton reports."""
         triton = self.triton()
@@ -76,17 +72,21 @@ class Stubs:
 
     def _is_python(self, model: str) -> bool:
         try:
-            return Model.read(self._box.repository / model).backend == "python"
+            return Model.read(self._box.served / model).backend == "python"
         except OSError:
             # It is being unloaded.
             return False
 
     def _model_of(self, pid: int) -> str:
         arguments = process_table.command_line(pid)
-        model = model_of(arguments, self._box.repository)
+        model = model_of(arguments, self._box.served)
         # An instance's name ends with a number. While a model is loaded, Triton starts a process without one
         # to read the model's configuration, and ends it.
         return "" if model in arguments else model
+
+
+class NeedsNewTriton(BadInput):
+    """This Triton cannot load the model again, for example because it waits for a process that is dead."""
 
 
 class ImportWatch:
@@ -94,7 +94,7 @@ class ImportWatch:
 
     def __init__(self, box: Box, clock: Callable[[], float] = time.monotonic) -> None:
         self._box, self._clock = box, clock
-        self._watch = StubWatch(box.repository, clock)
+        self._watch = StubWatch(box.served, clock)
         self._lock = threading.Lock()
         self._last_search: tuple[float, tuple[DeadStub, ...]] = (-SEARCH_INTERVAL_S, ())
         #: The models of each load that is under way.
@@ -105,19 +105,19 @@ class ImportWatch:
         """Watch these models during their load. The yielded check raises :class:`BadInput` if one can never
         load.
         """
-        before, load = {stub.pid for stub in self._find_dead()}, frozenset(models)
+        before, load, began = {stub.pid for stub in self._find_dead()}, frozenset(models), now()
         with self._lock:
             self._loads.append(load)
 
         def check() -> None:
             self._watch.set_oom_score(load, LOADING_OOM_SCORE)
-            dead = [stub for stub in self._find_dead() if stub.pid not in before]
+            dead = [stub for stub in self._find_dead() if stub.pid not in before and stub.born > began]
             for stub in dead:
                 is_own = stub.model in models if stub.model else self._must_be_from(load, dead)
                 if is_own and self._clock() - stub.since >= DEAD_GRACE_S:
                     name = stub.model or next(iter(models))
                     reason = f"{stub.sentence}; its last lines are in the log"
-                    raise BadInput(f"Triton cannot load {name!r}: {reason}")
+                    raise NeedsNewTriton(f"Triton cannot load {name!r}: {reason}")
 
         try:
             yield check
@@ -142,66 +142,75 @@ class ImportWatch:
             return dead_stubs
 
 
-class StubFailureWatch:
-    """Reloads models whose process died."""
+class Reloads:
+    """Loads models again that were taken out, each in a thread of its own.
 
-    def __init__(self, stubs: Stubs, loader: Loader, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stubs, self._loader, self._clock = stubs, loader, clock
-        #: Triton's pid, and the highest number of processes that each model had.
-        self._max_alive: tuple[int | None, Counter[str]] = (None, Counter())
+    Args:
+        shared: Says which models were taken out; they are admitted there when they are back.
+        names: Returns the names of all models that Triton may have.
+        reload: Loads one model again and waits until it is ready.
+        replace_triton: Starts Triton again, for the given reason.
+    """
+
+    def __init__(
+        self,
+        shared: SharedGeneration,
+        names: Callable[[], Iterable[str]],
+        reload: Callable[[str], None],
+        replace_triton: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shared, self._names, self._reload, self._clock = shared, names, reload, clock
+        self._replace_triton = replace_triton
+        #: Models that are being loaded, and when those that could not be loaded are tried again.
+        self._busy: set[str] = set()
         self._not_before: dict[str, float] = {}
+        self._failures: Counter[str] = Counter()
         #: Held while a model is loaded again: many processes may have died at once, and memory may be short.
         self._turn = threading.Lock()
 
     def watch(self) -> None:
         """Start a thread that calls :meth:`poll` at intervals."""
-        Poll("stub-failures", POLL_INTERVAL_S, self.poll, at_once=True).start()
+        Poll("reloads", POLL_INTERVAL_S, self.poll, at_once=True).start()
 
     def poll(self) -> None:
-        """Reload each model that has fewer processes than before, in a thread of its own."""
-        triton = self._stubs.triton()
-        alive = self._stubs.alive(triton) if triton else Counter[str]()
-        before, max_alive = self._max_alive
-        if triton != before:
-            max_alive = Counter()
-        loaded = set(self._loader.records.read().triton_models())
-        if triton == before:
-            # The process of a model that was just loaded may have died before it was ever counted.
-            for model in loaded - max_alive.keys():
-                max_alive[model] = int(self._stubs.has_died(model))
-        # Models that were unloaded are dropped, so a model that takes the name later starts at 0.
-        self._max_alive = (triton, Counter({model: max(alive[model], max_alive[model]) for model in loaded}))
-        for model in loaded:
-            if alive[model] < max_alive[model] and self._clock() >= self._not_before.get(model, 0.0):
-                self._not_before[model] = math.inf
-                threading.Thread(
-                    target=self._reload_in_turn, args=(model, triton, alive[model]), daemon=True
-                ).start()
+        """Start to load each model that was taken out."""
+        for model in self._names():
+            is_due = self._clock() >= self._not_before.get(model, 0.0)
+            if self._shared.out_since(model) and is_due and model not in self._busy:
+                self._busy.add(model)
+                threading.Thread(target=self._load_in_turn, args=(model,), daemon=True).start()
 
-    def _reload_in_turn(self, model: str, triton: int | None, alive: int) -> None:
-        """Reload one model after the other, but wait for one that takes long no longer than its turn."""
+    def _load_in_turn(self, model: str) -> None:
+        """Load one model after the other, but wait for one that takes long no longer than its turn."""
         got_turn = self._turn.acquire(timeout=TURN_S)
         try:
-            self._not_before[model] = self._clock() + RELOAD_RETRY_S
-            if self._stubs.triton() == triton:
-                self._reload_if_dead(model, alive)
+            # Another Triton has loaded it.
+            if self._shared.out_since(model):
+                self._load(model)
         finally:
+            self._busy.discard(model)
             if got_turn:
                 self._turn.release()
 
-    def _reload_if_dead(self, model: str, alive: int) -> None:
+    def _load(self, model: str) -> None:
+        out_since, started = self._shared.out_since(model), self._clock()
         try:
-            expected = self._loader.count_instances(model)
-            if alive < expected:
-                log.error(
-                    "the process of a Python model has died: it is loaded again", extra={"model": model}
-                )
-                with self._stubs.replacing(model):
-                    self._loader.reload(model)
-                return
+            self._reload(model)
+        except NeedsNewTriton as error:
+            self._replace_triton(f"{error.sentence}: Triton is started again")
         except TriremeError as error:
-            log.error("%s", error.sentence, extra={"model": model})
-            return
-        # No process has died: Triton had reloaded the model, and old and new processes ran side by side.
-        self._max_alive[1][model] = expected
-        self._not_before.pop(model, None)
+            self._failures[model] += 1
+            seconds = min(MAX_RETRY_S, 2.0 ** self._failures[model] / 2)
+            self._not_before[model] = self._clock() + seconds
+            log.error("%s; next try in %g s", error.sentence, seconds, extra={"model": model})
+            # It was unloaded, as there is no room for it. Another may get its name.
+            if model not in self._names():
+                self._shared.admit(model, out_since)
+        else:
+            self._failures.pop(model, None)
+            # A process of the new load may have died already.
+            if self._shared.admit(model, out_since):
+                RELOADS.labels(model).inc()
+                seconds = round(self._clock() - started, 2)
+                log.info("loaded again", extra={"model": model, "seconds": seconds})

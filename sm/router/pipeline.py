@@ -233,7 +233,7 @@ class Pipeline:
         return Answer(dumps(body), headers=request.answer_headers)
 
     def _confirm(self, invocation: RunningInvocation) -> None:
-        generations = invocation.deadline.generations
-        if generations:
+        admissions = invocation.deadline.admissions
+        if admissions:
             # Copy in one step: other records of the request may still be running.
-            self.guard.confirm_delivery(tuple(generations))
+            self.guard.confirm_delivery(tuple(admissions))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from flask import Flask
 
+from sm.generation import SharedGeneration
 from sm.inspection.machine import Machine
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
-from sm.multimodel.staging import Staging
-from sm.multimodel.stub_failures import ImportWatch, StubFailureWatch, Stubs
+from sm.multimodel.staging import Staging, renew
+from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.router.routes import control_routes, dashboard_data, execution_parameters, model_routes, pages
 from sm.router.routes.responses import handle_errors
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
 from sm.server.history.recorder import Recorder
 from sm.settings import Settings
+from sm.triton import server
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 
@@ -41,21 +44,42 @@ def create(settings: Settings, box: Box) -> Flask:
         if box.multi_model
         else model_routes.listing(box)
     )
+    if not box.multi_model:
+        watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))
     return app
+
+
+def model_control(box: Box, seconds: float) -> ModelControl:
+    """Return the control of this box's models; ``seconds`` are for one load."""
+    return ModelControl(
+        Channel(box.grpc_port, seconds, box.grpc_keys),
+        seconds,
+        Stubs(box).has_died,
+        ImportWatch(box).watching,
+    )
+
+
+def watch_models(box: Box, reload: Callable[[str], None]) -> None:
+    """Load models again whose process died or stalled."""
+    if box.generation_file:
+        replace = partial(write_atomically, box.replacement_file)
+        Reloads(SharedGeneration(box.generation_file), box.served_names, reload, replace).watch()
+
+
+def reload_served(settings: Settings, box: Box, control: ModelControl, model: str) -> None:
+    """Make Triton load a model of the repository again."""
+    if not server.loads_models(settings, box):
+        raise NeedsNewTriton(f"Triton may not load the model {model!r} again while it runs")
+    renew(box.served / model)
+    control.load(model)
 
 
 def build_loader(settings: Settings, box: Box) -> Loader:
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
-    stubs = Stubs(box)
     loader = Loader(
         Records(box.models_file),
         Staging(box.repository, box.run / "archives"),
-        ModelControl(
-            Channel(box.grpc_port, LOAD_TIMEOUT_S, box.grpc_keys),
-            LOAD_TIMEOUT_S,
-            stubs.has_died,
-            ImportWatch(box).watching,
-        ),
+        model_control(box, LOAD_TIMEOUT_S),
         home=settings.archives.absolute(),
         namespaced=not settings.disable_namespacing,
         admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
@@ -65,5 +89,5 @@ def build_loader(settings: Settings, box: Box) -> Loader:
     )
     threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
     loader.watch()
-    StubFailureWatch(stubs, loader).watch()
+    watch_models(box, loader.reload)
     return loader

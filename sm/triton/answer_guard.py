@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sm.errors import NotReady
-from sm.generation import MAX_HEARTBEAT_AGE_S, SharedGeneration
+from sm.generation import MAX_HEARTBEAT_AGE_S, Admission, SharedGeneration
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.run_state import Box
-from sm.triton.stub_processes import instance_is_running
+from sm.triton.callable_models import PythonModels
+from sm.triton.stub_processes import kill_stubs
 
 log = logging.getLogger(__name__)
 
@@ -19,97 +20,131 @@ log = logging.getLogger(__name__)
 HEARTBEAT_POLL_S = 0.005
 #: Seconds that an answer waits for a heartbeat. The supervisor writes ten a second.
 HEARTBEAT_TIMEOUT_S = 2.0
-IN_DOUBT = "a model's process has stalled, its answers may be mixed up; Triton is being started again"
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
-MISMATCHED = "the model answered another request; Triton is being started again"
+
+
+NOTHING_TO_DOUBT = Admission((), 0.0)
 
 
 class AnswerGuard:
     """Checked before each call to Triton and before each answer is used; one guard serves all threads.
 
     Args:
-        generation: Shared with the supervisor. None if there is no supervisor, as in a test: then only
-            answers that name another request are refused.
-        is_running: Returns True if the process of a model instance is alive.
+        shared: The models' generations. None if there is no supervisor, as in a test: then only answers that
+            name another request are refused.
+        python_models: Returns the Python models that may answer in a call of a model.
+        kill: Kills the processes of a model that were started before a time; of one instance if it is known.
     """
 
     def __init__(
-        self, generation: SharedGeneration | None, is_running: Callable[[str], bool] = lambda _: True
+        self,
+        shared: SharedGeneration | None,
+        python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
+        kill: Callable[[str, str, float], None] = lambda _model, _instance, _before: None,
     ) -> None:
-        self._generation, self._is_running = generation, is_running
+        self._shared, self._python_models, self._kill = shared, python_models, kill
 
     @classmethod
     def of(cls, box: Box) -> AnswerGuard:
         """Create the guard for a process of ``box``."""
         if box.generation_file is None:
             return cls(None)
-        return cls(SharedGeneration(box.generation_file), partial(instance_is_running, box))
+        return cls(
+            SharedGeneration(box.generation_file), PythonModels(box).reached_by, partial(kill_stubs, box)
+        )
 
-    def admit(self) -> int:
-        """Return the generation in which a call begins.
+    def admit(self, model: str) -> Admission:
+        """Return what a call of a model must be confirmed with.
 
         Raises:
-            NotReady: The answers of this generation are in doubt.
+            NotReady: A process that would answer is gone.
         """
-        if self._generation is None:
-            return 0
-        current = self._generation.current
-        if self._generation.is_in_doubt(current):
-            raise NotReady(IN_DOUBT)
-        return current
+        shared = self._shared
+        if shared is None:
+            return NOTHING_TO_DOUBT
+        models = self._python_models(model)
+        for each in models:
+            if shared.refuses(each):
+                raise NotReady(reloading(each))
+        return Admission(tuple((each, shared.number(each)) for each in models), shared.resumed)
 
-    def confirm(self, generation: int, identified: bool = False) -> None:
+    def confirm(self, admission: Admission, identified: bool = False) -> None:
         """Accept an answer to a call.
 
         Args:
-            generation: In which the call began.
-            identified: True if the answer names its request, so that no heartbeat is needed.
+            admission: Of the call.
+            identified: True if the answer names its request, so that nothing is in doubt.
 
         Raises:
             NotReady: The answer may be another request's.
         """
-        shared = self._generation
-        if shared is None:
+        shared = self._shared
+        if shared is None or identified or not admission.generations:
             return
-        if not identified and shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
+        if shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             self._wait_for_heartbeat(shared)
-        if shared.is_in_doubt(generation):
-            DOUBTED_ANSWERS.inc()
-            raise NotReady(IN_DOUBT)
+        if shared.resumed and (seconds := shared.settling()) > 0:
+            time.sleep(seconds)
+        self.confirm_delivery((admission,))
 
-    def confirm_delivery(self, generations: Iterable[int]) -> None:
-        """Accept a result that a client made from Triton's answers in these generations.
+    def confirm_delivery(self, admissions: Iterable[Admission]) -> None:
+        """Accept a result that a client made from Triton's answers to these calls.
 
         Each of those answers was confirmed before. A stall may be noticed later, while the client works.
 
         Raises:
             NotReady: One of the answers may be another request's.
         """
-        shared = self._generation
-        if shared is not None and any(map(shared.is_in_doubt, generations)):
-            DOUBTED_ANSWERS.inc()
-            raise NotReady(IN_DOUBT)
+        if self._shared is None:
+            return
+        for admission in admissions:
+            for model, number in admission.generations:
+                if self._shared.number(model) != number:
+                    DOUBTED_ANSWERS.inc()
+                    raise NotReady(
+                        f"a process of the model {model!r} has stalled or died, so the answer may be "
+                        "another request's; the model is loaded again"
+                    )
 
-    def report_stall(self, generation: int, instance: str) -> None:
-        """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one).
+    def report_stall(self, admission: Admission, instance: str) -> None:
+        """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one)."""
+        models = [model for model, _ in admission.generations]
+        named = [model for model in models if instance.startswith(f"{model}_")]
+        # One name may begin with another. A group of instances may have a name of its own.
+        suspects = [max(named, key=len)] if named else models
+        for model, number in admission.generations:
+            if model in suspects:
+                self._take_out(model, number, f"model instance {instance!r} does not respond", instance)
 
-        A dead process is not reported: it cannot answer late, and the supervisor handles it.
-        """
-        if self._generation is not None and (not instance or self._is_running(instance)):
-            self._put_in_doubt(generation, f"the process of model instance {instance!r} has stalled")
-
-    def report_mismatch(self, generation: int, model: str) -> NotReady:
+    def report_mismatch(self, admission: Admission, model: str) -> NotReady:
         """Report an answer that names another request; return the error for its caller."""
         MISMATCHED_ANSWERS.inc()
-        self._put_in_doubt(generation, f"model {model!r} answered another request than the one it was asked")
-        return NotReady(MISMATCHED)
+        for name, number in admission.generations:
+            if name == model:
+                self._take_out(name, number, f"model {model!r} answered another request than it was asked")
+        return NotReady(f"the model {model!r} answered another request; it is loaded again")
 
-    def _put_in_doubt(self, generation: int, reason: str) -> None:
-        shared = self._generation
-        if shared is None or not shared.is_in_doubt(generation):
-            log.error("%s: no answer of this Triton is delivered any more", reason)
-        if shared is not None:
-            shared.put_in_doubt(generation)
+    def report_abandoned(self, admission: Admission) -> None:
+        """Report a call whose answer nobody reads. After a standstill it might have told of a stall."""
+        shared = self._shared
+        if shared is None:
+            return
+        is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
+        if is_late or shared.resumed != admission.resumed:
+            for model, number in admission.generations:
+                self._take_out(model, number, f"the box stood still during a call of model {model!r}")
+
+    def _take_out(self, model: str, number: int, reason: str, instance: str = "") -> None:
+        """End a model's generation, and kill the processes whose answers are in doubt.
+
+        A report about a generation that has ended is too late: other processes may run by now.
+        """
+        is_served = self._shared is not None and not self._shared.out_since(model)
+        if self._shared is not None and self._shared.end(model, number):
+            if is_served:
+                log.error("%s: it is loaded again", reason, extra={"model": model})
+            # Younger ones belong to the next load.
+            self._kill(model, instance, self._shared.out_since(model))
 
     @staticmethod
     def _wait_for_heartbeat(shared: SharedGeneration) -> None:
@@ -118,3 +153,8 @@ class AnswerGuard:
             if time.monotonic() > end:
                 raise NotReady(NO_HEARTBEAT)
             time.sleep(HEARTBEAT_POLL_S)
+
+
+def reloading(model: str) -> str:
+    """Return the sentence for callers of a model whose process is gone."""
+    return f"the process of the model {model!r} has died; the model is being loaded again"

@@ -21,6 +21,7 @@ import orjson
 
 from sm.deadline import Deadline, Value, current, part
 from sm.errors import BadInput, DeadlinePassed, NotReady
+from sm.generation import Admission
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
@@ -105,8 +106,8 @@ class Upstream:
             # Without the query, which may have a key.
             "url.full": f"http://{LOOPBACK}:{self._port}{request.target.partition('?')[0]}",
         }
-        if match := MODEL_PATH.match(request.target):
-            attributes["trireme.model"] = unquote(match[1])
+        if model := model_in(request.target):
+            attributes["trireme.model"] = model
         with part(request.method, attributes, is_call=True) as call:
             # The caller's own would make Triton trace a request that the router does not trace.
             given = request.headers or {}
@@ -121,38 +122,44 @@ class Upstream:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         unsafe_json.check(request.body, request.headers or {}, self._max_body)
-        generation = self._guard.admit()
+        admission = self._guard.admit(model_in(request.target))
         connection = self._connection()
         try:
             with _errors_for_caller():
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
                     return replace(
-                        reply, body=self._confirm_parts(connection.stream_body(deadline), generation)
+                        reply, body=self._confirm_parts(connection.stream_body(deadline), admission)
                     )
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException:
             connection.close()
+            self._guard.report_abandoned(admission)
             raise
         if connection.prepare_next():
             self._idle.append(connection)
-        self._confirm(body, generation)
+        self._confirm(body, admission)
         return complete
 
-    def _confirm_parts(self, parts: Generator[bytes, None, None], generation: int) -> Iterator[bytes]:
+    def _confirm_parts(self, parts: Generator[bytes, None, None], admission: Admission) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
-        with contextlib.closing(parts):
-            for part in parts:
-                self._confirm(part, generation)
-                yield part
+        try:
+            for piece in parts:
+                self._confirm(piece, admission)
+                yield piece
+        except GeneratorExit:
+            self._guard.report_abandoned(admission)
+            raise
+        finally:
+            parts.close()
 
-    def _confirm(self, body: bytes, generation: int) -> None:
+    def _confirm(self, body: bytes, admission: Admission) -> None:
         """Raise :class:`NotReady` if ``body`` may be the answer to another request."""
         instance = stalled_instance(failure_text(body))
         if instance is not None:
-            self._guard.report_stall(generation, instance)
-        self._guard.confirm(generation)
+            self._guard.report_stall(admission, instance)
+        self._guard.confirm(admission)
 
     def close(self) -> None:
         while self._idle:
@@ -266,6 +273,12 @@ def _errors_for_caller() -> Iterator[None]:
         raise BadInput(f"a header cannot be passed on: {error}") from error
     except (OSError, h11.RemoteProtocolError) as error:
         raise NotReady(UNREACHABLE) from error
+
+
+def model_in(target: str) -> str:
+    """Return the name of the model in the path of a request for Triton; empty if there is none."""
+    match = MODEL_PATH.match(target)
+    return unquote(match[1]) if match else ""
 
 
 def failure_text(body: bytes) -> str:

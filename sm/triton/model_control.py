@@ -101,11 +101,6 @@ class ModelControl:
         """True if the model serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
-    def instances(self, model: str) -> int:
-        """Return the number of a model's instances, by the configuration that Triton completed."""
-        config = self._call("ModelConfig", pb.ModelConfigRequest(name=model), model).config
-        return sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
-
     def _holds(self, model: str) -> bool:
         return self.states().get(model) in HELD_STATES
 

@@ -32,7 +32,9 @@ MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": s
 MAX_LOADS, MAX_STUCK_LOADS = 32, 16
 #: In multi-model mode each load occupies one of these threads until it ends.
 LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
-EXPLICIT = ("--model-control-mode=explicit", LOAD_THREADS)
+MODE = "--model-control-mode"
+EXPLICIT_MODE = f"{MODE}=explicit"
+EXPLICIT = (EXPLICIT_MODE, LOAD_THREADS)
 #: Of a Python model's shared memory: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
 
@@ -67,7 +69,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
-        *(EXPLICIT if box.multi_model else ()),
+        *_model_control(settings, box),
         *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
         *_traces(settings, environment, server),
         *settings.triton_arguments,
@@ -102,7 +104,7 @@ def find(settings: Settings) -> Path:
 def _repository(box: Box) -> Path:
     """Return the model repository; an empty one if it has no model: Triton would try to load ``code``."""
     if box.multi_model or models.names(box.repository):
-        return box.overlay or box.repository
+        return box.served
     empty = box.run / "no-models"
     empty.mkdir(exist_ok=True)
     return empty
@@ -116,6 +118,24 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     backends, variables = wheel.assemble(server, folder)
     # The stub's Python uses the packages of the first python3 on PATH.
     return backends, {**variables, "PATH": str(Path(sys.executable).parent)}
+
+
+def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
+    """Return the options that let the box load a model again.
+
+    Whoever reaches Triton's own ports could then unload models, so not if others than the box may.
+    """
+    if box.multi_model:
+        return EXPLICIT
+    is_chosen = any(argument.startswith(MODE) for argument in settings.triton_arguments)
+    if is_chosen or settings.triton_ports == "all" or settings.allow_grpc:
+        return ()
+    return (EXPLICIT_MODE, "--load-model=*")
+
+
+def loads_models(settings: Settings, box: Box) -> bool:
+    """True if this box's Triton can load a model while it runs."""
+    return EXPLICIT_MODE in (*_model_control(settings, box), *settings.triton_arguments)
 
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import time
@@ -17,10 +18,6 @@ from sm.run_state import Box
 #: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
 #: kill: a model that is being loaded first, then any model, then the router and Triton.
 LOADING_OOM_SCORE, STUB_OOM_SCORE = 1000, 500
-#: A load that replaces a process ends within this time.
-MAX_REPLACEMENT_S = 360.0
-#: Requests to the dead process may fail this long after the load: Triton gives up on it after about a second.
-LATE_FAILURES_S = 10.0
 
 
 def triton_pid(box: Box) -> int | None:
@@ -32,55 +29,22 @@ def triton_pid(box: Box) -> int | None:
     return int(pid) if pid else None
 
 
-def instance_is_running(box: Box, instance: str) -> bool:
-    """True if the process of a model instance, such as ``resnet_0_0``, is alive.
+def kill_stubs(box: Box, model: str, instance: str, before: float) -> None:
+    """Kill the processes of a Python model that were started ``before`` a time on the boot clock.
 
-    A process that replaces a dead one does not count, see :func:`replacing`.
+    If one has the name of the ``instance``, only that.
     """
-    pid = triton_pid(box)
-    return pid is not None and any(
-        instance in arguments and not _is_replaced(box, arguments)
-        for arguments in map(process_table.command_line, process_table.children(pid))
-    )
-
-
-@contextlib.contextmanager
-def replacing(box: Box, model: str) -> Iterator[None]:
-    """Mark ``model`` while its dead process is replaced.
-
-    Until the new process serves, Triton still sends requests to the dead one and reports it as not healthy.
-    The mark shows that the new process, which has the same name, has not stalled.
-    """
-    mark = _replacement_mark(box, model)
-    try:
-        _mark_until(mark, time.time() + MAX_REPLACEMENT_S)
-        yield
-    finally:
-        _mark_until(mark, time.time() + LATE_FAILURES_S)
-
-
-def _replacement_mark(box: Box, model: str) -> Path:
-    return box.run / "replaced-stubs" / model
-
-
-def _mark_until(mark: Path, end: float) -> None:
-    """Write a file whose modification time is when the mark ends."""
-    mark.parent.mkdir(mode=0o700, exist_ok=True)
-    mark.touch()
-    os.utime(mark, (end, end))
-
-
-def _is_replaced(box: Box, arguments: list[str]) -> bool:
-    """True if the stub with these arguments runs a model whose process was just replaced."""
-    marks = (_replacement_mark(box, model) for model in models_of(arguments, box.repository))
-    return any(_ends_after(mark, time.time()) for mark in marks)
-
-
-def _ends_after(mark: Path, now: float) -> bool:
-    try:
-        return mark.stat().st_mtime > now
-    except OSError:
-        return False
+    triton = triton_pid(box)
+    stubs = {
+        pid: arguments
+        for pid in process_table.children(triton or 0)
+        if model_of(arguments := process_table.command_line(pid), box.served) == model
+        and process_table.born(pid) <= before
+    }
+    named = [pid for pid, arguments in stubs.items() if instance in arguments]
+    for pid in named or stubs:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def model_of(arguments: Iterable[str], repository: Path) -> str:
@@ -106,6 +70,8 @@ class DeadStub:
     ending: str
     #: When it was first found dead, by the watch's clock.
     since: float
+    #: When it was started, on the boot clock.
+    born: float = math.inf
 
     @property
     def sentence(self) -> str:
@@ -167,7 +133,9 @@ class StubWatch:
             return None
         if pid in self._dead:
             return self._dead[pid]
-        return DeadStub(pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock())
+        return DeadStub(
+            pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock(), process_table.born(pid)
+        )
 
 
 def _ending(status: int) -> str:

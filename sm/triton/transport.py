@@ -20,7 +20,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.deadline import current
-from sm.errors import BadInput, ModelFailed, NotReady, TriremeError, UnknownModel
+from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, UnknownModel
+from sm.generation import Admission
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
@@ -89,13 +90,13 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
-        generation = self._guard.admit()
+        admission = self._guard.admit(model)
         plan = self._plan(model, inputs, version, outputs)
         try:
-            answer = self._infer_through_region(plan, generation)
-            return self._infer_by_message(plan, generation) if answer is None else answer
+            answer = self._infer_through_region(plan, admission)
+            return self._infer_by_message(plan, admission) if answer is None else answer
         except Failed as failure:
-            raise self._explain_refusal(failure, model, version, generation, inputs, outputs) from None
+            raise self._explain_refusal(failure, plan, admission, inputs, outputs) from None
 
     def stream(
         self,
@@ -106,7 +107,7 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
-        generation = self._guard.admit()
+        admission = self._guard.admit(model)
         plan = self._plan(model, inputs, version, outputs)
         self._message_count.inc()
         try:
@@ -114,10 +115,13 @@ class Transport:
                 for answer in answers:
                     # The last answer may be empty.
                     if answer.outputs:
-                        self._accept(plan, answer, generation)
+                        self._accept(plan, answer, admission)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, model, version, generation, inputs, outputs) from None
+            raise self._explain_refusal(failure, plan, admission, inputs, outputs) from None
+        except GeneratorExit:
+            self._guard.report_abandoned(admission)
+            raise
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
@@ -163,16 +167,18 @@ class Transport:
         metadata = self.metadata(model, version)
         return InferencePlan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
 
-    def _accept(self, plan: InferencePlan, response: Any, generation: int) -> None:
+    def _accept(self, plan: InferencePlan, response: Any, admission: Admission) -> None:
         """Accept an answer. Raises :class:`NotReady` if it may belong to another request."""
         if not plan.is_answered_by(response):
-            raise self._guard.report_mismatch(generation, plan.model)
-        self._guard.confirm(generation, identified=bool(plan.token))
+            raise self._guard.report_mismatch(admission, plan.model)
+        # A token says nothing about the models that the model calls.
+        identified = bool(plan.token) and len(admission.generations) == 1
+        self._guard.confirm(admission, identified)
         invocation = current()
-        if invocation:
-            invocation.generations.add(generation)
+        if invocation and not identified:
+            invocation.admissions.add(admission)
 
-    def _infer_through_region(self, plan: InferencePlan, generation: int) -> dict[str, Array] | None:
+    def _infer_through_region(self, plan: InferencePlan, admission: Admission) -> dict[str, Array] | None:
         """Infer through a region.
 
         Returns:
@@ -190,7 +196,7 @@ class Transport:
             with self._retire_if_unfinished(lease):
                 response = self._infer_in_lease(lease, plan)
                 if response is not None:
-                    self._accept(plan, response, generation)
+                    self._accept(plan, response, admission)
         except Failed as failure:
             if not failure.overflowed:
                 raise
@@ -230,9 +236,9 @@ class Transport:
             self._pool.retire(lease)
             raise
 
-    def _infer_by_message(self, plan: InferencePlan, generation: int) -> dict[str, Array]:
+    def _infer_by_message(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
         response = self._channel.infer(plan.request())
-        self._accept(plan, response, generation)
+        self._accept(plan, response, admission)
         self._message_count.inc()
         self._record_sizes(plan, response)
         return plan.read(response)
@@ -261,22 +267,23 @@ class Transport:
     def _explain_refusal(
         self,
         failure: Failed,
-        model: str,
-        version: str,
-        generation: int,
+        plan: InferencePlan,
+        admission: Admission,
         inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
     ) -> TriremeError:
-        error = self._to_error(failure, model, version, generation)
+        if failure.stalled is not None:
+            self._guard.report_stall(admission, failure.stalled)
+        elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
+            self._guard.report_abandoned(admission)
+        error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error
-        return explain_refusal(error, self.metadata(model, version), inputs, outputs or ())
+        return explain_refusal(error, self.metadata(plan.model, plan.version), inputs, outputs or ())
 
-    def _to_error(self, failure: Failed, model: str, version: str = "", generation: int = 0) -> TriremeError:
+    def _to_error(self, failure: Failed, model: str, version: str) -> TriremeError:
         """Return the error for the caller. The model's metadata may be out of date now."""
         error = failure.error
-        if failure.stalled is not None:
-            self._guard.report_stall(generation, failure.stalled)
         if isinstance(error, NotReady):
             self._metadata.clear()
         if isinstance(error, UnknownModel):

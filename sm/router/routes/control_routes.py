@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from sm.errors import NotReady
+from sm.generation import SharedGeneration
 from sm.router.answer import Answer
 from sm.router.routes.box_series import BoxSeries
 from sm.router.routes.responses import limit_bodies, respond
@@ -79,6 +82,25 @@ def check_ready(box: Box) -> None:
     status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
     if status != 200:
         raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
+    if box.ping == "ready" and not box.multi_model and (missing := away(box)):
+        raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
+
+
+def away(box: Box) -> list[str]:
+    """Return the models that lost a process and have been away for longer than the settings allow."""
+    if box.generation_file is None:
+        return []
+    shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
+    return [
+        model
+        for model in box.served_names()
+        if (since := shared.out_since(model)) and now - since > box.away_seconds
+    ]
+
+
+@functools.lru_cache
+def _shared_generation(file: Path) -> SharedGeneration:
+    return SharedGeneration(file)
 
 
 def read_state(box: Box) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from sm.server.supervisor.process_manager import (
 )
 from sm.server.supervisor.processes import Processes
 from sm.server.supervisor.signals import STOPPING, Signals
-from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings
@@ -87,8 +87,8 @@ class Loop:
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
         self._oom_kills = OomKills(memory_kills, time.monotonic)
-        self._stub_monitor = StubMonitor(0)
-        self._stub_watch = StubWatch(box.overlay or box.repository)
+        self._stub_monitor = self._monitor(0)
+        self._stub_watch = StubWatch(box.served)
         self._dead_imports: tuple[DeadStub, ...] = ()
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
@@ -152,6 +152,8 @@ class Loop:
         """Write the heartbeat for the workers. A late heartbeat means that the machine stood still."""
         age = self._generation.heartbeat_age()
         if age > STANDSTILL_S:
+            self._generation.resume()
+            self._stub_monitor.forget_times()
             self.manager.handle_standstill(age)
         self._generation.beat()
 
@@ -196,7 +198,7 @@ class Loop:
 
     def spawn(self, name: str) -> int:
         if name == TRITON:
-            self._generation.advance()
+            self._generation.admit_all()
             self._box.replacement_file.unlink(missing_ok=True)
         try:
             pid, output = self._processes.spawn(self._commands.command(name))
@@ -222,17 +224,18 @@ class Loop:
     def failure(self, name: str) -> str:
         return self._probes.failure(name)
 
-    def stub_condition(self, pid: int) -> StubCondition:
+    def lost_stubs(self, pid: int) -> list[str]:
         if self._stub_monitor.pid != pid:
-            self._stub_monitor = StubMonitor(pid)
-        condition = self._stub_monitor.poll()
+            self._stub_monitor = self._monitor(pid)
+        sentences = self._stub_monitor.poll()
         if self._stub_monitor.has_just_searched:
             make_private(f"trireme-{self._box.id}-py")
-        self._generation.watch(self.has_stubs())
-        # In multi-model mode the control plane reloads that model alone.
-        if condition is StubCondition.DEAD and self._box.multi_model:
-            return StubCondition.HEALTHY
-        return condition
+        # In multi-model mode a model may run before its process is found.
+        self._generation.watch(self._box.multi_model or self._stub_monitor.has_stubs)
+        return sentences
+
+    def _monitor(self, pid: int) -> StubMonitor:
+        return StubMonitor(pid, self._box.served, self._generation)
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S
@@ -244,8 +247,6 @@ class Loop:
         return self._box.multi_model and self._commands.exclude_models(models)
 
     def replacement_wanted(self) -> str:
-        if not self._box.multi_model:
-            return ""
         try:
             return self._box.replacement_file.read_text()
         except OSError:
@@ -258,16 +259,6 @@ class Loop:
         name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
         subject = f"the model {name!r}" if name else "a Python model"
         return f"{subject} cannot be loaded: {stub.sentence}"
-
-    def has_stubs(self) -> bool:
-        # In multi-model mode a model may run before its process is found.
-        return self._box.multi_model or self._stub_monitor.has_stubs
-
-    def answers_in_doubt(self) -> bool:
-        return self._generation.is_in_doubt(self._generation.current)
-
-    def put_answers_in_doubt(self) -> None:
-        self._generation.put_in_doubt(self._generation.current)
 
     def oom_killed(self, min_age: float) -> bool:
         return self._oom_kills.oom_killed(min_age)

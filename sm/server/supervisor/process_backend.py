@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from sm.server.supervisor.stub_monitor import StubCondition
-
 
 class ProcessBackend(Protocol):
     """The actions and queries of the rules."""
@@ -26,8 +24,8 @@ class ProcessBackend(Protocol):
     def failure(self, name: str) -> str:
         """Return a sentence if the child will never be ready, else an empty text."""
 
-    def stub_condition(self, pid: int) -> StubCondition:
-        """Return the worst condition of Triton's stubs that the supervisor handles."""
+    def lost_stubs(self, pid: int) -> list[str]:
+        """Take out the models that lost a process of the Triton ``pid``; return a sentence for each."""
 
     def dead_import(self, pid: int) -> str:
         """Return a sentence if a starting Triton will never be ready, because it waits for a dead process."""
@@ -37,15 +35,6 @@ class ProcessBackend(Protocol):
 
     def replacement_wanted(self) -> str:
         """Return the control plane's reason to start Triton again, once; else an empty text."""
-
-    def has_stubs(self) -> bool:
-        """True if Triton runs models in processes of their own, which can stall."""
-
-    def answers_in_doubt(self) -> bool:
-        """True if a worker reported that the running Triton may mix up answers."""
-
-    def put_answers_in_doubt(self) -> None:
-        """Make the workers reject every answer of the running Triton."""
 
     def oom_killed(self, min_age: float) -> bool:
         """True if the kernel killed a process for lack of memory at least ``min_age`` seconds ago; each kill

@@ -13,7 +13,6 @@ from sm.server.supervisor.child import READY, RESTARTING, WAITING, Child, descri
 from sm.server.supervisor.oom_kills import MODEL_OOM_KILLED, OOM_KILLED
 from sm.server.supervisor.process_backend import ProcessBackend
 from sm.server.supervisor.shutdown import Shutdown, Stage
-from sm.server.supervisor.stub_monitor import StubCondition
 
 NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
 #: gunicorn's exit codes for a worker that did not boot and an application that did not load.
@@ -24,11 +23,6 @@ SHORT_DRAIN_S = 2.0
 KEEPALIVE_DRAIN_S = 0.5
 #: Seconds between two polls of the processes of Triton's Python models ("stubs").
 STUB_POLL_INTERVAL_S = 0.2
-#: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
-#: answers from then on (see sm.generation). This leaves time for one more poll.
-STOPPED_STUB_GRACE_S = 0.2
-#: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
-DEAD_STUB_GRACE_S = 0.4
 #: Seconds that a stub may be dead while Triton starts. Triton waits within 3 s for one that fails to
 #: initialize.
 DEAD_IMPORT_GRACE_S = 5.0
@@ -36,9 +30,6 @@ DEAD_IMPORT_GRACE_S = 5.0
 KILL_GRACE_S = 1.0
 #: Attribute an OOM kill to a worker after this many seconds.
 OOM_ATTRIBUTION_S = 3.0
-STALLED_STUB = "the process of a python model has stalled"
-MISMATCHED_ANSWER = "a worker found that a model's answers may be mixed up"
-ANSWERS_IN_DOUBT = "no answer of this Triton is delivered any more, and it is started again"
 
 
 class ProcessManager:
@@ -68,7 +59,6 @@ class ProcessManager:
         self.ever_ready = False
         self.began_at = clock()
         self._failure = ""
-        self._stub_condition, self._stub_condition_since = StubCondition.HEALTHY, 0.0
         self._next_stub_poll = 0.0
         self._dead_import, self._dead_import_since = "", 0.0
         self._published: dict[str, Any] = {}
@@ -92,8 +82,8 @@ class ProcessManager:
                     self._watch_imports(child, now)
                 if self.shutdown:
                     break
-                # Only after the first start: while models load, Triton itself reports a stub that fails.
-                if child.name == TRITON and child.pid is not None and child.ever_ready:
+                # While models load, Triton itself reports a stub that fails.
+                if child.name == TRITON and child.pid is not None and child.state == READY:
                     self._watch_stubs(child, now)
             # While models load, the killed process is probably a model's. Then the start fails with that
             # reason.
@@ -127,19 +117,10 @@ class ProcessManager:
     def handle_standstill(self, seconds: float) -> None:
         """Handle a pause of ``seconds`` in which the supervisor, and probably the whole machine, did not run.
 
-        To Triton it looks like a stall of its models' processes. No process is at fault, so the restart is
-        not counted.
+        No process is at fault. If Triton gave up on one, a worker reads its message.
         """
-        triton = self.children[TRITON]
-        if triton.pid is None or not triton.ever_ready or not self.backend.has_stubs():
-            return
-        if self.shutdown:
-            self.backend.put_answers_in_doubt()
-            return
-        triton.expected_exit = True
-        self._replace_triton(
-            triton, self.clock(), f"the box stood still for {seconds:.1f} s: {ANSWERS_IN_DOUBT}"
-        )
+        if self.children[TRITON].ever_ready:
+            self.backend.log("warning", f"the box stood still for {seconds:.1f} s")
 
     # State.
 
@@ -231,7 +212,7 @@ class ProcessManager:
             self._check_startup_timeout(child)
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
-        """Replace a Triton whose Python models lost their process, or that may answer the wrong caller.
+        """Take out the Python models whose process died or stalled; the control plane loads them again.
 
         Triton 2.51 keeps running without the process of a Python model, and fails every request for that
         model.
@@ -239,21 +220,12 @@ class ProcessManager:
         if now < self._next_stub_poll:
             return
         self._next_stub_poll = now + STUB_POLL_INTERVAL_S
-        condition = self.backend.stub_condition(triton.pid or 0)
-        if condition is not self._stub_condition:
-            self._stub_condition, self._stub_condition_since = condition, now
-        seconds = now - self._stub_condition_since
-        if condition is StubCondition.STOPPED and seconds >= STOPPED_STUB_GRACE_S:
-            self._replace_triton(triton, now, f"{STALLED_STUB}: {ANSWERS_IN_DOUBT}")
-        elif reason := self.backend.replacement_wanted():
+        for sentence in self.backend.lost_stubs(triton.pid or 0):
+            cause = OOM_KILLED if self.backend.oom_killed(0.0) else ""
+            self.backend.log("error", f"{sentence}{cause}: the model is loaded again")
+        if reason := self.backend.replacement_wanted():
             triton.expected_exit = True
             self._replace_triton(triton, now, reason)
-        elif self.backend.answers_in_doubt():
-            self._replace_triton(triton, now, f"{MISMATCHED_ANSWER}: {ANSWERS_IN_DOUBT}")
-        elif condition is StubCondition.DEAD and seconds >= DEAD_STUB_GRACE_S:
-            cause = OOM_KILLED if self.backend.oom_killed(0.0) else ""
-            sentence = f"the process of a python model has died{cause}: Triton is started again"
-            self._replace_triton(triton, now, sentence)
 
     def _watch_imports(self, triton: Child, now: float) -> None:
         """Give up a start that would never end: Triton 2.51 waits for ever for a model.py whose process is
@@ -277,8 +249,7 @@ class ProcessManager:
             self._give_up(1, f"{sentence}. Its last lines are above.")
 
     def _replace_triton(self, triton: Child, now: float, sentence: str) -> None:
-        """Kill Triton at once: its outstanding answers cannot be trusted, or would never come."""
-        self.backend.put_answers_in_doubt()
+        """Kill Triton at once: its outstanding answers would never come."""
         self.backend.log("error", sentence)
         self._kill(triton)
         self._next_stub_poll = now + KILL_GRACE_S

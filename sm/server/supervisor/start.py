@@ -150,7 +150,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
                 return 0
             check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
-        box = add_overlay(box, repository, machine)
+        if repository:
+            box = add_overlay(box, repository, machine, settings.request_tokens)
         box.save()
         stack.callback(reap_all, processes, log, watchdog)
         log_notices(nginx, reload, log)
@@ -194,12 +195,10 @@ def open_listeners(
     return listener, tls_listener
 
 
-def add_overlay(box: Box, repository: Path | None, machine: Machine) -> Box:
-    """Return the box with an overlay for Triton, if it cannot serve the repository as it is."""
-    if repository is None:
-        return box
+def add_overlay(box: Box, repository: Path, machine: Machine, tokens: bool) -> Box:
+    """Return the box with an overlay of the repository for Triton."""
     cpu_models = {model.name for model in problems.on_cpu(models.read(repository), machine)}
-    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
+    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models, tokens))
 
 
 def children_environment(settings: Settings) -> dict[str, str]:
@@ -317,6 +316,7 @@ def prepare_box(
             grpc_keys=restricted_apis.grpc_keys(settings.triton_arguments),
             repository_keys=restricted_apis.repository_keys(settings.triton_arguments),
             reload=reload,
+            away_seconds=settings.away_seconds,
             generation_file=generation.path,
         )
         yield box, generation

@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from enum import Enum
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from sm import process_table
+from sm.generation import SharedGeneration
+from sm.triton.stub_processes import model_of
 
-#: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children.
+#: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
+#: a model is loaded again there are new ones, and each poll is a search.
 POLLS_PER_SEARCH = 10
+#: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
+#: answers from then on (see sm.generation). This leaves time for one more poll.
+STOPPED_GRACE_S = 0.3
+#: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
+DEAD_GRACE_S = 0.4
+DEAD, STOPPED = b"Z", (b"T", b"t")
 
 
-class StubCondition(Enum):
-    """The worst condition among the stubs."""
+@dataclass
+class Stub:
+    """A process of a model instance."""
 
-    HEALTHY = "healthy"
-    #: It has ended, and Triton has not waited for it.
-    DEAD = "dead"
-    #: A signal or a debugger has stopped it. It may continue, and then answers late.
-    STOPPED = "stopped"
-
-
-#: By the kernel's letter for a process's state, see proc(5).
-CONDITIONS = {b"Z": StubCondition.DEAD, b"T": StubCondition.STOPPED, b"t": StubCondition.STOPPED}
+    model: str
+    #: When it was started, on the boot clock.
+    born: float
+    #: When it was first seen stopped or dead; None while it runs.
+    since: float | None = None
+    reported: bool = False
 
 
 class StubMonitor:
-    """The children of the Triton process ``pid``, all of which are stubs."""
+    """The children of the Triton process ``pid``.
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._stubs: tuple[int, ...] = ()
+    Args:
+        repository: Triton's.
+        shared: The models' generations. That of a model whose process is gone ends here.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        repository: Path,
+        shared: SharedGeneration,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
+        self._stubs: dict[int, Stub] = {}
         self._polls = 0
 
     @property
@@ -42,20 +66,65 @@ class StubMonitor:
         """True if the last poll searched for new stubs."""
         return self._polls % POLLS_PER_SEARCH == 1
 
-    def poll(self) -> StubCondition:
-        """Return the stubs' condition now."""
-        if self._polls % POLLS_PER_SEARCH == 0:
-            self._stubs = tuple(process_table.children(self.pid))
-        self._polls += 1
-        conditions = {self._condition(stub) for stub in self._stubs}
-        for worst in (StubCondition.STOPPED, StubCondition.DEAD):
-            if worst in conditions:
-                return worst
-        return StubCondition.HEALTHY
+    def forget_times(self) -> None:
+        """Count no time in which the whole box stood still."""
+        for stub in self._stubs.values():
+            stub.since = None
 
-    def _condition(self, stub: int) -> StubCondition:
-        fields = process_table.status_fields(stub)
+    def poll(self) -> list[str]:
+        """Take out the models whose process has died or is stopped; return a sentence for each.
+
+        A stopped process is killed: it may continue, and then answers late.
+        """
+        reloading = any(map(self._shared.out_since, {stub.model for stub in self._stubs.values()}))
+        if reloading or self._polls % POLLS_PER_SEARCH == 0:
+            self._search()
+        self._polls += 1
+        return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
+
+    def _search(self) -> None:
+        children = process_table.children(self.pid)
+        for pid in children - self._stubs.keys():
+            arguments = process_table.command_line(pid)
+            model = model_of(arguments, self._repository)
+            # The name of an instance ends with a number. To read a model's configuration Triton starts a
+            # process without one, and ends it.
+            if model and model not in arguments:
+                self._stubs[pid] = Stub(model, process_table.born(pid))
+
+    def _check(self, pid: int, stub: Stub) -> str:
+        fields = process_table.status_fields(pid)
         # The number may be another process's by now.
         if not fields or int(fields[1]) != self.pid:
-            return StubCondition.HEALTHY
-        return CONDITIONS.get(fields[0], StubCondition.HEALTHY)
+            del self._stubs[pid]
+            return ""
+        state = fields[0]
+        if state != DEAD and state not in STOPPED:
+            stub.since = None
+            return ""
+        if stub.reported:
+            return ""
+        if stub.since is None:
+            stub.since = self._clock()
+        seconds = self._clock() - stub.since
+        if state in STOPPED and seconds >= STOPPED_GRACE_S:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return self._take_out(stub, "has stalled and is killed")
+        # A worker that takes a model out kills its processes.
+        killed = stub.born <= self._shared.out_since(stub.model)
+        if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
+            return self._take_out(stub, "has died")
+        return ""
+
+    def _take_out(self, stub: Stub, event: str) -> str:
+        stub.reported = True
+        is_new = self._shared.lose(stub.model, stub.born)
+        since = self._shared.loaded_since(stub.model), self._shared.out_since(stub.model)
+        serving = (
+            other.model == stub.model and since[0] < other.born <= since[1] and not other.reported
+            for other in self._stubs.values()
+        )
+        if since[1] and not any(serving):
+            self._shared.refuse(stub.model)
+        return f"a process of the model {stub.model!r} {event}" if is_new else ""

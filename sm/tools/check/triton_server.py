@@ -79,7 +79,12 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         machine = Machine.find(settings)
         gpu_models = {model.name for model in problems.on_cpu(models_of(repository), machine)}
         cpu_models = gpu_models if machine.without_gpu == "cpu" else set()
-        box = replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models))
+        box = replace(
+            box,
+            overlay=overlay.for_triton(
+                repository, box.run / "repository", cpu_models, settings.request_tokens
+            ),
+        )
         instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)
         try:
             with _process(settings, box, models):

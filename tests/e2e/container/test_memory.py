@@ -33,7 +33,7 @@ def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: 
     with running_container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)
-        # Triton is restarted, and with it the model's process.
+        # The model is loaded again.
         wait_until(lambda: box.send(b"10", "text/plain").ok, description="an answer after the kill")
         assert box.state("Running") == "true"
         wait_until(lambda: "memory ran out" in box.logs(), description="the sentence")
@@ -41,5 +41,7 @@ def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: 
     reports = [line["message"] for line in lines if "memory ran out" in line["message"]]
     assert len(reports) == 1, reports
     # The sentence says which process and why; the page has it with the next step.
-    assert "the process of a python model has died, killed by the kernel because memory ran out" in reports[0]
+    assert (
+        "a process of the model 'greedy' has died, killed by the kernel because memory ran out" in reports[0]
+    )
     assert reports[0] in PAGE

@@ -633,10 +633,10 @@ def test_a_killed_model_process_is_replaced_without_disturbing_other_models(
     assert endpoint.child_pid("triton") == triton_pid
 
 
-def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
+def test_a_stalled_model_is_loaded_again_alone_and_no_answers_are_mixed_up(
     endpoint: MultiModelEndpoint,
 ) -> None:
-    """Triton is replaced and all models are loaded again; until then callers get a 503 with Retry-After."""
+    """Until it is back its callers get a 503 with Retry-After; the other models answer throughout."""
     chain_models = {"pre": multiplying_model(2), "whole": chain_config("pre")}
     factors = {
         endpoint.load_successfully(
@@ -667,11 +667,10 @@ def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
         )
         os.kill(stub, signal.SIGSTOP)
         time.sleep(1.5)
-        # The box may have killed the stub with its Triton by now.
+        # The box may have killed the stub by now.
         with contextlib.suppress(ProcessLookupError):
             os.kill(stub, signal.SIGCONT)
         stalled_at = time.monotonic()
-        wait_until(lambda: endpoint.child_pid("triton") not in (0, triton_pid), description="another Triton")
         answered_before = {key: load.outcomes["200"] for key, load in loads.items()}
         wait_until(
             lambda: all(load.outcomes["200"] > answered_before[key] + 5 for key, load in loads.items()),
@@ -687,13 +686,14 @@ def test_after_a_stalled_stub_all_models_return_and_no_answers_are_mixed_up(
             load.slowest_s,
             seconds,
         )
-        assert set(load.outcomes) == {"200", "503"}, load.outcomes
+        assert set(load.outcomes) == ({"200", "503"} if name == "stalled" else {"200"}), load.outcomes
         assert all("retry-after: " in head for head in load.headers)
         assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
             (factors[name] * x, factors[name] * 2 * x)
         }
-        # Without the replacement requests hang for over 40 s.
+        # Without another process requests hang for over 40 s.
         assert load.slowest_s < 25
+    assert endpoint.child_pid("triton") == triton_pid
     assert endpoint.names() == sorted(factors)
     assert endpoint.box.ping()[0] == 200
 

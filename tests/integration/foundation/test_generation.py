@@ -1,4 +1,4 @@
-"""The generation and the heartbeat, which a box's processes share through a file."""
+"""The models' generations and the heartbeat, which a box's processes share through a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.generation import DOUBT_FLAGS, MAX_HEARTBEAT_AGE_S, STANDSTILL_S, SharedGeneration
+from sm.generation import MAX_HEARTBEAT_AGE_S, STANDSTILL_S, SharedGeneration, now
 from sm.settings import HERE
 
 
@@ -18,42 +18,62 @@ def supervisor(tmp_path: Path) -> SharedGeneration:
     return SharedGeneration.create(tmp_path / "generation")
 
 
-def test_a_worker_sees_what_the_supervisor_writes(supervisor: SharedGeneration) -> None:
-    worker = SharedGeneration(supervisor.path)
-    assert worker.current == 0
-    supervisor.advance()
-    assert worker.current == 1
-    supervisor.watch(False)
-    assert not worker.is_watched
-
-
-def test_a_generation_put_in_doubt_by_one_process_is_in_doubt_for_all(supervisor: SharedGeneration) -> None:
-    supervisor.advance()
+def test_a_generation_ended_by_one_process_has_ended_for_all(supervisor: SharedGeneration) -> None:
     code = (
         "import sys; from pathlib import Path; from sm.generation import SharedGeneration\n"
-        "SharedGeneration(Path(sys.argv[1])).put_in_doubt(1)"
+        "assert SharedGeneration(Path(sys.argv[1])).end('echo', 0)"
     )
     subprocess.run([sys.executable, "-c", code, str(supervisor.path)], check=True, cwd=HERE)
-    assert supervisor.is_in_doubt(1)
+    assert supervisor.number("echo") == 1
+    assert supervisor.out_since("echo") == pytest.approx(now(), abs=60)
+    assert not supervisor.end("echo", 0)
+    # The neighbour serves on.
+    assert (supervisor.number("resnet"), supervisor.out_since("resnet")) == (0, 0.0)
 
 
-def test_the_next_generation_is_trusted_and_the_doubtful_one_is_not(
-    supervisor: SharedGeneration,
-) -> None:
-    supervisor.advance()
-    supervisor.put_in_doubt(1)
-    supervisor.advance()
-    assert supervisor.is_in_doubt(1)
-    assert not supervisor.is_in_doubt(2)
+def test_calls_that_began_during_a_reload_belong_to_no_later_generation(supervisor: SharedGeneration) -> None:
+    """They went to the processes before: a late report about those must not end the new ones."""
+    supervisor.end("echo", 0)
+    during = supervisor.number("echo")
+    supervisor.refuse("echo")
+    assert supervisor.refuses("echo")
+    assert supervisor.admit("echo", supervisor.out_since("echo"))
+    assert not supervisor.refuses("echo")
+    assert not supervisor.end("echo", during)
+    assert supervisor.out_since("echo") == 0.0
 
 
-def test_a_reused_doubt_flag_is_cleared(supervisor: SharedGeneration) -> None:
-    supervisor.advance()
-    supervisor.put_in_doubt(1)
-    for _ in range(DOUBT_FLAGS):
-        supervisor.advance()
-    assert supervisor.current == 1 + DOUBT_FLAGS
-    assert not supervisor.is_in_doubt(supervisor.current)
+def test_only_the_end_of_a_process_that_serves_takes_a_model_out(supervisor: SharedGeneration) -> None:
+    old = now()
+    assert supervisor.lose("echo", old)
+    # The other process of the same load.
+    assert not supervisor.lose("echo", old)
+    time.sleep(0.01)
+    out_since, new = supervisor.out_since("echo"), now()
+    assert supervisor.admit("echo", out_since)
+    # What is left of the load before.
+    assert not supervisor.lose("echo", old)
+    assert supervisor.out_since("echo") == 0.0
+    assert supervisor.lose("echo", new)
+
+
+def test_a_process_that_dies_during_the_reload_spoils_it(supervisor: SharedGeneration) -> None:
+    supervisor.lose("echo", now())
+    out_since = supervisor.out_since("echo")
+    time.sleep(0.01)
+    assert supervisor.lose("echo", now())
+    assert not supervisor.admit("echo", out_since)
+    assert supervisor.out_since("echo") > out_since
+
+
+def test_a_new_triton_admits_all_models(supervisor: SharedGeneration) -> None:
+    supervisor.lose("echo", now())
+    supervisor.refuse("echo")
+    supervisor.admit_all()
+    assert not supervisor.refuses("echo")
+    assert supervisor.out_since("echo") == 0.0
+    # What the Triton before still answers is refused.
+    assert supervisor.number("echo") == 1
 
 
 def test_the_heartbeat_ages_until_the_next_one(supervisor: SharedGeneration) -> None:

@@ -8,152 +8,127 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput
-from sm.multimodel.load_records import Record, Records
-from sm.multimodel.model_loader import Loader
-from sm.multimodel.stub_failures import DEAD_GRACE_S, RELOAD_RETRY_S, ImportWatch, StubFailureWatch, Stubs
+from sm.errors import BadInput, OutOfMemory, TriremeError
+from sm.generation import SharedGeneration, now
+from sm.metrics import RELOADS
+from sm.multimodel.stub_failures import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
-from sm.triton.stub_processes import DeadStub, StubWatch, instance_is_running
+from sm.triton.stub_processes import DeadStub, StubWatch, kill_stubs
 from tests.support.boxes import wait_until
 
 
-class FakeStubs(Stubs):
-    """Stands in for the kernel: reports the processes that a test sets."""
+class Reloading:
+    """Reloads with a clock and a Triton that a test moves."""
 
-    def __init__(self) -> None:
-        self.pid: int | None = 7
-        self.processes: Counter[str] = Counter()
+    def __init__(self, folder: Path) -> None:
+        self.shared, self.now = SharedGeneration.create(folder / "generation"), 100.0
+        self.names = ["one", "two"]
+        self.loaded: list[str] = []
+        self.replaced: list[str] = []
+        self.errors: list[TriremeError] = []
+        self.during: Callable[[], None] = lambda: None
+        self.reloads = Reloads(
+            self.shared, lambda: self.names, self.load, self.replaced.append, lambda: self.now
+        )
 
-    def triton(self) -> int | None:
-        return self.pid
+    def load(self, model: str) -> None:
+        self.loaded.append(model)
+        self.during()
+        if self.errors:
+            raise self.errors.pop()
 
-    def alive(self, triton: int) -> Counter[str]:
-        return Counter(self.processes)
-
-    def replacing(self, model: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def has_died(self, model: str) -> bool:
-        return not self.processes[model]
-
-
-class RecordingLoader(Loader):
-    """Stands in for the loader: records which models are loaded again."""
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-        self.reloaded: list[str] = []
-        self.instances = 2
-
-    def count_instances(self, model: str) -> int:
-        return self.instances
-
-    def reload(self, model: str) -> None:
-        self.reloaded.append(model)
-        raise BadInput("it does not load")
+    def poll(self) -> None:
+        """Poll once, and wait for the reloads that the poll started."""
+        threads_before = set(threading.enumerate())
+        self.reloads.poll()
+        for thread in set(threading.enumerate()) - threads_before:
+            thread.join()
 
 
-def poll(watch: StubFailureWatch) -> None:
-    """Poll once, and wait for the reloads that the poll started."""
-    threads_before = set(threading.enumerate())
-    watch.poll()
-    for thread in set(threading.enumerate()) - threads_before:
-        thread.join()
+def test_a_model_that_was_taken_out_is_loaded_again_and_admitted(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.poll()
+    assert box.loaded == []
+    before = RELOADS.labels("one").value
+    box.shared.end("one", 0)
+    box.shared.refuse("one")
+    box.poll()
+    box.poll()
+    assert box.loaded == ["one"]
+    assert not box.shared.out_since("one")
+    assert not box.shared.refuses("one")
+    assert RELOADS.labels("one").value == before + 1
 
 
-def test_a_dead_stubs_model_is_reloaded_once_and_again_after_the_retry_interval(tmp_path: Path) -> None:
-    records, stubs, now = Records(tmp_path / "models.json"), FakeStubs(), [100.0]
-    for name in ("one", "two"):
-        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
-    loader = RecordingLoader(records)
-    watch = StubFailureWatch(stubs, loader, lambda: now[0])
-    stubs.processes = Counter(one=2, two=1)
-    poll(watch)
-    stubs.processes["one"] = 1
-    poll(watch)
-    poll(watch)
-    assert loader.reloaded == ["one"]
-    now[0] += RELOAD_RETRY_S
-    poll(watch)
-    assert loader.reloaded == ["one", "one"]
-    stubs.processes["one"] = 2
-    now[0] += RELOAD_RETRY_S
-    poll(watch)
-    assert loader.reloaded == ["one", "one"]
+def test_a_model_that_does_not_load_is_tried_again_later(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.errors = [BadInput("it does not load")]
+    box.shared.end("one", 0)
+    box.poll()
+    box.poll()
+    assert box.loaded == ["one"]
+    assert box.shared.out_since("one")
+    box.now += 1.0
+    box.poll()
+    assert box.loaded == ["one", "one"]
+    assert not box.shared.out_since("one")
+
+
+def test_a_process_that_dies_during_the_reload_causes_another(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.shared.end("one", 0)
+
+    def lose_once() -> None:
+        box.during = lambda: None
+        time.sleep(0.01)
+        box.shared.lose("one", now())
+
+    box.during = lose_once
+    box.poll()
+    assert box.shared.out_since("one")
+    box.poll()
+    assert box.loaded == ["one", "one"]
+    assert not box.shared.out_since("one")
 
 
 def test_models_whose_stubs_died_at_once_are_reloaded_one_after_the_other(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
-    running = Counter[str]()
+    box, running = Reloading(tmp_path), Counter[str]()
 
-    class SlowLoader(RecordingLoader):
-        def reload(self, model: str) -> None:
-            running["now"] += 1
-            running["most"] = max(running["most"], running["now"])
-            time.sleep(0.05)
-            running["now"] -= 1
-            super().reload(model)
+    def load_slowly() -> None:
+        running["now"] += 1
+        running["most"] = max(running["most"], running["now"])
+        time.sleep(0.05)
+        running["now"] -= 1
 
-    names = [f"m{number}" for number in range(8)]
-    for name in names:
-        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
-    loader = SlowLoader(records)
-    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
-    stubs.processes = Counter(dict.fromkeys(names, 2))
-    poll(watch)
-    stubs.processes = Counter()
-    poll(watch)
-    poll(watch)
-    assert sorted(loader.reloaded) == names
+    box.during = load_slowly
+    for name in ("one", "two"):
+        box.shared.end(name, 0)
+    box.poll()
+    assert sorted(box.loaded) == ["one", "two"]
     assert running["most"] == 1
 
 
-def test_a_stub_that_dies_before_it_was_ever_seen_is_replaced(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
-    loader = RecordingLoader(records)
-    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
-    poll(watch)
-    records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
-    poll(watch)
-    assert loader.reloaded == ["one"]
+def test_a_model_that_was_unloaded_instead_leaves_its_name_to_others(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.errors = [OutOfMemory("there is no room for 'one'")]
+    box.shared.end("one", 0)
+    box.shared.refuse("one")
+    box.during = box.names.clear
+    box.poll()
+    assert not box.shared.refuses("one")
 
 
-def test_old_stubs_that_end_after_a_reload_do_not_count_as_deaths(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
-    records.put(Record("one", "/a", "one", "one", {"model": "one"}, loaded=True))
-    loader = RecordingLoader(records)
-    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
-    loader.instances = 1
-    for processes in (1, 2, 1):
-        stubs.processes = Counter(one=processes)
-        poll(watch)
-    assert loader.reloaded == []
-    # The death of the remaining stub is still seen.
-    stubs.processes = Counter()
-    poll(watch)
-    assert loader.reloaded == ["one"]
-
-
-def test_an_unload_or_a_new_triton_does_not_count_as_a_death(tmp_path: Path) -> None:
-    records, stubs = Records(tmp_path / "models.json"), FakeStubs()
-    for name in ("one", "two"):
-        records.put(Record(name, "/a", name, name, {"model": name}, loaded=True))
-    loader = RecordingLoader(records)
-    watch = StubFailureWatch(stubs, loader, lambda: 100.0)
-    stubs.processes = Counter(one=1, two=1)
-    poll(watch)
-    records.remove("one")
-    stubs.processes = Counter(two=1)
-    poll(watch)
-    stubs.pid, stubs.processes = 8, Counter()
-    poll(watch)
-    assert loader.reloaded == []
+def test_a_load_that_this_triton_cannot_do_replaces_triton(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.errors = [NeedsNewTriton("Triton cannot load 'one'")]
+    box.shared.end("one", 0)
+    box.poll()
+    assert box.replaced == ["Triton cannot load 'one': Triton is started again"]
 
 
 def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> None:
@@ -177,13 +152,6 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
             pass
         assert stubs.alive(parent.pid) == {"one": 1}
         assert not stubs.has_died("one")
-        # Triton's messages about its dead predecessor do not concern this process.
-        assert instance_is_running(box, "one_0")
-        with stubs.replacing("one"):
-            assert not instance_is_running(box, "one_0")
-        assert not instance_is_running(box, "one_0")
-        os.utime(box.run / "replaced-stubs" / "one", (0, 0))
-        assert instance_is_running(box, "one_0")
         # "other" does not exist, and "graph" is no Python model, whatever its folder holds.
         assert not stubs.has_died("other")
         graph = box.repository / "graph"
@@ -194,6 +162,9 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert not stubs.has_died("graph")
         children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         assert len(children) == 2
+        # A process that was started later belongs to the next load.
+        kill_stubs(box, "one", "one_0", before=0.0)
+        assert stubs.alive(parent.pid) == {"one": 1}
         # The kernel may leave a process out of the list of children for a moment. Here it does so for good.
         parent.kill()
         wait_until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())

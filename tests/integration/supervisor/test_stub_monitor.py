@@ -1,4 +1,4 @@
-"""The monitor sees another process's children die, stop and appear. All are real processes."""
+"""The monitor sees the processes of Python models die, stop and appear. All are real processes."""
 
 from __future__ import annotations
 
@@ -6,40 +6,58 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from sm.server.supervisor.stub_monitor import StubCondition, StubMonitor
+from sm import process_table
+from sm.generation import SharedGeneration
+from sm.server.supervisor.stub_monitor import DEAD_GRACE_S, STOPPED_GRACE_S, StubMonitor
 from tests.support.boxes import wait_until
 
-#: Starts a child for each line it reads and prints its process id. It keeps every Popen object, as Python waits for
-#: a child whose object is collected, and these must stay unwaited for.
+#: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id. It
+#: keeps every Popen object, as Python waits for a child whose object is collected, and these must stay unwaited for.
 PARENT = """
 import subprocess, sys
 children = []
-for _ in sys.stdin:
-    children.append(subprocess.Popen(["sleep", "60"]))
+for line in sys.stdin:
+    command = [sys.executable, "-c", "import time; time.sleep(60)", *line.split()]
+    children.append(subprocess.Popen(command))
     print(children[-1].pid, flush=True)
 """
 
 
 class Parent:
-    """A process that stands in for Triton."""
+    """A process that stands in for Triton, with a repository and a monitor."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.children: list[int] = []
+        self.repository, self.children, self.now = folder / "models", list[int](), 100.0
+        self.shared = SharedGeneration.create(folder / "generation")
+        self.monitor = StubMonitor(self.process.pid, self.repository, self.shared, lambda: self.now)
 
-    def start_child(self) -> int:
+    def start_stub(self, model: str, instance: str) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("\n")
+        script = self.repository / model / "1" / "model.py"
+        self.process.stdin.write(f"{script} {instance}\n")
         self.process.stdin.flush()
         self.children.append(int(self.process.stdout.readline()))
-        return self.children[-1]
+        pid = self.children[-1]
+        wait_until(lambda: instance in process_table.command_line(pid))
+        return pid
+
+    def poll_after(self, seconds: float) -> list[str]:
+        self.now += seconds
+        return self.monitor.poll()
+
+    def send(self, pid: int, number: signal.Signals, state: bytes) -> None:
+        os.kill(pid, number)
+        wait_until(lambda: process_table.status_fields(pid)[0] == state)
 
     def end(self) -> None:
         for child in self.children:
@@ -49,50 +67,93 @@ class Parent:
 
 
 @pytest.fixture
-def parent() -> Iterator[Parent]:
-    process = Parent()
+def parent(tmp_path: Path) -> Iterator[Parent]:
+    process = Parent(tmp_path)
     yield process
     process.end()
 
 
-def wait_for_condition(monitor: StubMonitor, condition: StubCondition) -> None:
-    wait_until(lambda: monitor.poll() is condition, description=f"{condition}")
+def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.start_stub("two", "two_0_0")
+    assert parent.poll_after(0) == []
+    assert parent.monitor.has_stubs
+    parent.send(child, signal.SIGKILL, b"Z")
+    # Triton itself waits within a moment for one that it ended.
+    assert parent.poll_after(0) == []
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a process of the model 'one' has died"]
+    assert parent.shared.refuses("one")
+    assert not parent.shared.out_since("two")
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
-def test_a_dead_child_is_seen_though_its_parent_has_not_waited_for_it(parent: Parent) -> None:
-    child = parent.start_child()
-    monitor = StubMonitor(parent.process.pid)
-    assert monitor.poll() is StubCondition.HEALTHY
-    os.kill(child, signal.SIGKILL)
-    wait_for_condition(monitor, StubCondition.DEAD)
+def test_the_other_instance_serves_while_one_is_gone(parent: Parent) -> None:
+    children = [parent.start_stub("one", f"one_0_{number}") for number in range(2)]
+    parent.poll_after(0)
+    for child, refused in zip(children, (False, True), strict=True):
+        parent.send(child, signal.SIGKILL, b"Z")
+        parent.poll_after(0)
+        parent.poll_after(DEAD_GRACE_S + 0.01)
+        assert parent.shared.out_since("one")
+        assert parent.shared.refuses("one") is refused
 
 
-def test_a_child_that_stops_and_continues_is_seen(parent: Parent) -> None:
-    child = parent.start_child()
-    monitor = StubMonitor(parent.process.pid)
-    os.kill(child, signal.SIGSTOP)
-    wait_for_condition(monitor, StubCondition.STOPPED)
-    os.kill(child, signal.SIGCONT)
-    wait_for_condition(monitor, StubCondition.HEALTHY)
+def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    parent.send(child, signal.SIGSTOP, b"T")
+    assert parent.poll_after(0) == []
+    assert process_table.status_fields(child)[0] == b"T"
+    assert parent.poll_after(STOPPED_GRACE_S + 0.01) == [
+        "a process of the model 'one' has stalled and is killed"
+    ]
+    wait_until(lambda: process_table.status_fields(child)[0] == b"Z")
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
-def test_a_stopped_child_outweighs_a_dead_one(parent: Parent) -> None:
-    """A dead stub cannot answer. A stopped one may answer too late, which is worse."""
-    os.kill(parent.start_child(), signal.SIGKILL)
-    os.kill(parent.start_child(), signal.SIGSTOP)
-    wait_for_condition(StubMonitor(parent.process.pid), StubCondition.STOPPED)
+def test_a_process_that_is_stopped_for_a_moment_does_not_matter(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    for _ in range(3):
+        parent.send(child, signal.SIGSTOP, b"T")
+        assert parent.poll_after(0.2) == []
+        parent.send(child, signal.SIGCONT, b"S")
+        assert parent.poll_after(0.2) == []
 
 
-def test_a_child_started_after_the_first_poll_is_found(parent: Parent) -> None:
-    monitor = StubMonitor(parent.process.pid)
-    assert monitor.poll() is StubCondition.HEALTHY
-    assert not monitor.has_stubs
-    os.kill(parent.start_child(), signal.SIGSTOP)
-    wait_for_condition(monitor, StubCondition.STOPPED)
-    assert monitor.has_stubs
+def test_no_time_counts_in_which_the_whole_box_stood_still(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    parent.send(child, signal.SIGSTOP, b"T")
+    parent.poll_after(0)
+    parent.monitor.forget_times()
+    assert parent.poll_after(60) == []
 
 
-def test_a_process_that_has_ended_is_healthy() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    assert StubMonitor(process.pid).poll() is StubCondition.HEALTHY
+def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None:
+    old = [parent.start_stub("one", f"one_0_{number}") for number in range(2)]
+    parent.poll_after(0)
+    parent.send(old[0], signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    parent.poll_after(DEAD_GRACE_S + 0.01)
+    time.sleep(0.05)
+    new = parent.start_stub("one", "one_0_0")
+    # While a model is out, each poll finds new processes.
+    parent.poll_after(0)
+    assert parent.shared.admit("one", parent.shared.out_since("one"))
+    parent.send(old[1], signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
+    assert not parent.shared.out_since("one")
+    parent.send(new, signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a process of the model 'one' has died"]
+    assert parent.shared.refuses("one")
+
+
+def test_a_process_that_reads_a_configuration_is_not_an_instance(parent: Parent) -> None:
+    child = parent.start_stub("one", "one")
+    parent.poll_after(0)
+    parent.send(child, signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []

@@ -85,7 +85,6 @@ def router(
         }
     )
     generation = SharedGeneration.create(tmp_path / "generation")
-    generation.advance()
     generation.watch(False)  # no supervisor writes heartbeats here
     box = replace(
         triton.box, id=f"{triton.box.id}d", run=tmp_path, generation_file=generation.path, front="gunicorn"
@@ -199,7 +198,8 @@ def test_an_answer_in_doubt_is_a_503(
     with ThreadPoolExecutor(1) as callers:
         answer = callers.submit(send, router.http)
         wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
-        router.generation.put_in_doubt(router.generation.current)
+        for model in ("echo", "slow"):
+            assert router.generation.end(model, 0)
         (router.notes / "go-on").touch()
         status, body = answer.result()
     assert (status, body["code"]) == (503, "not_ready"), body

@@ -40,6 +40,8 @@ class Fault:
     #: As in :class:`report.Row`.
     recovery_limit_s: float = report.RECOVERY_LIMIT_S
     allowed: frozenset[str] = frozenset()
+    #: True if it is ``focus``'s own trouble, so that no request of another model may fail.
+    alone: bool = False
 
 
 def attack(
@@ -85,6 +87,7 @@ def attack(
         (*errors, *load.details),
         fault.recovery_limit_s,
         fault.allowed,
+        sum(reply.failed and reply.model != fault.focus for reply in replies) if fault.alone else None,
     )
 
 

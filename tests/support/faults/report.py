@@ -16,6 +16,7 @@ COLUMNS = (
     "resets",
     "hangs",
     "wrong answers",
+    "failures of other models",
     "/ping",
     "answers",
 )
@@ -38,6 +39,8 @@ class Row:
     recovery_limit_s: float = RECOVERY_LIMIT_S
     #: Outcomes besides :data:`EXPECTED` that callers may see during this fault.
     allowed: frozenset[str] = frozenset()
+    #: Failed requests of other models than the one in trouble; None if the fault is not one model's.
+    neighbours: int | None = None
 
     @property
     def wrong(self) -> int:
@@ -56,6 +59,8 @@ class Row:
         missed = []
         if self.wrong:
             missed.append(f"{self.wrong} wrong answers")
+        if self.neighbours:
+            missed.append(f"{self.neighbours} requests of other models failed")
         if self.hangs:
             missed.append(f"{self.hangs} hangs")
         if self.recovery_s is None:
@@ -76,6 +81,7 @@ class Row:
             str(self.resets),
             str(self.hangs),
             str(self.wrong),
+            "" if self.neighbours is None else str(self.neighbours),
             self.ping,
             answers,
         ]

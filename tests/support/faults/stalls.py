@@ -31,6 +31,7 @@ def make_stalls(count: int, seed: int, longest_s: float = LONGEST_S) -> Iterator
                 make_stall(partial(stubs, model=model), seconds),
                 focus=model,
                 seconds=seconds,
+                alone=True,
             ),
             Fault(
                 f"all stubs stopped for {seconds:g} s", make_stall(stubs, seconds, every=True), model, seconds

@@ -149,6 +149,14 @@ EFFECT_TESTS = {
         "test_a_load_that_takes_too_long_is_a_504_and_frees_its_name",
     ),
     "nginx": ("integration/supervisor/test_front.py", "test_nginx_is_used_if_found_required_or_off_as_set"),
+    "request_tokens": (
+        "integration/box/test_one_models_trouble.py",
+        "test_a_wrapped_model_answers_with_tokens_that_callers_never_see",
+    ),
+    "away_seconds": (
+        "integration/box/test_one_models_trouble.py",
+        "test_ping_names_a_model_that_stays_away",
+    ),
     "restarts": (ENVIRONMENT, "test_a_box_without_restarts_ends_when_a_process_dies"),
     "log_level": (ENVIRONMENT, "test_at_log_level_error_an_invocation_is_not_logged"),
     "emf": (EMBEDDED_METRICS, "test_embedded_metrics_are_on_if_set_or_on_sagemaker"),

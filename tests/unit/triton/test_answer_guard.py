@@ -1,4 +1,4 @@
-"""The answer guard refuses answers that may belong to another request; the generation is in a real shared file."""
+"""The answer guard refuses answers that may belong to another request; the generations are in a real shared file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import NotReady
-from sm.generation import MAX_HEARTBEAT_AGE_S, SharedGeneration
+from sm.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton import answer_guard
 from sm.triton.answer_guard import AnswerGuard
@@ -17,111 +17,151 @@ from sm.triton.call_failures import stalled_instance
 
 
 @pytest.fixture
-def supervisor_generation(tmp_path: Path) -> SharedGeneration:
+def shared(tmp_path: Path) -> SharedGeneration:
     generation = SharedGeneration.create(tmp_path / "generation")
-    generation.advance()
     generation.beat()
     return generation
 
 
 @pytest.fixture
-def guard(supervisor_generation: SharedGeneration) -> AnswerGuard:
-    return AnswerGuard(SharedGeneration(supervisor_generation.path))
+def guard(shared: SharedGeneration) -> AnswerGuard:
+    return AnswerGuard(SharedGeneration(shared.path))
 
 
-def test_an_answer_is_delivered_while_nothing_is_wrong(guard: AnswerGuard) -> None:
-    guard.confirm(guard.admit())
-    guard.confirm_delivery([1])
-
-
-def test_a_stall_reported_by_one_worker_puts_the_answers_of_all_in_doubt(
-    guard: AnswerGuard, supervisor_generation: SharedGeneration
+def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
+    guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    generation = guard.admit()
-    AnswerGuard(SharedGeneration(supervisor_generation.path)).report_stall(1, "resnet_0_0")
-    for operation in (
-        lambda: guard.confirm(generation),
-        lambda: guard.confirm_delivery([generation]),
-        guard.admit,
-    ):
-        with pytest.raises(NotReady, match="mixed up"):
-            operation()
+    admission, neighbour = guard.admit("resnet"), guard.admit("echo")
+    killed: list[tuple[str, str, float]] = []
+    other = AnswerGuard(shared, kill=lambda *arguments: killed.append(arguments))
+    other.report_stall(other.admit("resnet"), "resnet_0_0")
+    for operation in (guard.confirm, lambda admission: guard.confirm_delivery([admission])):
+        with pytest.raises(NotReady, match="'resnet' has stalled"):
+            operation(admission)
+        operation(neighbour)
+    # Only what was started before: the next load has processes of the same names.
+    assert killed == [("resnet", "resnet_0_0", shared.out_since("resnet"))]
 
 
-def test_after_a_restart_of_triton_only_answers_to_new_requests_are_delivered(
-    guard: AnswerGuard, supervisor_generation: SharedGeneration
+def test_an_answer_that_names_its_request_needs_no_doubt(
+    guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    old_generation = guard.admit()
-    guard.report_stall(old_generation, "")
-    supervisor_generation.advance()
-    guard.confirm(guard.admit())
-    with pytest.raises(NotReady):
-        guard.confirm(old_generation)
+    admission = guard.admit("resnet")
+    guard.report_stall(admission, "resnet_0_0")
+    shared.resume()
+    time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
+    began = time.monotonic()
+    guard.confirm(admission, identified=True)
+    assert time.monotonic() - began < 0.1
 
 
-def test_a_stall_of_a_dead_instance_does_not_matter(supervisor_generation: SharedGeneration) -> None:
-    guard = AnswerGuard(supervisor_generation, is_running=lambda instance: instance != "dead_0_0")
-    guard.report_stall(1, "dead_0_0")
-    guard.confirm(1)
-    guard.report_stall(1, "alive_0_0")
-    with pytest.raises(NotReady):
-        guard.confirm(1)
-
-
-def test_an_answer_after_a_standstill_is_refused_once_the_supervisor_puts_it_in_doubt(
-    guard: AnswerGuard, supervisor_generation: SharedGeneration, monkeypatch: pytest.MonkeyPatch
+def test_a_model_without_a_process_is_refused_until_it_is_back(
+    guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    generation = guard.admit()
+    shared.lose("resnet", now())
+    shared.refuse("resnet")
+    with pytest.raises(NotReady, match="'resnet' has died; the model is being loaded again") as refusal:
+        guard.admit("resnet")
+    assert refusal.value.retry_after == 1
+    guard.confirm(guard.admit("echo"))
+    shared.admit("resnet", shared.out_since("resnet"))
+    guard.confirm(guard.admit("resnet"))
+
+
+def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared: SharedGeneration) -> None:
+    late = guard.admit("resnet")
+    guard.report_stall(late, "resnet_0_0")
+    shared.admit("resnet", shared.out_since("resnet"))
+    admission = guard.admit("resnet")
+    guard.report_stall(late, "resnet_0_0")
+    guard.confirm(admission)
+    assert not shared.out_since("resnet")
+
+
+def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:
+    guard = AnswerGuard(shared, lambda model: ("first", "first_more", "second"))
+    guard.report_stall(guard.admit("all"), "first_more_0_0")
+    assert [bool(shared.out_since(model)) for model in ("first", "first_more", "second")] == [
+        False,
+        True,
+        False,
+    ]
+    # Without a name it may be any.
+    guard.report_stall(guard.admit("all"), "")
+    assert all(map(shared.out_since, ("first", "first_more", "second")))
+
+
+def test_after_a_standstill_an_answer_waits_for_what_triton_says(
+    guard: AnswerGuard, shared: SharedGeneration
+) -> None:
+    admission = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
 
     def resume_supervisor() -> None:
-        supervisor_generation.put_in_doubt(generation)
-        supervisor_generation.beat()
+        shared.resume()
+        shared.beat()
 
+    # Another worker reads a moment later that Triton gave up on the process.
     threading.Timer(0.1, resume_supervisor).start()
-    with pytest.raises(NotReady, match="mixed up"):
-        guard.confirm(generation)
+    threading.Timer(0.1 + SETTLING_S / 2, shared.end, ("resnet", 0)).start()
+    with pytest.raises(NotReady, match="may be another request's"):
+        guard.confirm(admission)
 
 
-def test_an_answer_after_a_standstill_is_delivered_once_the_supervisor_confirms_it(
-    guard: AnswerGuard, supervisor_generation: SharedGeneration
+def test_after_a_standstill_answers_are_delivered_if_triton_gave_up_on_nothing(
+    guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    threading.Timer(0.1, supervisor_generation.beat).start()
-    guard.confirm(guard.admit())
+    admission = guard.admit("resnet")
+    shared.resume()
+    began = time.monotonic()
+    guard.confirm(admission)
+    assert time.monotonic() - began > SETTLING_S / 2
+
+
+def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
+    guard: AnswerGuard, shared: SharedGeneration
+) -> None:
+    """Triton may have given up on its process, and the message went nowhere."""
+    admission = guard.admit("resnet")
+    guard.report_abandoned(admission)
+    assert not shared.out_since("resnet")
+    shared.resume()
+    guard.report_abandoned(admission)
+    assert shared.out_since("resnet")
 
 
 def test_without_a_heartbeat_only_identified_answers_are_delivered(
     guard: AnswerGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_guard, "HEARTBEAT_TIMEOUT_S", 0.05)
+    admission = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    guard.confirm(1, identified=True)
+    guard.confirm(admission, identified=True)
     with pytest.raises(NotReady, match="supervisor"):
-        guard.confirm(1)
+        guard.confirm(admission)
 
 
-def test_without_stub_processes_no_heartbeat_is_needed(
-    guard: AnswerGuard, supervisor_generation: SharedGeneration
-) -> None:
-    supervisor_generation.watch(False)
+def test_without_stub_processes_no_heartbeat_is_needed(guard: AnswerGuard, shared: SharedGeneration) -> None:
+    shared.watch(False)
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    guard.confirm(1)
+    guard.confirm(guard.admit("resnet"))
 
 
-def test_a_mismatch_is_counted_and_puts_all_answers_in_doubt(guard: AnswerGuard) -> None:
+def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, shared: SharedGeneration) -> None:
     count_before = MISMATCHED_ANSWERS.value
-    assert isinstance(guard.report_mismatch(1, "resnet"), NotReady)
+    admission = guard.admit("resnet")
+    assert isinstance(guard.report_mismatch(admission, "resnet"), NotReady)
     assert MISMATCHED_ANSWERS.value == count_before + 1
-    with pytest.raises(NotReady):
-        guard.confirm(1)
+    assert shared.out_since("resnet")
+    assert not shared.out_since("echo")
 
 
 def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard = AnswerGuard(None)
-    guard.confirm(guard.admit())
-    guard.report_stall(0, "")
-    guard.confirm(0)
+    admission = guard.admit("resnet")
+    guard.report_stall(admission, "")
+    guard.report_abandoned(admission)
+    guard.confirm(admission)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from sm.server.supervisor.process_manager import (
     TRITON,
     ProcessManager,
 )
-from sm.server.supervisor.stub_monitor import StubCondition
 
 NAMES = (CONTROL, NGINX, TRITON, DATA)
 
@@ -30,9 +29,7 @@ class RecordingBackend:
         self.running: dict[str, int] = {}
         self.ready_names: set[str] = set()
         self.failures: dict[str, str] = {}
-        self.stub_health = StubCondition.HEALTHY
-        self.has_stub_processes = True
-        self.in_doubt = False
+        self.lost: list[str] = []
         self.oom_kill_pending = False
         self.dead_import_error, self.replacement_reason, self.can_exclude = "", "", False
         self.calls: list[tuple[object, ...]] = []
@@ -43,7 +40,6 @@ class RecordingBackend:
         return self.now
 
     def spawn(self, name: str) -> int:
-        self.in_doubt = self.in_doubt and name != TRITON
         self.running[name] = next(self.pids)
         self.calls.append(("spawn", name))
         return self.running[name]
@@ -63,9 +59,10 @@ class RecordingBackend:
     def failure(self, name: str) -> str:
         return self.failures.get(name, "")
 
-    def stub_condition(self, pid: int) -> StubCondition:
+    def lost_stubs(self, pid: int) -> list[str]:
         assert self.name(pid) == TRITON
-        return self.stub_health
+        lost, self.lost = self.lost, []
+        return lost
 
     def dead_import(self, pid: int) -> str:
         assert self.name(pid) == TRITON
@@ -77,16 +74,6 @@ class RecordingBackend:
     def replacement_wanted(self) -> str:
         reason, self.replacement_reason = self.replacement_reason, ""
         return reason
-
-    def has_stubs(self) -> bool:
-        return self.has_stub_processes
-
-    def answers_in_doubt(self) -> bool:
-        return self.in_doubt
-
-    def put_answers_in_doubt(self) -> None:
-        self.in_doubt = True
-        self.calls.append(("answers in doubt",))
 
     def oom_killed(self, min_age: float) -> bool:
         pending, self.oom_kill_pending = self.oom_kill_pending, False
@@ -345,14 +332,10 @@ def test_an_oom_killed_child_is_reported_as_such_and_restarted() -> None:
 
 def test_an_oom_killed_stub_is_reported_as_such() -> None:
     scenario = Scenario().start_all()
-    scenario.backend.stub_health = StubCondition.DEAD
-    scenario.advance(0.2)
+    scenario.backend.lost = ["a process of the model 'echo' has died"]
     scenario.backend.oom_kill_pending = True
-    scenario.advance(0.5)
-    assert (
-        "python model has died, killed by the kernel because memory ran out"
-        in scenario.backend.log_messages[-1]
-    )
+    scenario.advance(0.2)
+    assert "'echo' has died, killed by the kernel because memory ran out" in scenario.backend.log_messages[-1]
 
 
 def test_an_oom_kill_of_another_process_is_reported_too() -> None:
@@ -457,75 +440,25 @@ def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
     assert ("spawn", DATA) not in scenario.backend.calls
 
 
-def test_a_triton_whose_stub_died_is_restarted() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.stub_health = StubCondition.DEAD
+def test_a_model_that_lost_its_process_costs_no_restart() -> None:
+    scenario = Scenario(max_restarts=0).start_all()
+    scenario.backend.lost = ["a process of the model 'echo' has died"]
     scenario.advance(0.2)
-    assert ("kill", TRITON) not in scenario.backend.calls
-    scenario.advance(0.5)
-    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
-    scenario.backend.stub_health = StubCondition.HEALTHY
-    scenario.exit(TRITON, -9).advance(0.2)
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
-    assert scenario.state["reason"] == "Triton is restarting"
-
-
-def test_a_triton_whose_stub_stalls_is_killed_before_triton_notices() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.stub_health = StubCondition.STOPPED
-    scenario.advance(0.2)
+    assert (
+        scenario.backend.log_messages[-1]
+        == "a process of the model 'echo' has died: the model is loaded again"
+    )
     assert scenario.backend.calls == []
-    scenario.advance(0.2)
-    # Triton gives up on the process after 0.7 s at the earliest.
-    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
-    scenario.advance(0.2)
-    assert scenario.backend.calls.count(("kill", TRITON)) == 1
-    scenario.exit(TRITON, -9).advance(0.2)
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
-    assert scenario.state["processes"][TRITON]["restarts"] == 1
-
-
-def test_a_stub_that_is_stopped_for_a_moment_does_not_matter() -> None:
-    scenario = Scenario().start_all()
-    for condition in (StubCondition.STOPPED, StubCondition.HEALTHY, StubCondition.STOPPED):
-        scenario.backend.stub_health = condition
-        scenario.advance(0.2)
-    assert scenario.backend.calls == []
-
-
-def test_a_triton_whose_answers_are_in_doubt_is_restarted() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.in_doubt = True
-    scenario.advance(0.2)
-    assert ("kill", TRITON) in scenario.backend.calls
-    scenario.exit(TRITON, -9).advance(0.2).become_ready(TRITON)
-    scenario.advance(2)
     assert scenario.manager.ready
 
 
-def test_after_a_standstill_triton_is_restarted_without_counting() -> None:
+def test_a_standstill_is_no_fault_of_any_process() -> None:
     scenario = Scenario(max_restarts=0).start_all()
     scenario.manager.handle_standstill(5.0)
-    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
-    assert "the box stood still for 5.0 s" in scenario.backend.log_messages[-1]
-    scenario.exit(TRITON, -9).advance(0.2)
-    assert scenario.backend.calls[-1] == ("spawn", TRITON)
-    assert scenario.manager.shutdown is None
-    assert scenario.state["processes"][TRITON]["restarts"] == 0
-
-
-def test_a_standstill_while_the_workers_load_restarts_them_too() -> None:
-    scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
-    scenario.manager.handle_standstill(5.0)
-    scenario.exit(TRITON, -9)
-    assert ("kill", DATA) in scenario.backend.calls
-
-
-def test_a_standstill_does_not_matter_without_stub_processes() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.has_stub_processes = False
-    scenario.manager.handle_standstill(5.0)
+    scenario.advance(1.0)
     assert scenario.backend.calls == []
+    assert scenario.manager.ready
+    assert scenario.backend.log_messages[-1] == "the box stood still for 5.0 s"
 
 
 def test_a_standstill_before_the_models_are_ready_does_not_matter() -> None:
@@ -535,14 +468,6 @@ def test_a_standstill_before_the_models_are_ready_does_not_matter() -> None:
     assert scenario.backend.calls == []
 
 
-def test_a_standstill_during_a_stop_only_puts_answers_in_doubt() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_signal(signal.SIGTERM)
-    scenario.backend.calls.clear()
-    scenario.manager.handle_standstill(5.0)
-    assert scenario.backend.calls == [("answers in doubt",)]
-
-
 def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> None:
     scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
     scenario.exit(DATA, 1).advance(1)
@@ -550,14 +475,6 @@ def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> Non
     scenario.exit(DATA, 3)
     assert scenario.manager.shutdown is not None
     assert scenario.manager.shutdown.code == 1
-
-
-def test_a_stub_that_triton_ends_itself_does_not_matter() -> None:
-    scenario = Scenario().start_all()
-    for condition in (StubCondition.DEAD, StubCondition.HEALTHY, StubCondition.DEAD):
-        scenario.backend.stub_health = condition
-        scenario.advance(0.5)
-    assert scenario.backend.calls == []
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:
@@ -637,7 +554,7 @@ def test_a_replacement_wanted_by_the_control_plane_does_not_count() -> None:
     scenario = Scenario(max_restarts=0).start_all()
     scenario.backend.replacement_reason = "16 loads do not end in Triton: it is started again"
     scenario.advance(1)
-    assert scenario.backend.calls == [("answers in doubt",), ("kill", TRITON)]
+    assert scenario.backend.calls == [("kill", TRITON)]
     assert scenario.backend.log_messages[-1] == "16 loads do not end in Triton: it is started again"
     scenario.exit(TRITON, -9).advance(1).become_ready(TRITON).advance(1)
     assert scenario.manager.ready
