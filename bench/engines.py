@@ -1,6 +1,6 @@
 """The runtimes that :mod:`bench.runtimes` compares on processors, and the graphs that they need.
 
-OpenVINO and MNN are no part of the box: a way whose package is not there is left out, and said to be.
+MNN is no part of the box: a way whose package is not there is left out, and said to be.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sm.settings import HERE
 from sm.tools.build import masks
 from sm.tools.build.onnx_graph import Graph
+from sm.triton.onnx_cpu.engines import OpenVino
 
 Feed = Mapping[str, NDArray[Any]]
 Run = Callable[[Feed], list[NDArray[Any]]]
@@ -39,7 +40,7 @@ LEVEL = {
 }
 ONNXRUNTIME = (*ENTRIES, *LEVEL, "no arena")
 #: By the package that they need.
-OTHERS = {"openvino": "openvino", "mnn": "MNN"}
+OTHERS = {"openvino": "openvino", "openvino-bf16": "openvino", "mnn": "MNN"}
 WAYS = (*ONNXRUNTIME, *OTHERS)
 
 
@@ -87,8 +88,8 @@ def graph(way: str, plain: Path, feeds: Sequence[Feed], folder: Path) -> Path | 
 
 def runner(way: str, file: Path, names: tuple[Sequence[str], Sequence[str]], threads: int) -> Run:
     """``names``: of the inputs and outputs, in their order."""
-    if way == "openvino":
-        return _openvino(file, threads)
+    if way.startswith("openvino"):
+        return _openvino(file, threads, "bf16" if way.endswith("bf16") else "fp32")
     return _mnn(file, names, threads) if way == "mnn" else _onnxruntime(way, file, threads)
 
 
@@ -104,13 +105,9 @@ def _onnxruntime(way: str, file: Path, threads: int) -> Run:
     return lambda feed: list(session.run(None, dict(feed)))
 
 
-def _openvino(file: Path, threads: int) -> Run:
-    import openvino
-
-    core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False}
-    request = core.compile_model(core.read_model(file), "CPU", settings).create_infer_request()
-    return lambda feed: [value.copy() for value in request.infer(dict(feed), share_inputs=True).values()]
+def _openvino(file: Path, threads: int, precision: str) -> Run:
+    engine = OpenVino(file, precision, threads)
+    return lambda feed: engine.run(engine.outputs, feed)
 
 
 def _mnn(file: Path, names: tuple[Sequence[str], Sequence[str]], threads: int) -> Run:
