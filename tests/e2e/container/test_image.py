@@ -57,14 +57,14 @@ def mount_flags(repository: Path) -> list[str]:
     return ["-v", f"{repository}:/opt/ml/model:ro"]
 
 
-def test_the_image_adds_less_than_740_mb_to_its_base(image: str) -> None:
+def test_the_image_adds_less_than_840_mb_to_its_base(image: str) -> None:
     # About 790 MB with the published debian:bookworm-slim, which has 75 MB. A base that is built locally is larger.
     sizes = [int(podman("image", "inspect", "--format", "{{.Size}}", name)) for name in (image, BASE)]
-    assert sizes[0] - sizes[1] < 740e6
+    assert sizes[0] - sizes[1] < 840e6
 
 
 #: Megabytes of the image's Python: installed packages, and ``sm`` with its bytecode. Measured; 3 % may be added.
-PYTHON_MB = {"site-packages": 640.0, "sm": 4.2}
+PYTHON_MB = {"site-packages": 740.0, "sm": 4.2}
 #: The commands of ``docker run IMAGE …`` on ``docs/run/image.md``.
 PAGE_COMMANDS = set(re.findall(r"^\| `([\w-]+)[^|]*` \|", PAGE.partition("## Models")[0], re.M))
 
