@@ -82,9 +82,7 @@ class SharedGeneration:
             raise
         finally:
             os.close(descriptor)
-        shared = cls(path)
-        shared.watch(True)
-        return shared
+        return cls(path)
 
     # The models. Names are Triton's.
 

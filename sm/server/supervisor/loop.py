@@ -199,6 +199,7 @@ class Loop:
     def spawn(self, name: str) -> int:
         if name == TRITON:
             self._generation.admit_all()
+            self._generation.watch(True)
             self._box.replacement_file.unlink(missing_ok=True)
         try:
             pid, output = self._processes.spawn(self._commands.command(name))

@@ -19,6 +19,7 @@ from sm.triton.call_failures import stalled_instance
 @pytest.fixture
 def shared(tmp_path: Path) -> SharedGeneration:
     generation = SharedGeneration.create(tmp_path / "generation")
+    generation.watch(True)
     generation.beat()
     return generation
 
