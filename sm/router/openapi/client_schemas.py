@@ -17,13 +17,11 @@ from sm.client.payloads import Payload
 from sm.errors import TriremeError, WrongPayload
 from sm.router.dispatch import validate_payload
 from sm.router.invocation import DispatchRequest
-from sm.router.openapi.parts import EXAMPLE_ID
+from sm.router.openapi.parts import EXAMPLE_ID, MAX_SAMPLE_BYTES
 
 Schema = dict[str, Any]
 #: Larger samples are no examples in the document: nobody reads a picture in base64.
 MAX_EXAMPLE_BYTES = 2000
-#: A larger sample is not served.
-MAX_SAMPLE_BYTES = 8 * 2**20
 
 
 def describe_client(client: Client) -> Mapping[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+#: A larger sample is not served.
+MAX_SAMPLE_BYTES = 8 * 2**20
 #: The request id of the examples.
 EXAMPLE_ID = "0b5e…"
 

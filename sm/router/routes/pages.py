@@ -13,8 +13,8 @@ from flask import Blueprint, Response, request
 
 from sm.errors import NotFound
 from sm.router.answer import Answer, dumps
-from sm.router.openapi.client_schemas import MAX_SAMPLE_BYTES
 from sm.router.openapi.document import document
+from sm.router.openapi.parts import MAX_SAMPLE_BYTES
 from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
 from sm.settings import PACKAGE
