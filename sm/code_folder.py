@@ -68,7 +68,7 @@ def is_script(file: Path) -> bool:
     """True if a file has functions of the toolkit and no client class.
 
     A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
-    class a file cannot be a client.
+    class or ``handle(data, context)`` a file cannot be a client.
     """
     try:
         module = ast.parse(file.read_bytes())
@@ -78,7 +78,7 @@ def is_script(file: Path) -> bool:
     names = {name for statement in module.body for name in _defined_names(statement)}
     if names & (FUNCTIONS | {"*"}):
         return not any(map(_is_client, module.body))
-    return not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
+    return "handle" not in names and not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
 
 
 def _defined_names(statement: ast.stmt) -> Iterator[str]:

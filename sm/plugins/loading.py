@@ -24,6 +24,7 @@ from typing import TypeGuard, cast
 from sm.client.base import Client, Triton
 from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
+from sm.plugins import ported
 from sm.plugins.declarations import check_declarations
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.script_client import ToolkitClient
@@ -75,8 +76,9 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Clie
         has_single_client = (folder / "client.py").is_file()
         if script:
             yield ClientSource(SCRIPT_NAME, script, code.module)
+        modules = ported.modules_of(folder)
         for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-            if path.name.startswith(("_", ".")):
+            if path.name.startswith(("_", ".")) or path.name in {f"{module}.py" for module in modules}:
                 continue
             if (path / "client.py").is_file():
                 yield ClientSource(path.name, path / "client.py")
@@ -88,7 +90,8 @@ def plain_names(source: ClientSource) -> AbstractContextManager[None]:
     """Make the modules beside a user's client importable as ``import helpers``; a toolkit script does that
     itself.
     """
-    has_folder = source.file.name == "client.py" and not source.is_bundled and not source.module
+    has_folder = not source.is_bundled and not source.module
+    has_folder = has_folder and (source.file.name == "client.py" or ported.is_ported(source.file))
     return script_modules.plain_names(source.home) if has_folder else nullcontext()
 
 
@@ -142,7 +145,9 @@ def _find_class(module: types.ModuleType) -> type[Client]:
     if own_classes:
         missing_methods = ", ".join(sorted(own_classes[0].__abstractmethods__))
         raise StartError(f"{own_classes[0].__name__} lacks {missing_methods}.")
-    raise StartError("it has no subclass of sm.client.base.Client.")
+    if adapted := ported.adapt(module):
+        return adapted
+    raise StartError(f"it has no subclass of sm.client.base.Client. Code of other systems: {ported.PAGE}.")
 
 
 def _is_client(value: object) -> TypeGuard[type[Client]]:
@@ -156,4 +161,6 @@ def describe_failure(error: BaseException, file: Path) -> str:
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     location = f"line {line}: " if line else ""
     message = str(error).splitlines()[0].rstrip(".") if str(error) else "no message"
-    return f"{location}{type(error).__name__}: {message}."
+    is_foreign = isinstance(error, ModuleNotFoundError) and error.name in ported.FOREIGN_MODULES
+    hint = f" {ported.PAGE} shows how such code is served here." if is_foreign else ""
+    return f"{location}{type(error).__name__}: {message}.{hint}"

@@ -1,0 +1,152 @@
+"""Serve code of other systems unchanged: the article's class, and Multi Model Server's ``handle``."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import AliasChoices, Field
+
+from sm.client.base import Client, Triton
+from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
+from sm.errors import BadInput
+from sm.plugins.toolkit.codecs import to_json
+from sm.plugins.toolkit.script_client import ToolkitClient
+from sm.plugins.toolkit.script_context import Context
+
+#: The page that shows how to port what is not served unchanged.
+PAGE = "docs/start/from-elsewhere.md"
+#: Libraries that only the containers of other systems have.
+FOREIGN_MODULES = frozenset({"cog", "djl_python", "kserve", "mms", "ts"})
+#: The first bytes of a JPEG, a PNG and a WebP.
+SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF")
+
+
+def is_ported(file: Path) -> bool:
+    """True if a file has ``handle(data, context)`` or a class with ``inference``, and no client."""
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # the import reports it
+    classes = [node for node in statements if isinstance(node, ast.ClassDef)]
+    if any(ast.unparse(base).endswith("Client") for node in classes for base in node.bases):
+        return False
+    return any(map(_is_handle, statements)) or any(map(_has_inference, classes))
+
+
+def modules_of(folder: Path) -> set[str]:
+    """Return the names that ported files in ``folder`` import: such a file beside them is not a client."""
+    names = set[str]()
+    for file in filter(is_ported, folder.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names
+
+
+def adapt(module: types.ModuleType) -> type[Client] | None:
+    """Return a client for what a module has; None if that is not known here."""
+    handle = vars(module).get("handle")
+    if inspect.isfunction(handle) and len(inspect.signature(handle).parameters) == 2:
+        return type("Handle", (HandleClient,), {"__doc__": handle.__doc__, "handle": staticmethod(handle)})
+    for ported in _classes_of(module):
+        return type(ported.__name__, (ArticleClient,), {"__doc__": ported.__doc__, "ported": ported})
+    return None
+
+
+class PictureOrText(Payload):
+    """A picture or a text, as the article's callers send them."""
+
+    content_types = (*ImagePayload.content_types, *TextPayload.content_types)
+
+    image: Base64Bytes = Field(default=b"", validation_alias=AliasChoices("image", "img"))
+    text: str = ""
+
+    @classmethod
+    def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
+        return {"image": body} if body.startswith(SIGNATURES) else TextPayload.fields_of_raw(body)
+
+
+class ArticleClient(Client):
+    """Calls ``inference`` of a class with the decoded payload: a text, or a picture as OpenCV reads it."""
+
+    payload = PictureOrText
+    ported: type[Any]
+
+    def setup(self) -> None:
+        self._instance = self.ported()
+
+    def inference(self, payload: PictureOrText) -> object:
+        """Pass on the text, or the picture as BGR uint8 [height, width, 3]."""
+        if payload.image:
+            from sm.client.images import decode  # OpenCV, for pictures alone
+
+            return self._instance.inference(np.ascontiguousarray(decode(payload.image)[..., ::-1]))
+        if "text" not in payload.model_fields_set:
+            raise BadInput("payload: send a picture as img, or a text as text", field="payload")
+        return self._instance.inference(payload.text)
+
+
+class HandleClient(ToolkitClient):
+    """Calls ``handle`` with one request at a time, as Multi Model Server does in each of its processes."""
+
+    handle: Callable[[Any, Context], Any]
+
+    def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
+        super().__init__(triton, folder, repository, module="")
+
+    def setup(self) -> None:
+        self._handler = Handle(self.handle)
+        self._model = self._handler.load(self._context())
+
+
+class Handle:
+    """Calls ``handle(data, context)`` where a toolkit script would have functions of its own."""
+
+    def __init__(self, handle: Callable[[Any, Context], Any]) -> None:
+        self._handle = handle
+
+    def load(self, context: Context) -> None:
+        """Call it without data, with which that server lets it load its model."""
+        self._handle(None, context)
+
+    def answer(
+        self, _model: object, body: bytes, content_type: str, _accept: str, context: Context
+    ) -> tuple[bytes, str]:
+        """Return the answer's bytes and content type."""
+        answers = self._handle([{"body": body, "content_type": content_type}], context)
+        if not isinstance(answers, list) or len(answers) != 1:
+            raise TypeError("handle must return a list with one answer for each request")
+        (answer,) = answers
+        if isinstance(answer, bytes | bytearray):
+            return bytes(answer), context.content_type or "application/octet-stream"
+        if isinstance(answer, str):
+            return answer.encode(), context.content_type or "text/plain"
+        return to_json(answer).encode(), context.content_type or "application/json"
+
+
+def _is_handle(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.FunctionDef)
+        and statement.name == "handle"
+        and len(statement.args.args) == 2
+    )
+
+
+def _has_inference(node: ast.ClassDef) -> bool:
+    """True for the article's classes. TorchServe's have an ``inference`` too, as one step of several."""
+    names = {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
+    return "inference" in names and not any(ast.unparse(base).endswith("Handler") for base in node.bases)
+
+
+def _classes_of(module: types.ModuleType) -> Iterator[type[Any]]:
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__ and "inference" in vars(value):
+            yield value

@@ -1,0 +1,126 @@
+"""Code of other systems: found, told from clients and scripts, and called as there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sm.code_folder import is_script
+from sm.errors import BadInput, StartError
+from sm.plugins import registry
+from sm.plugins.loading import discover
+from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
+
+BASE = """
+from abc import ABC, abstractmethod
+class Base(ABC):
+    @abstractmethod
+    def inference(self, img): ...
+"""
+ARTICLE = """
+from base import Base
+class Resnet(Base):
+    def inference(self, img):
+        return img if isinstance(img, str) else [list(img.shape), img[0, 0].tolist()]
+"""
+HANDLE = """
+loaded = []
+def handle(data, context):
+    if data is None:
+        return loaded.append(context.system_properties["model_dir"])
+    assert loaded
+    context.set_response_content_type(0, "application/json")
+    return ["[" + ",".join(row["body"].decode() for row in data) + "]"]
+"""
+
+
+class NoTriton:
+    """The code calls no model."""
+
+
+def load(folder: Path, name: str) -> Any:
+    return registry.build((folder,), NoTriton(), folder).clients[name]  # type: ignore[arg-type]
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def test_the_articles_class_gets_the_decoded_payload_and_its_base_is_not_a_client(tmp_path: Path) -> None:
+    write(tmp_path, base=BASE, resnet=ARTICLE)
+    assert [source.name for source in discover((tmp_path,))] == ["resnet"]
+    client = load(tmp_path, "resnet")
+    assert isinstance(client, ArticleClient)
+    picture = tmp_path / "red.png"
+    Image.new("RGB", (4, 3), (255, 0, 0)).save(picture)
+    payload = PictureOrText.model_validate(PictureOrText.fields_of_raw(picture.read_bytes()))
+    assert client.inference(payload) == [[3, 4, 3], [0, 0, 255]], "BGR, as cv2.imdecode reads it"
+    assert client.inference(PictureOrText(text="so")) == "so"
+    assert PictureOrText.fields_of_raw(b"so") == {"text": "so"}
+    with pytest.raises(BadInput, match="picture as img, or a text as text"):
+        client.inference(PictureOrText())
+
+
+def test_a_handle_is_loaded_without_data_and_gets_one_request_at_a_time(tmp_path: Path) -> None:
+    write(tmp_path, digits=HANDLE)
+    client = load(tmp_path, "digits")
+    assert isinstance(client, HandleClient)
+    answer = client.inference(client.payload(body=b"7", content_type="text/plain"))
+    assert (answer.body, answer.content_type) == (b"[7]", "application/json")
+    dispatched = client.payload(body=b"8", content_type="application/json", dispatched=True)
+    assert client.inference(dispatched) == [8]
+
+
+@pytest.mark.parametrize("returned", ["None", "[]", "[1, 2]", "b'x'"])
+def test_a_handle_that_does_not_answer_each_request_is_told_so(tmp_path: Path, returned: str) -> None:
+    client = load(write(tmp_path, wrong=f"def handle(data, context): return {returned}"), "wrong")
+    with pytest.raises(TypeError, match="a list with one answer"):
+        client.inference(client.payload(body=b"7", content_type="text/plain"))
+
+
+def test_a_handle_in_inference_py_is_not_a_toolkit_script(tmp_path: Path) -> None:
+    write(tmp_path, inference=HANDLE)
+    assert not is_script(tmp_path / "inference.py")
+    assert [(source.name, source.module) for source in discover((tmp_path,))] == [("inference", "")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from ts.torch_handler.base_handler import BaseHandler\nclass Mine(BaseHandler):\n    def inference(self, x): ...",
+        "class Mine:\n    def predict(self, x): ...",
+        "from cog import BasePredictor\nclass Predictor(BasePredictor):\n    def predict(self, x): ...",
+        "class Handler:\n    pass\ndef handle(inputs): ...",
+    ],
+)
+def test_code_that_needs_a_port_names_the_page(tmp_path: Path, text: str) -> None:
+    write(tmp_path, mine=text)
+    with pytest.raises(StartError, match=PAGE):
+        load(tmp_path, "mine")
+
+
+def test_two_of_the_articles_classes_each_import_a_base_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "base.py").write_text(f"class Base:\n    word = {name!r}\n")
+        text = "from base import Base\nclass Mine(Base):\n    def inference(self, text): return self.word\n"
+        (tmp_path / name / "client.py").write_text(text)
+    clients = registry.build((tmp_path,), NoTriton(), tmp_path).clients  # type: ignore[arg-type]
+    answers = {name: client.inference(PictureOrText(text="")) for name, client in clients.items()}
+    assert answers == {"one": "one", "two": "two"}
+
+
+def test_a_picture_stays_an_array_of_bytes(tmp_path: Path) -> None:
+    text = (
+        "class Mine:\n    def inference(self, img): return [str(img.dtype), bool(img.flags.c_contiguous)]\n"
+    )
+    client = load(write(tmp_path, mine=text), "mine")
+    picture = tmp_path / "grey.png"
+    Image.fromarray(np.zeros((2, 2, 3), np.uint8)).save(picture)
+    assert client.inference(PictureOrText(image=picture.read_bytes())) == ["uint8", True]
