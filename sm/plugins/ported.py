@@ -18,6 +18,7 @@ from sm.errors import BadInput
 from sm.plugins.toolkit.codecs import to_json
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.plugins.toolkit.script_context import Context
+from sm.plugins.toolkit.script_functions import ScriptFunctions
 
 #: The page that shows how to port what is not served unchanged.
 PAGE = "docs/start/from-elsewhere.md"
@@ -107,18 +108,23 @@ class HandleClient(ToolkitClient):
         self._model = self._handler.load(self._context())
 
 
-class Handle:
+class Handle(ScriptFunctions):
     """Calls ``handle(data, context)`` where a toolkit script would have functions of its own."""
 
     def __init__(self, handle: Callable[[Any, Context], Any]) -> None:
         self._handle = handle
 
-    def load(self, context: Context) -> None:
+    def load(self, context: Context) -> Any:
         """Call it without data, with which that server lets it load its model."""
         self._handle(None, context)
 
     def answer(
-        self, _model: object, body: bytes, content_type: str, _accept: str, context: Context
+        self,
+        model: Any,  # noqa: ARG002 - ``handle`` keeps it
+        body: bytes,
+        content_type: str,
+        accept: str,  # noqa: ARG002 - ``handle`` decides
+        context: Context,
     ) -> tuple[bytes, str]:
         """Return the answer's bytes and content type."""
         answers = self._handle([{"body": body, "content_type": content_type}], context)

@@ -71,7 +71,7 @@ def test_a_handle_is_loaded_without_data_and_gets_one_request_at_a_time(tmp_path
     write(tmp_path, digits=HANDLE)
     client = load(tmp_path, "digits")
     assert isinstance(client, HandleClient)
-    answer = client.inference(client.payload(body=b"7", content_type="text/plain"))
+    answer: Any = client.inference(client.payload(body=b"7", content_type="text/plain"))
     assert (answer.body, answer.content_type) == (b"[7]", "application/json")
     dispatched = client.payload(body=b"8", content_type="application/json", dispatched=True)
     assert client.inference(dispatched) == [8]
