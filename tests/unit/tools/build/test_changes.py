@@ -115,7 +115,7 @@ def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_pa
     assert attributes["score_threshold"] == pytest.approx(suppression.CONFIDENCE)
     assert attributes["iou_threshold"] == pytest.approx(suppression.IOU)
     assert (attributes["max_output_boxes"], attributes["background_class"], attributes["box_coding"]) == (
-        300,
+        1000,
         -1,
         0,
     )
