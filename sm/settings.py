@@ -309,8 +309,8 @@ class Settings:
         "TRIREME_MAX_SESSIONS",
         number(1, 1_000_000),
         10_000,
-        "The most sessions that may be open at once. A further one gets 429 until another is closed or "
-        "expires.",
+        "The most sessions that may be open at once, nine of ten of them one caller's. A further one gets "
+        "429 until another is closed or expires.",
     )
     s3_buckets: tuple[str, ...] = setting(
         "TRIREME_S3_BUCKETS",

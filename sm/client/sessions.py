@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import math
 import os
 import re
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -27,6 +29,11 @@ ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Hidden folders: sessions that are being created or removed.
 RESERVED_NAME = re.compile(rf"\.(new|closed)-{ID_PATTERN.pattern}")
 ID_LENGTH = 36
+#: An id begins with so many digits of a hash of the session's owner: names are enough to count an owner's.
+OWNER_DIGITS = 8
+#: A caller may hold so many sessions for each one that is free. A caller alone can open nine of ten, and
+#: while a session is free, a caller who has none can open it.
+MAX_PER_FREE = 9
 VALUES, OVERFLOW = "values", "overflow"
 #: Prefix of a value's file name, so that no key becomes ``.`` or a hidden file.
 PREFIX = "="
@@ -161,24 +168,32 @@ class Sessions:
     ) -> None:
         self._homes, self._seconds, self._limit, self._clock = homes, seconds, limit, clock
         self._next_recount = 0.0
-        #: When the first of the open sessions ends, by the last count.
-        self._next_end = 0.0
+        #: When the first of an owner's sessions ends, by the last count.
+        self._next_ends: dict[str, float] = {}
+        #: The folders of each owner, and when the folders had changed at the time of that count.
+        self._owned: Counter[str] = Counter()
+        self._owned_at: list[int] = []
         #: Folders that the last count found and that are no open sessions.
         self._other_folders = 0
 
-    def open(self) -> Session:
+    def open(self, owner: str) -> Session:
         """Open a session.
 
+        Args:
+            owner: The name of the caller's API key, or the caller's address.
+
         Raises:
-            Overloaded: As many sessions are open as the limit allows. It says when the next one expires.
+            Overloaded: As many sessions are open as the limit allows, or as the owner's share of it. It says
+                when the next one, or the owner's next one, expires.
             OutOfMemory: No folder has room for one.
         """
-        identity = str(uuid.uuid4())
+        digits = self._owner_digits(owner)
+        identity = digits + str(uuid.uuid4())[OWNER_DIGITS:]
         for home in self._homes:
             try:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 with _locked(home):
-                    self._check_limit()
+                    self._check_limit(digits)
                     return self._create(home, identity, int(self._clock() + self._seconds))
             except OSError as error:
                 reason = error.strerror
@@ -225,29 +240,69 @@ class Sessions:
             ):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
-    def _check_limit(self) -> None:
-        """Raise :class:`Overloaded` if as many sessions are open as the limit allows."""
-        if sum(map(_count_folders, self._homes)) - self._other_folders < self._limit:
+    def _check_limit(self, owner: str) -> None:
+        """Raise :class:`Overloaded` if the limit is reached, or the owner's share of it."""
+        if self._has_room(owner):
             return
         # Some folders may belong to expired sessions, or be no sessions. Counting the open ones takes time,
         # and any caller can cause it, so it is done once in RECOUNT_INTERVAL_S.
         now = time.monotonic()
         if now >= self._next_recount:
             self._next_recount = now + RECOUNT_INTERVAL_S
-            self.sweep()
-            ends = [
-                end for home in self._homes for entry in _entries(home) if (end := self._open_until(entry))
-            ]
-            self._other_folders = max(0, sum(map(_count_folders, self._homes)) - len(ends))
-            if len(ends) < self._limit:
+            self._recount()
+            if self._has_room(owner):
                 return
-            self._next_end = min(ends)
-        error = Overloaded(
-            f"{self._limit} sessions are open, as many as TRIREME_MAX_SESSIONS allows: close some, or wait "
-            "until they expire"
-        )
-        error.retry_after = max(1, math.ceil(self._next_end - self._clock()))
+        if self._free() > 0:
+            problem = (
+                f"this caller has {self._owned[owner]} sessions of the {self._limit} that "
+                "TRIREME_MAX_SESSIONS allows, and the others are for other callers"
+            )
+            # The owner has opened all of them since the last count, if that knows none.
+            end = self._next_ends.get(owner, self._clock() + self._seconds)
+        else:
+            problem = f"{self._limit} sessions are open, as many as TRIREME_MAX_SESSIONS allows"
+            end = min(self._next_ends.values(), default=0.0)
+        error = Overloaded(f"{problem}: close some, or wait until they expire")
+        error.retry_after = max(1, math.ceil(end - self._clock()))
         raise error
+
+    def _has_room(self, owner: str) -> bool:
+        free = self._free()
+        # In an emptier store, no owner can have more than its share.
+        return free * MAX_PER_FREE > self._limit - free or (
+            free > 0 and self._count_owned(owner) < free * MAX_PER_FREE
+        )
+
+    def _free(self) -> int:
+        return self._limit - sum(map(_count_folders, self._homes)) + self._other_folders
+
+    def _count_owned(self, owner: str) -> int:
+        """Return how many sessions an owner has, counted again only if a folder has changed."""
+        changed_at = [home.stat().st_mtime_ns for home in self._homes if home.exists()]
+        if changed_at != self._owned_at:
+            self._owned_at = changed_at
+            self._owned = Counter(
+                entry.name[:OWNER_DIGITS] for home in self._homes for entry in _entries(home)
+            )
+        return self._owned[owner]
+
+    def _recount(self) -> None:
+        """Remove expired sessions, and count the open ones."""
+        self.sweep()
+        ends = [
+            (end, entry.name[:OWNER_DIGITS])
+            for home in self._homes
+            for entry in _entries(home)
+            if (end := self._open_until(entry))
+        ]
+        self._other_folders = max(0, sum(map(_count_folders, self._homes)) - len(ends))
+        self._next_ends = {owner: end for end, owner in sorted(ends, reverse=True)}
+        self._owned_at = []
+
+    def _owner_digits(self, owner: str) -> str:
+        # The folder, which differs from box to box, keeps others from reading an address out of an id.
+        digest = hashlib.blake2b(f"{self._homes[-1]} {owner}".encode(), digest_size=OWNER_DIGITS // 2)
+        return digest.hexdigest()
 
     def _open_until(self, entry: os.DirEntry[str]) -> float:
         """Return when a session ends; 0 if it has ended, or if the folder is not a session."""

@@ -115,7 +115,8 @@ class Pipeline:
                 with lane.limit, self._memory_for(invocation, message, lane):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):
-                        return invocation.finish(run_session_command(self.sessions, request))
+                        answer = run_session_command(self.sessions, request, invocation.caller)
+                        return invocation.finish(answer)
                     self._resolve(invocation, request)
                     invocation.deadline.check()
                     invocation.slot.enter(invocation.deadline.model)  # admit

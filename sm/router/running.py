@@ -30,10 +30,12 @@ class RunningInvocation:
         is_disconnected: Returns True if the caller is gone.
         listener: Hears its parts.
         api_key_name: The name of the caller's API key.
+        address: The caller's address; empty if it is not needed.
         wants_timing: True if the answer says where the time went.
     """
 
     __slots__ = (
+        "_address",
         "_api_key_name",
         "_entered",
         "_requests",
@@ -60,6 +62,7 @@ class RunningInvocation:
         is_disconnected: Callable[[], bool] = lambda: False,
         listener: Listener | None = None,
         api_key_name: str = "",
+        address: str = "",
         wants_timing: bool = False,
     ) -> None:
         self.deadline = Deadline(
@@ -78,8 +81,14 @@ class RunningInvocation:
         self.records: int | None = None
         #: Parts sent of a streamed answer.
         self.parts: int | None = None
-        self._requests, self._api_key_name, self._wants_timing = requests, api_key_name, wants_timing
+        self._requests, self._wants_timing = requests, wants_timing
+        self._api_key_name, self._address = api_key_name, address
         self._entered = 0
+
+    @property
+    def caller(self) -> str:
+        """The name of the caller's API key, or the caller's address."""
+        return self._api_key_name or self._address
 
     def __enter__(self) -> RunningInvocation:
         if not self._entered:

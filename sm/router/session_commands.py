@@ -15,12 +15,17 @@ SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
 )
 
 
-def run_session_command(sessions: Sessions | None, command: SessionCommand) -> Answer:
-    """Open or close a session. Raises :class:`~sm.errors.BadInput` if the one to close is not open."""
+def run_session_command(sessions: Sessions | None, command: SessionCommand, caller: str) -> Answer:
+    """Open a session of the caller's, or close one.
+
+    Raises:
+        BadInput: The session to close is not open.
+        Overloaded: The caller, or all of them, may open no other.
+    """
     # If sessions are off, the classifier has refused the command.
     assert sessions is not None
     if not command.close:
-        return _session_opened(sessions.open())
+        return _session_opened(sessions.open(caller))
     sessions.close(command.close)
     return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
 

@@ -157,6 +157,7 @@ def invocation_of(
         partial(_is_disconnected, environ.get("gunicorn.socket")),
         environ.get(LISTENER_KEY),
         environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
+        environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
         TIMING_HEADER in environ,
     )
 

@@ -136,6 +136,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "certificate_key": box.tls_folder / KEY,
         "with_keys": _line_prefix(settings.api_keys_file is not None),
         "keys_socket": box.keys_socket,
+        "with_sessions": _line_prefix(settings.sessions),
         "with_cors": _line_prefix(bool(settings.cors_origins)),
         "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
         "exposed_headers": ", ".join(EXPOSED_HEADERS),

@@ -104,6 +104,14 @@ def test_a_box_without_keys_drops_the_key_name_header(tmp_path_factory: pytest.T
         assert forwarded["x-api-key"] == "theirs"
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/invocations-bidirectional-stream"])
+def test_with_sessions_the_upstream_gets_the_callers_address(path: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="t-") as name, running_nginx(Path(name), sessions=True) as nginx:
+        method = "POST" if path == "/invocations" else "GET"
+        forwarded = forwarded_headers(nginx, method, path, X_Trireme_Address="forged")
+        assert forwarded["x-trireme-address"] == "127.0.0.1"
+
+
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("with_keys", [False, True])
 @pytest.mark.parametrize("cors", [False, True])

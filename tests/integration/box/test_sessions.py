@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import http.client
 import json
 import os
 import re
@@ -222,6 +224,38 @@ def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: P
         expire(sessions_folder)
         wait_until(lambda: not list(sessions_folder.iterdir()), description="the files of all sessions gone")
         open_session(box)
+
+
+def open_from(box: RunningBox, address: str, **headers: str) -> tuple[int, int]:
+    """Open a session from an address; return status and Retry-After."""
+    connection = http.client.HTTPConnection("127.0.0.1", box.port, 30, source_address=(address, 0))
+    with contextlib.closing(connection):
+        connection.request(
+            "POST", "/invocations", NEW_SESSION_BODY, {SESSION_HEADER: "NEW_SESSION", **headers}
+        )
+        response = connection.getresponse()
+        return response.status, int(response.getheader("Retry-After", "0"))
+
+
+@pytest.mark.parametrize("nginx", ["on", "off"])
+def test_a_caller_cannot_take_all_sessions(repository: Path, tmp_path: Path, nginx: str) -> None:
+    with running_box(
+        tmp_path,
+        repository,
+        clients=(CLIENTS,),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="probe",
+        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_MAX_SESSIONS="50",
+        TRIREME_NGINX=nginx,
+    ) as box:
+        forged = [
+            {"X-Trireme-Address": f"192.0.2.{number}", "X-Forwarded-For": "192.0.2.1"} for number in range(60)
+        ]
+        answers = [open_from(box, "127.0.0.2", **headers) for headers in forged]
+        assert [status for status, _ in answers] == 45 * [200] + 15 * [429]
+        assert all(1100 < seconds <= 1200 for _, seconds in answers[45:])
+        assert open_from(box, "127.0.0.3")[0] == 200
 
 
 def test_sessions_are_off_by_default_and_leave_no_files(repository: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ def sessions_of_a_worker(tmp_path: Path, clock: Clock, limit: int = MAX_SESSIONS
 def test_a_value_set_by_one_worker_is_seen_by_another(
     sessions: Sessions, tmp_path: Path, clock: Clock
 ) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     session["history"] = b"one"
     same_session = sessions_of_a_worker(tmp_path, clock).get(session.id)
     assert dict(same_session) == {"history": b"one"}
@@ -55,7 +56,7 @@ def test_a_value_set_by_one_worker_is_seen_by_another(
 
 
 def test_a_session_is_a_mapping(sessions: Sessions) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     keys = ["", ".", "..", "a/b", "../up", "\n", "ключ", "a b"]
     session.update({key: key.encode() for key in keys})
     assert sorted(session) == sorted(keys)
@@ -70,7 +71,7 @@ def test_a_session_is_a_mapping(sessions: Sessions) -> None:
 def test_a_session_expires_at_a_fixed_time_even_if_it_is_used(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     assert session.expires == clock.now + LIFETIME_S
     clock.now += LIFETIME_S - 1
     sessions.get(session.id)["key"] = b"value"
@@ -82,7 +83,7 @@ def test_a_session_expires_at_a_fixed_time_even_if_it_is_used(
 
 
 def test_a_closed_session_leaves_no_files_and_cannot_be_used(sessions: Sessions, tmp_path: Path) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     session["key"] = b"value"
     sessions.close(session.id)
     assert list((tmp_path / "first").iterdir()) == []
@@ -96,7 +97,7 @@ def test_a_closed_session_leaves_no_files_and_cannot_be_used(sessions: Sessions,
 
 @pytest.mark.parametrize("key", ["k" * 255, "/" * 85, "ü" * 43, "k" * 5000])
 def test_a_key_too_long_for_a_file_name_is_a_400(sessions: Sessions, key: str) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     with pytest.raises(BadInput, match="254 bytes"):
         session[key] = b"value"
     assert key not in session
@@ -116,29 +117,101 @@ def test_over_the_limit_no_session_is_opened_until_one_is_closed_or_expires(
         sessions_of_a_worker(tmp_path, clock, 5),
     )
     (tmp_path / "first" / "not-a-session").mkdir(parents=True)
-    open_sessions = [worker.open() for worker in (sessions, other_worker, sessions, other_worker, sessions)]
+    open_sessions = [
+        worker.open("caller") for worker in (sessions, other_worker, sessions, other_worker, sessions)
+    ]
     for worker in (sessions, other_worker):
         with pytest.raises(Overloaded, match="5 sessions are open, as many as TRIREME_MAX_SESSIONS allows"):
-            worker.open()
+            worker.open("caller")
     other_worker.close(open_sessions[0].id)
-    sessions.open()
+    sessions.open("caller")
     with pytest.raises(Overloaded):
-        other_worker.open()
+        other_worker.open("caller")
     clock.now += LIFETIME_S
-    other_worker.open()
+    other_worker.open("caller")
     assert len(list((tmp_path / "first").iterdir())) == 2
 
 
 def test_over_the_limit_the_error_says_when_the_next_session_expires(tmp_path: Path, clock: Clock) -> None:
     sessions = sessions_of_a_worker(tmp_path, clock, 2)
-    sessions.open()
+    sessions.open("caller")
     clock.now += 30
-    sessions.open()
+    sessions.open("caller")
     for seconds_later in (0, 20, 49):
         clock.now = 1_000_030.0 + seconds_later
         with pytest.raises(Overloaded) as excinfo:
-            sessions.open()
+            sessions.open("caller")
         assert excinfo.value.retry_after == LIFETIME_S - 30 - seconds_later
+
+
+@dataclass
+class Callers:
+    """Callers at several workers, who count the sessions that they may open."""
+
+    workers: list[Sessions]
+
+    def open_all(self, owner: str) -> list[str]:
+        """Open sessions, each at the next worker, until one is refused."""
+        opened: list[str] = []
+        with contextlib.suppress(Overloaded):
+            while True:
+                opened.append(self.workers[len(opened) % len(self.workers)].open(owner).id)
+        return opened
+
+
+@pytest.fixture
+def callers(tmp_path: Path, clock: Clock) -> Callers:
+    return Callers([sessions_of_a_worker(tmp_path, clock, 100) for _ in range(3)])
+
+
+def test_a_caller_alone_can_open_nine_of_ten_sessions(callers: Callers) -> None:
+    assert len(callers.open_all("mallory")) == 90
+    for number in range(5):
+        callers.workers[0].open(f"caller {number}")
+
+
+def test_a_caller_without_a_session_gets_one_while_one_is_free(callers: Callers) -> None:
+    shares = [len(callers.open_all(f"mallory {number}")) for number in range(4)]
+    assert shares == [90, 9, 1, 0]
+
+
+def test_a_caller_over_the_share_learns_when_its_own_next_session_expires(
+    callers: Callers, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 0.0)
+    callers.workers[0].open("alice")
+    clock.now += 30
+    opened = callers.open_all("mallory")
+    clock.now += 20
+    with pytest.raises(Overloaded, match=f"this caller has {len(opened)} sessions of the 100") as excinfo:
+        callers.workers[0].open("mallory")
+    assert excinfo.value.retry_after == LIFETIME_S - 20
+    callers.workers[1].close(opened[0])
+    assert len(callers.open_all("mallory")) == 1
+    clock.now += LIFETIME_S - 20
+    # All have expired but the last one.
+    assert len(callers.open_all("mallory")) == 89
+
+
+def test_a_refused_caller_costs_no_listing_of_the_sessions(
+    callers: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 3600.0)
+    callers.open_all("mallory")
+    with pytest.raises(Overloaded):
+        callers.workers[0].open("mallory")
+    monkeypatch.setattr("sm.client.sessions._entries", lambda home: pytest.fail("a folder was listed"))
+    for _ in range(50):
+        with pytest.raises(Overloaded):
+            callers.workers[0].open("mallory")
+
+
+def test_an_id_does_not_name_its_owner(sessions: Sessions, tmp_path: Path, clock: Clock) -> None:
+    """The same caller's ids begin alike in one box only."""
+    first, second = sessions.open("192.0.2.1").id, sessions.open("192.0.2.1").id
+    other_box = sessions_of_a_worker(tmp_path / "other", clock).open("192.0.2.1").id
+    assert first[:8] == second[:8] != other_box[:8]
+    assert first[8:] != second[8:]
 
 
 def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +221,7 @@ def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path, monkeypatch: py
 
     def try_to_open(number: int) -> bool:
         try:
-            workers[number % 4].open()
+            workers[number % 4].open(f"caller {number}")
         except Overloaded:
             return False
         return True
@@ -163,24 +236,24 @@ def test_an_overloaded_box_does_not_count_its_sessions_for_every_caller(
 ) -> None:
     sessions = sessions_of_a_worker(tmp_path, clock, 3)
     for _ in range(3):
-        sessions.open()
+        sessions.open("caller")
     monkeypatch.setattr("sm.client.sessions.RECOUNT_INTERVAL_S", 3600.0)
     sweeps: list[None] = []
     monkeypatch.setattr(sessions, "sweep", lambda: sweeps.append(None))
     for _ in range(50):
         with pytest.raises(Overloaded):
-            sessions.open()
+            sessions.open("caller")
     assert len(sweeps) == 1
 
 
 def test_two_workers_may_sweep_at_once_and_keep_every_open_session(tmp_path: Path, clock: Clock) -> None:
     workers = [sessions_of_a_worker(tmp_path, clock), sessions_of_a_worker(tmp_path, clock)]
     for _ in range(300):
-        session = workers[0].open()
+        session = workers[0].open("caller")
         session["key"] = b"value"
         (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
     clock.now += LIFETIME_S + SWEEP_INTERVAL_S
-    open_session = workers[1].open()
+    open_session = workers[1].open("caller")
     with ThreadPoolExecutor(2) as pool:
         for sweep in [pool.submit(worker.sweep) for worker in workers]:
             sweep.result()
@@ -191,7 +264,7 @@ def test_two_workers_may_sweep_at_once_and_keep_every_open_session(tmp_path: Pat
 
 def test_expired_sessions_are_removed_without_another_being_opened(tmp_path: Path) -> None:
     sessions = Sessions((tmp_path / "first",), 1.0, MAX_SESSIONS)
-    sessions.open()["key"] = b"value"
+    sessions.open("caller")["key"] = b"value"
     sessions.start_sweeping()
     wait_until(lambda: not list((tmp_path / "first").iterdir()), description="an empty folder")
 
@@ -201,7 +274,7 @@ def test_expired_sessions_are_removed_without_another_being_opened(tmp_path: Pat
     ["", ".", "..", "../first", "/etc", "a/b", "x" * 5000, "NEW_SESSION", "0" * 36, "overflow", "a\0b"],
 )
 def test_an_invalid_id_is_not_a_session(sessions: Sessions, session_id: str) -> None:
-    sessions.open()
+    sessions.open("caller")
     with pytest.raises(BadInput, match="there is no session") as excinfo:
         sessions.get(session_id)
     assert len(str(excinfo.value)) < 200
@@ -218,7 +291,7 @@ def test_opening_a_session_beside_10_000_others_lists_no_folder(
     memory_folder: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions = sessions_of_a_worker(memory_folder, clock)
-    open_sessions = [sessions.open() for _ in range(10_000)]
+    open_sessions = [sessions.open("caller") for _ in range(10_000)]
     open_sessions[5000]["key"] = b"value"
     clock.now += SWEEP_INTERVAL_S
     listed_folders: list[Path] = []
@@ -229,7 +302,7 @@ def test_opening_a_session_beside_10_000_others_lists_no_folder(
 
     monkeypatch.setattr("sm.client.sessions._entries", list_nothing)
     for _ in range(100):
-        sessions.open()
+        sessions.open("caller")
     assert sessions.get(open_sessions[5000].id)["key"] == b"value"
     assert listed_folders == []
     monkeypatch.undo()
@@ -241,7 +314,7 @@ def test_opening_a_session_beside_10_000_others_lists_no_folder(
 def test_a_sweep_keeps_files_that_are_not_sessions(sessions: Sessions, clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "first" / "mine").mkdir(parents=True)
     (tmp_path / "first" / "notes.txt").write_text("mine")
-    session = sessions.open()
+    session = sessions.open("caller")
     sessions.sweep()
     names = {path.name for path in (tmp_path / "first").iterdir()}
     assert names == {"mine", "notes.txt", session.id}
@@ -250,7 +323,7 @@ def test_a_sweep_keeps_files_that_are_not_sessions(sessions: Sessions, clock: Cl
 def test_a_sweep_removes_what_a_killed_worker_left_behind(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     folder = tmp_path / "first" / session.id
     folder.rename(folder.with_name(f".closed-{session.id}"))
     (tmp_path / "second" / "overflow" / session.id).mkdir(parents=True)
@@ -261,7 +334,7 @@ def test_a_sweep_removes_what_a_killed_worker_left_behind(
 
 
 def test_concurrent_writes_never_leave_a_partial_value(sessions: Sessions) -> None:
-    session = sessions.open()
+    session = sessions.open("caller")
     values = [bytes([number]) * 200_000 for number in range(4)]
     session["key"] = values[0]
     stop = threading.Event()
@@ -282,7 +355,7 @@ def test_concurrent_writes_never_leave_a_partial_value(sessions: Sessions) -> No
 
 def test_of_two_concurrent_closes_one_succeeds_and_one_fails(sessions: Sessions) -> None:
     for _ in range(50):
-        session_id = sessions.open().id
+        session_id = sessions.open("caller").id
 
         def close(session_id: str = session_id) -> bool:
             try:
@@ -299,7 +372,7 @@ def test_of_two_concurrent_closes_one_succeeds_and_one_fails(sessions: Sessions)
 def test_the_second_folder_is_used_if_the_first_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), LIFETIME_S, MAX_SESSIONS)
-    session = sessions.open()
+    session = sessions.open("caller")
     session["key"] = b"value"
     assert sessions.get(session.id)["key"] == b"value"
     assert (tmp_path / "second" / session.id).is_dir()
@@ -308,7 +381,7 @@ def test_the_second_folder_is_used_if_the_first_cannot_be_created(tmp_path: Path
 def test_if_no_folder_can_be_created_opening_fails_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutOfMemory, match="no room for another session"):
-        Sessions((tmp_path / "file" / "home",), LIFETIME_S, MAX_SESSIONS).open()
+        Sessions((tmp_path / "file" / "home",), LIFETIME_S, MAX_SESSIONS).open("caller")
 
 
 FILL_BOTH_FOLDERS = """
@@ -317,7 +390,7 @@ from pathlib import Path
 from sm.errors import OutOfMemory
 from sm.client.sessions import Sessions
 first, second = Path(sys.argv[1]), Path(sys.argv[2])
-session = Sessions((first, second), 100, 10).open()
+session = Sessions((first, second), 100, 10).open("caller")
 large = b"x" * 100_000
 session["large"] = large
 assert session["large"] == large
