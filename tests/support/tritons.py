@@ -36,7 +36,8 @@ def response(outputs):
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.folder = args["model_repository"] + "/../../notes"
+        # A box gives Triton links to the model's files.
+        self.folder = os.path.dirname(os.path.realpath(__file__)) + "/../../../notes"
 """
 
 
