@@ -80,9 +80,10 @@ def for_triton(
     """
     folder.mkdir()
     for entry in repository.iterdir():
-        if not entry.is_dir() or entry.name.startswith("."):
+        if not entry.is_dir():
             _link(entry, folder / entry.name)
-        elif entry.name != models.CODE:
+        # Triton would take any other folder for a model that cannot be loaded, and never be ready.
+        elif entry.name != models.CODE and not entry.name.startswith("."):
             _overlay_model(entry, folder / entry.name, tokens)
     for name in cpu_models:
         config = config_files.without_gpu(config_files.read(repository / name / models.CONFIG))

@@ -9,12 +9,13 @@ from typing import Any
 #: What Triton prints at each start without a GPU, some of it as an error.
 GPU_MESSAGE = re.compile(
     r"Unable to allocate pinned system memory"
+    r"|failed to allocate pinned system memory: no pinned memory pool"
     r"|CUDA memory pool disabled"
     r"|CudaDriverHelper has not been initialized"
     r"|(Error: )?Failed to initialize NVML"
     r"|DCGM unable to start"
     r"|Unable to get number of CUDA devices"
-    r"|CUDA driver version is insufficient"
+    r"|(unable to create stream for .*: )?CUDA driver version is insufficient"
 )
 SENTENCE = "there is no NVIDIA GPU here: Triton runs on the CPU"
 

@@ -16,7 +16,7 @@ from bench import tree
 from sm.settings import HERE
 from tests.support.boxes import free_port, log_of_failed_start, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
-from tests.support.model_archives import multiplying_model
+from tests.support.model_archives import chain_config, multiplying_model
 
 
 def test_a_warm_start_takes_at_most_20_seconds_of_processor_time(demo: Path, tmp_path: Path) -> None:
@@ -44,6 +44,22 @@ def test_models_are_served_from_a_path_with_spaces_and_umlauts(tmp_path: Path) -
     with running_box(tmp_path, repository) as box:
         response = requests.post(f"{box.url}/v2/models/same/infer", json=ECHO_REQUEST, timeout=30)
         assert response.json()["outputs"][0]["data"] == [1.0, 2.0], response.text
+
+
+def test_a_healthy_start_without_a_gpu_logs_no_error(tmp_path: Path) -> None:
+    repository = tmp_path / "model"
+    for name in ("pre", "post"):
+        multiplying_model(2).write(repository / name)
+    (repository / "whole" / "1").mkdir(parents=True)
+    (repository / "whole" / "config.pbtxt").write_text(chain_config("pre", "post"))
+    for folder in ("code", ".ipynb_checkpoints"):  # Triton would take them for models
+        (repository / folder).mkdir()
+        (repository / folder / "notes.txt").write_text("notes")
+    with running_box(tmp_path, repository) as box:
+        response = requests.post(f"{box.url}/v2/models/whole/infer", json=ECHO_REQUEST, timeout=30)
+        assert response.json()["outputs"][0]["data"] == [4.0, 8.0], response.text
+        lines = [json.loads(line) for line in box.log.read_text().splitlines()]
+    assert [line for line in lines if line["level"] in ("warning", "error", "critical")] == []
 
 
 def test_until_its_models_are_ready_the_box_answers_503_with_the_reason(demo: Path, tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ NO_GPU_LINES = (
     'memory pool will not be available: CUDA driver version is insufficient for CUDA runtime version"',
     'I1123 01:46:47.323 7 cuda_memory_manager.cc:117] "CUDA memory pool disabled"',
     'E1123 01:46:47.323 7 server.cc:241] "CudaDriverHelper has not been initialized."',
+    'W1123 01:46:49.102 7 pinned_memory_manager.cc:170] "failed to allocate pinned system memory: no pinned '
+    'memory pool, falling back to non-pinned system memory"',
     "Error: Failed to initialize NVML",
+    'E1123 01:46:49.101 7 ensemble_scheduler.cc:1468] "unable to create stream for whole: CUDA driver version '
+    'is insufficient for CUDA runtime version"',
     'W1123 01:46:50.684 7 metrics.cc:798] "DCGM unable to start: DCGM initialization error"',
 )
 MODEL_ERROR = "E1123 01:46:50.684 7 model_lifecycle.cc:630] \"failed to load 'a': no CUDA-capable device\""
@@ -27,7 +31,7 @@ def test_tritons_lines_about_a_missing_gpu_are_errors_only_on_a_machine_with_one
         lines(parse(line))
     levels = [members["level"] for members in written]
     if has_gpu:
-        assert levels == ["warning", "info", "error", "info", "warning", "error"]
+        assert levels == ["warning", "info", "error", "warning", "info", "error", "warning", "error"]
         return
     assert levels == ["info", *["debug"] * len(NO_GPU_LINES), "error"]
     assert written[0]["message"] == SENTENCE
