@@ -182,6 +182,11 @@ class LoadedRegistry(Registry):
             raise BadInput(f"the archive of model {name!r} has no model that is called, only a client")
         return record.entry
 
+    def name_in_answers(self, name: str) -> str:
+        """Return the archive's name, as the official container does. Triton's may differ from it."""
+        record = self.record(name)
+        return record.target or record.name
+
     def record(self, name: str) -> Record:
         record = self.clients.refresh().find(name)
         if record is None:

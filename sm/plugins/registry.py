@@ -99,6 +99,10 @@ class Registry:
             return name
         return next(iter(client.required_models()), name)
 
+    def name_in_answers(self, name: str) -> str:
+        """Return the ``model_name`` of v2 answers for ``name``: Triton's."""
+        return self.triton_model(name)
+
     def default(self, requested: str) -> str:
         """Return the model of a request that names none; empty if there is no default.
 

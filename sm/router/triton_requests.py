@@ -1,6 +1,7 @@
 """Pass requests in Triton's own protocol on to a model, and pass its answer back.
 
-Bodies are inspected but never changed: Triton gets the caller's bytes, and the caller gets Triton's.
+Bodies are inspected but not changed: Triton gets the caller's bytes, and the caller gets Triton's. Only the
+model's name is replaced in an answer, where Triton knows an archive by another name than its callers.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class Triton:
             names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
             raise UnknownModel(f"{NO_MODEL}; there are: {names}")
         model = self._registry.triton_model(request.model)
+        name = self._registry.name_in_answers(request.model)
         try:
-            return model, to_answer(self._upstream.send(to_upstream(request, model)))
+            answer = to_answer(self._upstream.send(to_upstream(request, model)))
+            return model, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
             if model in self._registry.models and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
@@ -124,6 +127,27 @@ def to_answer(reply: Reply) -> Answer:
         return answer
     headers = {name: value for name, value in answer.headers.items() if name != HEADER_SIZE}
     return Answer(answer.body, f"{BINARY};json-header-size={size}", headers=headers)
+
+
+def rename_model(answer: Answer, model: str, name: str) -> Answer:
+    """Replace the model's name in an answer, or in each event of a stream."""
+    # No string in JSON contains these bytes: its quotation marks are escaped.
+    old, new = (b'"model_name":' + orjson.dumps(text) for text in (model, name))
+    if not isinstance(answer.body, bytes):
+        return replace(answer, body=_rename_in_events(answer.body, old, new))
+    renamed = replace(answer, body=answer.body.replace(old, new, 1))
+    if match := BINARY_CONTENT_TYPE.fullmatch(answer.content_type):
+        size = int(match[1]) + len(renamed.read()) - len(answer.body)
+        renamed.content_type = f"{BINARY};json-header-size={size}"
+    return renamed
+
+
+def _rename_in_events(events: Iterator[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
+    try:
+        for event in events:
+            yield event.replace(old, new, 1)
+    finally:
+        finish(events)
 
 
 def to_v2_answer(reply: Reply) -> Answer:

@@ -16,9 +16,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import requests
 
+from sm.router.invocation import BINARY
 from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
@@ -147,6 +149,33 @@ def test_the_target_model_of_a_load_is_tritons_name_and_finds_the_model(endpoint
     response = requests.post(f"{endpoint.url}/invocations", json=ECHO_REQUEST, headers=headers, timeout=10)
     assert response.json()["outputs"][0]["data"] == [2, 4]
     assert endpoint.load("h2", endpoint.platform.write_flat("h2"), target="cats.tar.gz").status_code == 409
+
+
+def test_v2_answers_name_the_archive_where_triton_has_another_name(endpoint: MultiModelEndpoint) -> None:
+    """As the official container, which gives Triton the Target-Model as the model's name."""
+    target = "team/cats.tar.gz"
+    url = endpoint.platform.write_flat("h1", multiplying_model(2))
+    endpoint.load_successfully("h1", url, target)
+    # Triton has a model "whole" for the first archive, so the second's model has another name there.
+    steps = {"whole": multiplying_model(3), "entry": chain_config("whole")}
+    endpoint.load_successfully("e1", endpoint.platform.write_nested("e1", steps))
+    endpoint.load_successfully("whole", endpoint.platform.write_flat("whole", multiplying_model(5)))
+    requested = json.dumps({**ECHO_REQUEST, "id": f'"model_name":"{target}"'})
+    for name, expected in (("h1", target), ("e1", "e1"), ("whole", "whole")):
+        answer = requests.post(f"{endpoint.url}/models/{name}/invoke", data=requested, timeout=30).json()
+        assert (answer["model_name"], answer["id"]) == (expected, f'"model_name":"{target}"'), answer
+
+    wanted = {**ECHO_REQUEST, "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}
+    head = json.dumps(wanted).encode()
+    response = requests.post(
+        f"{endpoint.url}/models/h1/invoke",
+        data=head,
+        headers={"Content-Type": f"{BINARY};json-header-size={len(head)}"},
+        timeout=30,
+    )
+    size = int(response.headers["Content-Type"].removeprefix(f"{BINARY};json-header-size="))
+    assert json.loads(response.content[:size])["model_name"] == target
+    assert np.frombuffer(response.content[size:], np.float32).tolist() == [2, 4]
 
 
 def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: MultiModelEndpoint) -> None:
