@@ -46,8 +46,8 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
     for folder in searched:
         if isinstance(client, TensorClient):
             client.model = own_model
-            client.model = choose_model(client, folder, partial(_is_servable, folder))
-        if all(_is_servable(folder, model) for model in client.required_models()):
+            client.model = choose_model(client, folder, partial(is_servable, folder))
+        if all(is_servable(folder, model) for model in client.required_models()):
             return folder
     if isinstance(client, TensorClient):
         client.model = own_model
@@ -58,7 +58,7 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
     )
 
 
-def _is_servable(repository: Path, name: str) -> bool:
+def is_servable(repository: Path, name: str) -> bool:
     """True if a model has a version: a recipe's folder has only a configuration."""
     model = repository / name
     return model.is_dir() and models.is_model(model) and bool(models.versions(model))
