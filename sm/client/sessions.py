@@ -8,6 +8,7 @@ so no worker sees half of it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import math
@@ -35,6 +36,8 @@ OWNER_DIGITS = 8
 #: while a session is free, a caller who has none can open it.
 MAX_PER_FREE = 9
 VALUES, OVERFLOW = "values", "overflow"
+#: Bytes of a disk that values leave free, at most a quarter of it: Triton and nginx need room there too.
+RESERVED_BYTES = 64 * 2**20
 #: Prefix of a value's file name, so that no key becomes ``.`` or a hidden file.
 PREFIX = "="
 #: Bytes of a percent-encoded key in its file's name. Linux allows 255, and one is the prefix.
@@ -137,7 +140,7 @@ class Session(MutableMapping[str, bytes]):
     def _write(self, staged: Path, value: bytes) -> None:
         """Write a value to the file ``staged``, or to the overflow folder with a link if there is no room."""
         try:
-            staged.write_bytes(value)
+            _write(staged, value)
         except FileNotFoundError:
             raise
         except OSError:
@@ -145,7 +148,7 @@ class Session(MutableMapping[str, bytes]):
             self._overflow.mkdir(mode=0o700, parents=True, exist_ok=True)
             target = self._overflow / uuid.uuid4().hex
             try:
-                target.write_bytes(value)
+                _write(target, value)
                 # A link takes no room of its own.
                 staged.symlink_to(target)
             except OSError:
@@ -404,6 +407,15 @@ def _end_of(entry: os.DirEntry[str]) -> float:
 
 def _unknown(identity: str) -> BadInput:
     return BadInput(f"there is no session {identity[:64]!r}")
+
+
+def _write(file: Path, value: bytes) -> None:
+    """Write a file if that leaves the disk's reserve free."""
+    disk = os.statvfs(file.parent)
+    reserve = min(disk.f_blocks * disk.f_frsize // 4, RESERVED_BYTES)
+    if disk.f_bavail * disk.f_frsize - len(value) < reserve and disk.f_blocks:  # 0: a tmpfs without a limit
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    file.write_bytes(value)
 
 
 def _target(path: Path) -> Path | None:

@@ -9,6 +9,8 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ import requests
 import websocket
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
+from tests.support.disks import MOUNT_SMALL_DISK
+from tests.support.echo_requests import ECHO_BODY
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
@@ -265,3 +269,76 @@ def test_sessions_are_off_by_default_and_leave_no_files(repository: Path, tmp_pa
         assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in response.json()["error"]
         box_id = box.box_id()
     assert list(Path("/dev/shm").glob(f"trireme-{box_id}*")) == []
+
+
+@pytest.fixture
+def small_disks_box(repository: Path, tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
+    """A box with Docker's /dev/shm of 64 MiB, and 32 MiB of disk for what does not fit there."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine makes no file system of its own")
+    disks = [
+        MOUNT_SMALL_DISK.format(size=64, folder="/dev/shm"),
+        MOUNT_SMALL_DISK.format(size=32, folder=short_path),
+    ]
+    with running_box(
+        tmp_path,
+        repository,
+        clients=(CLIENTS,),
+        command_prefix=" ".join(disks),
+        TMPDIR=str(short_path),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+    ) as started:
+        yield started
+
+
+def fill_with_values(box: RunningBox) -> None:
+    """Store values of 3 MB, each in a session of its own, until none fits."""
+    statuses: list[int] = []
+    while statuses[-3:] != [507] * 3:
+        assert len(statuses) < 60
+        response = invoke_probe(box, open_session(box), keep={"key": "x" * 3_000_000})
+        statuses.append(response.status_code)
+        assert statuses[-1] in (200, 507), response.text[:500]
+    assert response.json()["code"] == "out_of_memory"
+    assert "no room for a value of a session" in response.json()["error"]
+
+
+def slowly_read_answer(box: RunningBox, numbers: int) -> bytes:
+    """Return the model's answer to so many numbers, read so late that nginx keeps it on its disk until then."""
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, numbers], "data": [1.5] * numbers}
+    connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=30)
+    connection.sock = socket.socket()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.sock.connect(("127.0.0.1", box.port))
+    with contextlib.closing(connection):
+        connection.request("POST", "/v2/models/echo/infer", json.dumps({"inputs": [tensor]}))
+        response = connection.getresponse()
+        time.sleep(1)
+        return response.read()
+
+
+def test_session_values_that_fill_the_disks_are_a_507_and_hurt_nobody_else(
+    small_disks_box: RunningBox,
+) -> None:
+    box = small_disks_box
+    other = open_session(box)
+    assert invoke_probe(box, other, keep={"mine": "before"}).status_code == 200
+    workers = box.workers()
+    fill_with_values(box)
+    # What does not fit leaves the old value as it was.
+    assert invoke_probe(box, other, keep={"mine": "x" * 3_000_000}).status_code == 507
+    assert invoke_probe(box, other).json()["result"]["session"] == {"mine": "before"}
+    assert len(slowly_read_answer(box, 1_000_000)) > 3_000_000
+    os.kill(box.child("triton")["pid"], signal.SIGKILL)
+
+    def triton_answers_although_more_is_stored() -> bool:
+        for _ in range(20):
+            stored = invoke_probe(box, open_session(box), keep={"key": "x" * 500_000})
+            assert stored.status_code in (200, 507)
+        return box.send(ECHO_BODY).status_code == 200
+
+    wait_until(triton_answers_although_more_is_stored, description="Triton beside a full disk")
+    assert box.workers() == workers
+    assert invoke_probe(box, other).json()["result"]["session"] == {"mine": "before"}

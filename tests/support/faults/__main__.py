@@ -22,9 +22,10 @@ from tests.support.faults.memory import exhaust_memory
 from tests.support.faults.overload import overload
 from tests.support.faults.soak import soak
 from tests.support.faults.stalls import make_stalls
+from tests.support.faults.streams import attack_streams, markdown
 
 #: The commands that ``all`` runs, each with its defaults.
-COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload", "memory")
+COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload", "memory", "streams")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,6 +67,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     memory = commands.add_parser("memory", help="more archives than memory holds, evicted on each 507")
     memory.add_argument("--loads", type=int, default=100, help="how many (default: 100)")
     memory.set_defaults(run=run_memory)
+    streams = commands.add_parser("streams", help="callers who harm streams and WebSockets")
+    streams.add_argument("--times", type=int, default=5, help="how often each attack (default: 5)")
+    streams.set_defaults(run=run_streams)
     commands.add_parser("all", help="all of these, one after the other, with their defaults")
     return parser.parse_args(arguments)
 
@@ -133,6 +137,11 @@ def run_memory(folder: Path, options: argparse.Namespace) -> bool:
     done = exhaust_memory(folder, options.loads, options.seed, report_progress)
     report_progress(*done.details)
     return finish(done.markdown(), done.misses())
+
+
+def run_streams(folder: Path, options: argparse.Namespace) -> bool:
+    rows = attack_streams(folder, options.times, options.seed, report_progress)
+    return finish(markdown(rows), [missed for row in rows for missed in row.misses()])
 
 
 def group_by_kind(faults: Sequence[Fault]) -> list[list[Fault]]:
