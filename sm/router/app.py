@@ -16,6 +16,7 @@ from werkzeug.routing import MapAdapter
 from sm.client.sessions import Sessions
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
+from sm.polling import Poll
 from sm.router.admission import FairGate
 from sm.router.answer import dumps
 from sm.router.classify import Classifier
@@ -35,6 +36,7 @@ from sm.router.routes import (
 )
 from sm.router.routes.invocations import Service
 from sm.router.routes.responses import handle_errors, with_request_id
+from sm.router.running import WATCH_INTERVAL_S, record_overdue
 from sm.router.s3.store import open_store
 from sm.router.triton_requests import Triton
 from sm.run_state import SHARED_MEMORY, Box
@@ -83,6 +85,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
     handle_errors(app)
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
+    Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
     service = Service(
         pipeline_of(settings, box, registry),
         RequestLog(settings.log_sample, settings.log_slow),

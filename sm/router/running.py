@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sm import metrics
 from sm.deadline import Deadline, Listener
+from sm.errors import DeadlinePassed
 from sm.router.admission import Admission
 from sm.router.answer import Answer
 from sm.router.request_log import RequestLog, describe_error
@@ -14,6 +15,23 @@ from sm.router.streaming.stream import Stream
 
 #: The slot of an invocation that needs none.
 NO_SLOT = Admission(None)
+#: Seconds after its deadline at which an invocation that still runs is logged: before nginx, which does not
+#: know its model, answers for it (:data:`sm.server.supervisor.front.TIMEOUT_MARGIN_S`).
+OVERDUE_S = 4.0
+#: Seconds between two checks for such invocations.
+WATCH_INTERVAL_S = 0.25
+OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
+
+#: The invocations of this process that are not recorded yet. Whoever removes one records it.
+_unrecorded: set[RunningInvocation] = set()
+
+
+def record_overdue() -> None:
+    """Count and log the invocations that still run :data:`OVERDUE_S` after their deadline."""
+    latest = time.monotonic() - OVERDUE_S
+    for invocation in list(_unrecorded):
+        if invocation.deadline.at < latest:
+            invocation.record(describe_error(OVERDUE))
 
 
 class RunningInvocation:
@@ -94,6 +112,7 @@ class RunningInvocation:
         if not self._entered:
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
+            _unrecorded.add(self)
         self._entered += 1
         return self
 
@@ -103,16 +122,23 @@ class RunningInvocation:
             return
         self.slot.leave()
         metrics.IN_FLIGHT.dec()
+        self.record(self.refusal if error is None else describe_error(error))
+        if self.deadline.listener is not None:
+            self.deadline.listener.ended(error)
+
+    def record(self, failure: tuple[int, str, str] | None) -> None:
+        """Count and log the invocation, the first time that this is called."""
+        try:
+            _unrecorded.remove(self)
+        except KeyError:
+            return
         seconds = time.perf_counter() - self._started
-        failure = self.refusal if error is None else describe_error(error)
         status = 200 if failure is None else failure[0]
         metrics.invocations(self.model, status).inc()
         metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
         level = self._requests.level(status, seconds)
         if level:
             self._requests.write(level, self._line(status, failure, seconds))
-        if self.deadline.listener is not None:
-            self.deadline.listener.ended(error)
 
     def finish(self, answer: Answer) -> Answer:
         """Complete the answer. If it is a stream, this object stays open until the stream ends."""

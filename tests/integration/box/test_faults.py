@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import select
 import signal
@@ -23,6 +24,20 @@ from tests.support.boxes import (
     wait_until,
 )
 from tests.support.load import Load, dispatch_body
+from tests.support.model_archives import multiplying_model
+
+SLEEPER = """
+import time
+from sm.client import Client, TextPayload
+
+
+class Sleeper(Client):
+    payload = TextPayload
+
+    def inference(self, payload):
+        time.sleep(8)
+        return payload.text
+"""
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +208,27 @@ def test_a_request_past_its_deadline_is_a_504(demo: Path, tmp_path: Path) -> Non
         assert set(load.outcomes) <= {"200", "504"}, load.outcomes
         assert load.outcomes["504"] > 0
         assert requests.get(f"{box.url}/ping", timeout=5).status_code == 200
+
+
+def test_a_client_past_nginxs_time_out_is_logged_once_as_an_error_with_its_model(tmp_path: Path) -> None:
+    folder = tmp_path / "clients" / "sleeper"
+    folder.mkdir(parents=True)
+    (folder / "client.py").write_text(SLEEPER)
+    multiplying_model().write(tmp_path / "model" / "echo")
+    with running_box(
+        tmp_path, tmp_path / "model", clients=(tmp_path / "clients",), SAGEMAKER_MODEL_SERVER_TIMEOUT="1"
+    ) as box:
+        assert box.invoke("sleeper", {"text": "late"}).status_code == 504
+        wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the client's end")
+        log = [json.loads(line) for line in box.log.read_text().splitlines()]
+        lines = [line for line in log if line.get("status")]
+        assert [(line["level"], line["process"], line["status"]) for line in lines] == [
+            ("error", "data", 504),
+            ("warning", "nginx", 504),
+        ], lines
+        assert (lines[0]["model"], lines[0]["code"]) == ("sleeper", "deadline_passed")
+        assert lines[0]["request_id"] == lines[1]["request_id"]
+        assert box.metric("trireme_invocations_total", model="sleeper", status="504") == 1
 
 
 def test_hanging_up_cancels_the_callers_work(box: RunningBox, cat: bytes) -> None:
