@@ -13,6 +13,7 @@ from sm.settings import HERE
 from sm.tools.scaffold.new_client import KINDS
 from sm.tools.scaffold.writing import NewClient, class_name
 from tests.support.check_client import check_client, run_sm
+from tests.support.pages import code_blocks
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,23 @@ def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> No
         "next: sm check-client street_signs",
     ]
     assert "class StreetSigns(TensorClient):" in (tmp_path / "clients/street_signs/client.py").read_text()
+
+
+@pytest.mark.parametrize("has_hypothesis", [True, False])
+def test_check_client_prints_what_the_page_shows(tmp_path: Path, has_hypothesis: bool) -> None:
+    findings, unchecked = code_blocks("start/bring-your-client.md", "text")
+    expected = findings.splitlines()
+    if not has_hypothesis:
+        # As after ``make serve``, which installs what the box needs and no development tool.
+        (tmp_path / "hypothesis.py").write_text("raise ImportError\n")
+        expected = [unchecked.rstrip() if "mutated payloads" in line else line for line in expected]
+    NewClient("street_signs", "image").write(tmp_path)
+    completed = run_sm(tmp_path, "check-client", "street_signs")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.splitlines()[: len(expected)] == expected
+    last = completed.stdout.splitlines()[-1]
+    assert last == "street_signs passes" + ("" if has_hypothesis else " (not checked: mutated payloads)")
+    assert has_hypothesis or f"`{last}`" in (HERE / "docs/start/bring-your-client.md").read_text()
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
