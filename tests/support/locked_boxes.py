@@ -20,7 +20,7 @@ from tests.support.boxes import CLIENTS, RunningBox, free_port, running_box
 from tests.support.tritons import MODELS
 
 ORIGIN = "https://app.example.com"
-PROBE_CLIENTS = CLIENTS.parent / "platform"
+PROBE_CLIENTS, STREAMING_CLIENTS = CLIENTS.parent / "platform", CLIENTS.parent / "streaming"
 #: The documentation's commands: they make the files, start the box and call it.
 PAGE = "run/expose-the-port.md"
 (MAKE_COMMANDS, CALL_COMMANDS), (START_COMMAND, INVOKE_COMMAND) = (
@@ -45,6 +45,8 @@ class LockedBox:
     key: str
     #: The key of ``bob``, who may send three requests at once, then one every two seconds.
     limited_key: str
+    #: The key of ``dora``, with alice's limits.
+    other_key: str
 
     def connect(self) -> ssl.SSLSocket:
         """Open a TLS connection without verifying the certificate."""
@@ -82,24 +84,28 @@ def read_error(answer: tuple[int, dict[str, str], bytes]) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
     folder = tmp_path_factory.mktemp("locked")
-    MODELS["echo"].write(folder / "model" / "echo")
+    for name in ("echo", "counts"):
+        MODELS[name].write(folder / "model" / name)
     pages.run_commands(MAKE_COMMANDS, folder, port=0)
     variables: dict[str, Any] = dict(word.split("=", 1) for word in shlex.split(START_COMMAND) if "=" in word)
     for name in ("TRIREME_TLS_CERTIFICATE", "TRIREME_TLS_KEY", "TRIREME_API_KEYS_FILE"):
         variables[name] = str(folder / variables[name])
-    keys_file, limited_key = folder / "keys", keys.generate()
+    keys_file, limited_key, other_key = folder / "keys", keys.generate(), keys.generate()
     with keys_file.open("a") as file:
         file.write("\n# slow\n" + keys.format_line("bob", limited_key, rate=0.5, burst=3) + "\n")
+        file.write(keys.format_line("dora", other_key) + "\n")
     tls_port, page_port = free_port(), free_port()
     variables["TRIREME_CORS_ORIGINS"] += f",http://localhost:{page_port}"
     with running_box(
         folder,
         folder / "model",
-        clients=(PROBE_CLIENTS,),
+        clients=(PROBE_CLIENTS, STREAMING_CLIENTS),
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_TLS_PORT=str(tls_port),
         TRIREME_HTTP2="true",
+        SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
+        TRIREME_MAX_SESSIONS="20",
         **variables,
     ) as box:
         yield LockedBox(
@@ -112,4 +118,5 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
             keys_file=keys_file,
             key=(folder / "alice.key").read_text().strip(),
             limited_key=limited_key,
+            other_key=other_key,
         )
