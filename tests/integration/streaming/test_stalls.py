@@ -7,12 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import RunningBox
+from tests.support.boxes import RunningBox, running_box
 from tests.support.faults import streams
+from tests.support.model_archives import ArchiveFolder
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.streaming_box import StartBox
+from tests.support.tritons import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,24 @@ def test_a_stop_does_not_wait_for_callers_who_read_nothing(start: StartBox) -> N
         assert box.process.wait(60) == 0
         # The drain time alone is 25 s.
         assert time.monotonic() - began < 20
+
+
+def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path) -> None:
+    platform = ArchiveFolder(tmp_path / "archives")
+    with running_box(
+        tmp_path,
+        None,
+        SAGEMAKER_MULTI_MODEL="true",
+        TRIREME_MODEL_ARCHIVES=str(platform.home),
+        TRIREME_STREAM_STALL_SECONDS=str(streams.STALL_S),
+    ) as box:
+        endpoint = MultiModelEndpoint(box, platform)
+        endpoint.load_successfully("torrent", platform.write_flat("torrent", MODELS["torrent"]))
+        with streams.ask(box, seconds=60.0, direct=True):
+            began = time.monotonic()
+            assert endpoint.unload("torrent").status_code == 200
+            assert time.monotonic() - began < 25
+        assert endpoint.names() == []
 
 
 def test_a_slow_reader_gets_the_error_as_the_last_event(box: RunningBox) -> None:
