@@ -239,7 +239,11 @@ class ModelBuilder:
         return accuracy.model_copy(update={"samples": equal})
 
     def _add_golden_data(self, request: BuildRequest, graphs: Graphs, trial: Trial, version: Path) -> None:
-        """Write what the CPU target compares engines with: the client's samples, or random inputs."""
+        """Write what the CPU target compares engines with: the client's samples.
+
+        Random inputs do not show what a reduced precision does to real ones, so they count only where the team
+        has named the precision.
+        """
         if request.target != "cpu":
             return
         graph = Graph.read(version / GRAPH)
@@ -251,7 +255,7 @@ class ModelBuilder:
             ):
                 return
         # Random pictures have no objects, and random texts no masks.
-        if not (graphs.applied.nms or graphs.applied.masks):
+        if request.wanted.precision != "auto" and not (graphs.applied.nms or graphs.applied.masks):
             golden_data.from_random_inputs(graph, trial.found, version)
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:

@@ -60,7 +60,7 @@ def write_config(builder: ModelBuilder, text: str) -> None:
             "cpu",
             "python",
             InstanceGroup.KIND_CPU,
-            ["engines.py", "golden.npz", "manifest.json", "model.onnx", "model.py", "request_token.py"],
+            ["engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"],
         ),
         ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
     ],
@@ -76,10 +76,13 @@ def test_a_target_gets_its_files_and_its_backend(
     assert problems.find_problems(out, Machine(gpu=True)) == []
 
 
-def test_golden_data_of_a_graph_are_random_inputs_and_what_it_answers(
+def test_random_inputs_are_golden_data_only_for_a_precision_that_the_team_named(
     builder: ModelBuilder, source: Path, out: Path
 ) -> None:
-    folder = builder.build(BuildRequest("tiny", "cpu", out, source))
+    folder = builder.build(BuildRequest("tiny", "cpu", out / "auto", source))
+    assert not (folder / "1" / GOLDEN).exists(), "no reduced precision without real inputs"
+    named = Wanted(precision="bf16")
+    folder = builder.build(BuildRequest("tiny", "cpu", out / "named", source, wanted=named))
     golden = Golden.read(folder / "1" / GOLDEN)
     assert golden.feeds
     for feed, answer in zip(golden.feeds, golden.answers, strict=True):
@@ -90,7 +93,8 @@ def test_golden_data_of_a_graph_are_random_inputs_and_what_it_answers(
 def test_without_a_comparison_there_are_no_golden_data(
     builder: ModelBuilder, source: Path, out: Path
 ) -> None:
-    folder = builder.build(BuildRequest("tiny", "cpu", out, source, compare=False))
+    request = BuildRequest("tiny", "cpu", out, source, compare=False, wanted=Wanted(precision="bf16"))
+    folder = builder.build(request)
     assert not (folder / "1" / GOLDEN).exists()
 
 
