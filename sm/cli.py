@@ -28,11 +28,14 @@ class Command(NamedTuple):
     examples: tuple[str, str]
     #: The command that does the same, for an old name.
     same_as: str = ""
+    #: A function that it calls besides; empty for none.
+    needs: str = ""
 
     @property
     def is_shipped(self) -> bool:
         """True if the command's code is installed: the image has only the code that a container needs."""
-        modules = (path.partition(":")[0].split(".")[1:] for path in (self.arguments, self.run))
+        paths = filter(None, (self.arguments, self.run, self.needs))
+        modules = (path.partition(":")[0].split(".")[1:] for path in paths)
         return all(Path(__file__).parent.joinpath(*names).with_suffix(".py").is_file() for names in modules)
 
 
@@ -135,6 +138,7 @@ GROUPS = {
             "sm.cli:serve",
             ("demo", "demo --examples"),
             same_as="serve --demo",
+            needs="sm.tools.build.prepare_command:set_up",
         ),
         "prepare": Command(
             "Fetch the demo's weights, convert them and build the model repository for the CPU.",

@@ -241,8 +241,8 @@ class ModelBuilder:
     def _add_golden_data(self, request: BuildRequest, graphs: Graphs, trial: Trial, version: Path) -> None:
         """Write what the CPU target compares engines with: the client's samples.
 
-        Random inputs do not show what a reduced precision does to real ones, so they count only where the team
-        has named the precision.
+        Random inputs do not show what a reduced precision does to real ones, so they count only where the
+        team has named the precision.
         """
         if request.target != "cpu":
             return

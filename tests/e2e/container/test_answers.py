@@ -41,7 +41,7 @@ def test_a_picture_gets_its_golden_labels(shared_container: Container, cat: byte
 
 
 def test_answers_equal_those_of_make_serve_byte_for_byte(
-    shared_container: Container, demo: Path, tmp_path: Path, cat: bytes, street: bytes
+    image: str, demo: Path, tmp_path: Path, cat: bytes, street: bytes
 ) -> None:
     requests = [
         (cat, "image/png", "resnet"),
@@ -51,13 +51,17 @@ def test_answers_equal_those_of_make_serve_byte_for_byte(
         (MASKED, "application/json", ""),
         (b"no picture", "image/png", "resnet"),
     ]
-    with running_box(tmp_path, demo, clients=()) as box:
+    exact = ("-e", "TRIREME_PRECISION=fp32")
+    with (
+        running_box(tmp_path, demo, clients=()) as box,
+        running_container(image, demo, *exact) as container,
+    ):
         for body, content_type, model in requests:
             headers = {"X-Amzn-SageMaker-Inference-Id": "same"}
             from_box = box.send(
                 body, content_type, headers=headers, params={"modelname": model} if model else {}
             )
-            from_container = shared_container.send(body, content_type, model)
+            from_container = container.send(body, content_type, model)
             assert (from_container.status_code, from_container.headers["Content-Type"]) == (
                 from_box.status_code,
                 from_box.headers["Content-Type"],

@@ -87,4 +87,4 @@ def test_a_port_outside_the_safe_range_is_named(image: str, tmp_path: Path) -> N
 def test_an_unknown_command_is_a_usage_error(image: str) -> None:
     with running_container(image, None, arguments=("server",), wait_until_ready=False) as box:
         assert box.wait_end()[0] == 2
-        assert "invalid choice: 'server'" in box.logs()
+        assert "there is no command 'server'; did you mean serve?" in box.logs()
