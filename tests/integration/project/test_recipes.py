@@ -79,7 +79,7 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
     (tmp_path / ".venv").symlink_to(HERE / ".venv")
     answers = run_commands("\n".join(code_blocks(PAGE)), tmp_path, free_port())
     expected = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
-    assert len(expected) == 5
+    assert len(expected) == 6
     assert list(differences(answers, expected)) == []
 
 
