@@ -146,9 +146,11 @@ def running_container(
         podman("rm", "--force", "--time", "0", started.id)
 
 
-def write_team_repository(folder: Path, client: str = CLIENT_SOURCE, model: Model = MODELS["echo"]) -> Path:
-    """Write a model repository with the model ``echo`` and its client in ``code/``, and return its folder."""
-    model.write(folder / "echo")
+def write_team_repository(
+    folder: Path, client: str = CLIENT_SOURCE, model: Model = MODELS["echo"], name: str = "echo"
+) -> Path:
+    """Write a model repository with the model and its client in ``code/``, and return its folder."""
+    model.write(folder / name)
     (folder / "code").mkdir()
     (folder / "code" / "team.py").write_text(client)
     # The container's user is another one, and must be able to read the test's temporary folders.

@@ -236,7 +236,7 @@ class Loop:
         return sentences
 
     def _monitor(self, pid: int) -> StubMonitor:
-        return StubMonitor(pid, self._box.served, self._generation)
+        return StubMonitor(pid, self._box.served, self._generation, lambda: self.oom_killed(0.0))
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S

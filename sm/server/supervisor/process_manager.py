@@ -221,8 +221,7 @@ class ProcessManager:
             return
         self._next_stub_poll = now + STUB_POLL_INTERVAL_S
         for sentence in self.backend.lost_stubs(triton.pid or 0):
-            cause = OOM_KILLED if self.backend.oom_killed(0.0) else ""
-            self.backend.log("error", f"{sentence}{cause}: the model is loaded again")
+            self.backend.log("error", f"{sentence}: the model is loaded again")
         if reason := self.backend.replacement_wanted():
             triton.expected_exit = True
             self._replace_triton(triton, now, reason)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sm import process_table
 from sm.generation import SharedGeneration
+from sm.server.supervisor.oom_kills import OOM_KILLED
 from sm.triton.stub_processes import model_of
 
 #: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
@@ -43,6 +44,7 @@ class StubMonitor:
     Args:
         repository: Triton's.
         shared: The models' generations. That of a model whose process is gone ends here.
+        oom_killed: True if the kernel killed a process because memory ran out; reports each kill once.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class StubMonitor:
         pid: int,
         repository: Path,
         shared: SharedGeneration,
+        oom_killed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
+        self._oom_killed = oom_killed
         self._stubs: dict[int, Stub] = {}
         self._polls = 0
 
@@ -97,7 +101,11 @@ class StubMonitor:
         # The number may be another process's by now.
         if not fields or int(fields[1]) != self.pid:
             del self._stubs[pid]
-            return ""
+            # A worker may have noticed the death first. Then Triton waits for the process as the model is
+            # loaded again, perhaps between two polls.
+            since = self._shared.out_since(stub.model), self._shared.loaded_since(stub.model)
+            taken_out = since[0] or stub.born <= since[1]
+            return self._describe_death(stub, is_new=False) if taken_out and not stub.reported else ""
         state = fields[0]
         if state != DEAD and state not in STOPPED:
             stub.since = None
@@ -110,14 +118,21 @@ class StubMonitor:
         if state in STOPPED and seconds >= STOPPED_GRACE_S:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            return self._take_out(stub, "has stalled and is killed")
+            is_new = self._take_out(stub)
+            return f"a process of the model {stub.model!r} has stalled and is killed" if is_new else ""
         # A worker that takes a model out kills its processes.
         killed = stub.born <= self._shared.out_since(stub.model)
         if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
-            return self._take_out(stub, "has died")
+            return self._describe_death(stub, self._take_out(stub))
         return ""
 
-    def _take_out(self, stub: Stub, event: str) -> str:
+    def _describe_death(self, stub: Stub, is_new: bool) -> str:
+        """Return a sentence, unless a worker took the model out and memory did not run out."""
+        cause = OOM_KILLED if self._oom_killed() else ""
+        return f"a process of the model {stub.model!r} has died{cause}" if is_new or cause else ""
+
+    def _take_out(self, stub: Stub) -> bool:
+        """Take the model out; False if a worker did, or if the process did not serve it."""
         stub.reported = True
         is_new = self._shared.lose(stub.model, stub.born)
         since = self._shared.loaded_since(stub.model), self._shared.out_since(stub.model)
@@ -127,4 +142,4 @@ class StubMonitor:
         )
         if since[1] and not any(serving):
             self._shared.refuse(stub.model)
-        return f"a process of the model {stub.model!r} {event}" if is_new else ""
+        return is_new

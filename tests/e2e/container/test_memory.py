@@ -16,7 +16,7 @@ from sm.client.base import TensorClient, TextPayload
 class Team(TensorClient):
     """As many megabytes as the text says."""
 
-    model, payload = "echo", TextPayload
+    model, payload = "greedy", TextPayload
 
     def preprocess(self, text):
         import numpy as np
@@ -29,7 +29,7 @@ class Team(TensorClient):
 
 
 def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: str, tmp_path: Path) -> None:
-    repository = write_team_repository(tmp_path / "model", CLIENT, MODELS["greedy"])
+    repository = write_team_repository(tmp_path / "model", CLIENT, MODELS["greedy"], "greedy")
     with running_container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:
         assert box.send(b"10", "text/plain").json()["result"] == [10.0, 10.0, 10.0]
         assert box.send(b"2000", "text/plain").status_code in (500, 503, 507)

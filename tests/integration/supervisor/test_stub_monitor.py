@@ -14,15 +14,19 @@ import pytest
 
 from sm import process_table
 from sm.generation import SharedGeneration
+from sm.server.supervisor.oom_kills import OOM_KILLED
 from sm.server.supervisor.stub_monitor import DEAD_GRACE_S, STOPPED_GRACE_S, StubMonitor
 from tests.support.boxes import wait_until
 
-#: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id. It
-#: keeps every Popen object, as Python waits for a child whose object is collected, and these must stay unwaited for.
+#: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id; for
+#: ``wait`` it waits for the first. It keeps every Popen object, as Python waits for a child whose object is collected, and these must stay unwaited for.
 PARENT = """
 import subprocess, sys
 children = []
 for line in sys.stdin:
+    if line.split() == ["wait"]:
+        print(children[0].wait(), flush=True)
+        continue
     command = [sys.executable, "-c", "import time; time.sleep(60)", *line.split()]
     children.append(subprocess.Popen(command))
     print(children[-1].pid, flush=True)
@@ -38,7 +42,14 @@ class Parent:
         )
         self.repository, self.children, self.now = folder / "models", list[int](), 100.0
         self.shared = SharedGeneration.create(folder / "generation")
-        self.monitor = StubMonitor(self.process.pid, self.repository, self.shared, lambda: self.now)
+        self.oom_kills = 0
+        self.monitor = StubMonitor(
+            self.process.pid, self.repository, self.shared, self.oom_killed, lambda: self.now
+        )
+
+    def oom_killed(self) -> bool:
+        killed, self.oom_kills = self.oom_kills > 0, 0
+        return killed
 
     def start_stub(self, model: str, instance: str) -> int:
         assert self.process.stdin is not None
@@ -50,6 +61,14 @@ class Parent:
         pid = self.children[-1]
         wait_until(lambda: instance in process_table.command_line(pid))
         return pid
+
+    def wait_for_first(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("wait\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+        self.children.pop(0)
 
     def poll_after(self, seconds: float) -> list[str]:
         self.now += seconds
@@ -157,3 +176,32 @@ def test_a_process_that_reads_a_configuration_is_not_an_instance(parent: Parent)
     parent.send(child, signal.SIGKILL, b"Z")
     parent.poll_after(0)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
+
+
+@pytest.mark.parametrize("waited_for", [False, True])
+@pytest.mark.parametrize("memory_ran_out", [False, True])
+def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
+    parent: Parent, waited_for: bool, memory_ran_out: bool
+) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    parent.oom_kills = int(memory_ran_out)
+    parent.send(child, signal.SIGKILL, b"Z")
+    assert parent.shared.end("one", parent.shared.number("one"))
+    # Triton waits for it as the model is loaded again.
+    if waited_for:
+        parent.wait_for_first()
+    sentence = f"a process of the model 'one' has died{OOM_KILLED}"
+    assert parent.poll_after(0) == ([sentence] if memory_ran_out else [])
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
+    assert not parent.oom_kills
+
+
+def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    parent.oom_kills = 1
+    parent.send(child, signal.SIGKILL, b"Z")
+    parent.wait_for_first()
+    assert parent.poll_after(0) == []
+    assert parent.oom_kills

@@ -330,14 +330,6 @@ def test_an_oom_killed_child_is_reported_as_such_and_restarted() -> None:
     assert scenario.backend.calls[-1] == ("spawn", TRITON)
 
 
-def test_an_oom_killed_stub_is_reported_as_such() -> None:
-    scenario = Scenario().start_all()
-    scenario.backend.lost = ["a process of the model 'echo' has died"]
-    scenario.backend.oom_kill_pending = True
-    scenario.advance(0.2)
-    assert "'echo' has died, killed by the kernel because memory ran out" in scenario.backend.log_messages[-1]
-
-
 def test_an_oom_kill_of_another_process_is_reported_too() -> None:
     scenario = Scenario().start_all()
     scenario.backend.oom_kill_pending = True
