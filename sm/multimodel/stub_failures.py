@@ -171,6 +171,8 @@ class Reloads:
 
     def watch(self) -> None:
         """Start a thread that calls :meth:`poll` at intervals."""
+        for model in self._names():
+            RELOADS.labels(model)  # a series that is 0 before the first reload
         Poll("reloads", POLL_INTERVAL_S, self.poll, at_once=True).start()
 
     def poll(self) -> None:
