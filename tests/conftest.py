@@ -1,23 +1,36 @@
-"""Markers by folder, groups of tests that share a slow fixture, a short path, and the skips that are known."""
+"""Markers by folder, groups of tests that share a slow fixture, a short path, and CI's rules for skips and reruns."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.fresh_fixtures import FreshFixtures
 from tests.support.known_skips import unknown_skips
 
 # Hypothesis fails an example that takes over 200 ms, and on a shared machine any example may.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-KINDS = ("unit", "integration", "e2e")
+#: The markers of each folder's tests; a folder that is not here fails the collection.
+FOLDER_MARKERS = {
+    "contract": ("integration", "core"),
+    "e2e": ("e2e",),
+    "integration": ("integration",),
+    "newcomer": ("integration",),
+    "unit": ("unit",),
+}
+#: GitHub sets it, and so does .ci/run.
+IN_CI = os.environ.get("CI") == "true"
+#: In CI a failed test runs once more, as its machines are shared; a unit test does not. More reruns than this in a
+#: run, over all its processes, fail it.
+MAX_RERUNS = 3
+#: What ran beside the test may have ended by then.
+RERUN_DELAY_S = 10
 #: Folders whose tests share something that takes long to make (the image, a Triton, a box in each mode).
 SHARED = {
     "e2e/browser": "browser",
@@ -30,52 +43,10 @@ SHARED = {
 }
 
 
-#: The files and folders of ``make test``, beside the unit tests: what callers send, and the parts under it.
-CORE = (
-    "contract",
-    "integration/access/test_api_keys.py",
-    "integration/access/test_headers.py",
-    "integration/box/test_admission.py",
-    "integration/box/test_answers.py",
-    "integration/box/test_bad_input.py",
-    "integration/box/test_headers.py",
-    "integration/box/test_v2.py",
-    "integration/foundation",
-    "integration/inspection",
-    "integration/multimodel/test_clients.py",
-    "integration/multimodel/test_copying.py",
-    "integration/project/test_docs.py",
-    "integration/reference/test_article_requests.py",
-    "integration/reference/test_table.py",
-    "integration/s3/test_box.py",
-    "integration/server/test_error_responses.py",
-    "integration/server/test_start_imports.py",
-    "integration/server/test_thread_worker.py",
-    "integration/server/test_worker_against_gthread.py",
-    "integration/sessions",
-    "integration/supervisor/test_front.py",
-    "integration/supervisor/test_supervisor.py",
-    "integration/supervisor/test_unavailable_responder.py",
-    "integration/triton/test_deadlines.py",
-    "integration/triton/test_pooled_grpc.py",
-    "integration/triton/test_pooled_http.py",
-    "integration/triton/test_server.py",
-    "integration/triton/test_streams.py",
-    "integration/triton/test_transport.py",
-    "integration/triton/test_wire.py",
-    "integration/triton/test_wire_against_h2.py",
-)
-
-
 def group_of(file: PurePosixPath) -> str:
     """What is run in one process: the tests of a file, or of a folder above."""
     folders = {str(folder) for folder in file.relative_to("tests").parents}
     return next((group for folder, group in SHARED.items() if folder in folders), str(file))
-
-
-def is_core(file: PurePosixPath) -> bool:
-    """Whether ``make test`` runs it, beside the unit tests."""
-    return any(file.is_relative_to(PurePosixPath("tests", part)) for part in CORE)
 
 
 # First, as xdist reads the groups in the same hook.
@@ -83,10 +54,11 @@ def is_core(file: PurePosixPath) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         file = PurePosixPath(item.nodeid.partition("::")[0])
-        kind = file.parts[1] if file.parts[0] == "tests" and file.parts[1] in KINDS else "integration"
-        item.add_marker(kind)
-        if is_core(file):
-            item.add_marker("core")
+        markers = FOLDER_MARKERS[file.parts[1]]
+        for marker in markers:
+            item.add_marker(marker)
+        if IN_CI and "unit" not in markers:
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=RERUN_DELAY_S))
         item.add_marker(pytest.mark.xdist_group(group_of(file)))
 
 
@@ -97,38 +69,56 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-class SkipReader:
-    """Collects the reasons of skipped tests, from the reports of all processes."""
+class ReportReader:
+    """Collects skips and reruns from the reports of all processes."""
 
     def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
+        self.skip_reasons: dict[str, str] = {}
+        self.reruns: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):
-            self.reasons[report.nodeid] = str(report.longrepr[2]).removeprefix("Skipped: ")
+            self.skip_reasons[report.nodeid] = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if str(report.outcome) == "rerun":  # pytest-rerunfailures adds it to pytest's outcomes
+            self.reruns.append(report.nodeid)
+
+    def problems(self) -> list[str]:
+        """What fails a run in CI whose tests passed: skips that hide a test, and too many reruns."""
+        problems = [
+            f"skipped, and not in tests/support/known_skips.py: {test}: {reason}"
+            for test, reason in unknown_skips(self.skip_reasons).items()
+        ]
+        if len(self.reruns) > MAX_RERUNS:
+            problems.append(f"{len(self.reruns)} reruns; a run of the tests may have {MAX_RERUNS}")
+        return problems
+
+
+READER = pytest.StashKey[ReportReader]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(SkipReader(), SkipReader.__name__)
-    config.pluginmanager.register(FreshFixtures(), FreshFixtures.__name__)
+    # Only where the reports of all processes arrive.
+    if IN_CI and not hasattr(config, "workerinput"):
+        config.stash[READER] = ReportReader()
+        config.pluginmanager.register(config.stash[READER])
 
 
 # Last: pytest's own hook sets the status from the failures.
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI a skip that nobody has listed fails the run: it hides a test."""
-    if unlisted(session.config) and session.exitstatus == pytest.ExitCode.OK:
+    reader = session.config.stash.get(READER, None)
+    if reader and reader.problems() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for test, reason in unlisted(config).items():
-        terminalreporter.line(f"skipped, and not in tests/support/known_skips.py: {test}: {reason}", red=True)
-
-
-def unlisted(config: pytest.Config) -> dict[str, str]:
-    """The skips that fail this run; none outside CI, and none in the processes of xdist."""
-    reader = config.pluginmanager.get_plugin(SkipReader.__name__)
-    if reader is None or os.environ.get("CI") != "true" or hasattr(config, "workerinput"):
-        return {}
-    return unknown_skips(reader.reasons)
+# The outermost wrapper, so that this stands below pytest's own summary.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, None, None]:
+    yield
+    if reader := config.stash.get(READER, None):
+        for problem in reader.problems():
+            terminalreporter.line(problem, red=True)
+        for test in reader.reruns:
+            terminalreporter.line(f"ran again: {test}", yellow=True)

@@ -19,6 +19,8 @@ from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
 from tests.support.boxes import wait_until
 from tests.support.locked_boxes import LockedBox, read_error
 
+pytestmark = pytest.mark.core
+
 
 def resident_kb(pids: list[int]) -> int:
     """Resident memory of these processes together, in kB."""

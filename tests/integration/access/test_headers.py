@@ -19,7 +19,7 @@ from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
+pytestmark = [pytest.mark.core, pytest.mark.skipif(NGINX is None, reason="there is no nginx")]
 KEY = keys.generate()
 
 

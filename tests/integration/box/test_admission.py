@@ -21,6 +21,8 @@ from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load, dispatch_body
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 WORKERS, THREADS, QUEUE = 2, 2, 4
 #: How many threads one model may use in all workers, and how many invocations the workers hold at once.
 MODEL_SHARE, MAX_IN_WORKERS = WORKERS * THREADS, WORKERS * (2 * THREADS + QUEUE)

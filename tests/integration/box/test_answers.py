@@ -18,6 +18,8 @@ from tests.support.boxes import RunningBox, running_box
 from tests.support.prometheus import promtool
 from tests.support.runtime_client import runtime_client
 
+pytestmark = pytest.mark.core
+
 SAMPLES = {name: HERE / "clients" / name / "sample" for name in ("resnet", "yolov5", "bert_base")}
 
 

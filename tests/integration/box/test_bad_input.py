@@ -18,6 +18,8 @@ from PIL import Image
 from tests.support.boxes import RunningBox
 from tests.support.raw_http import exchange, send_and_hang_up
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture(autouse=True)
 def box_still_serves(box: RunningBox) -> Iterator[None]:

@@ -14,6 +14,8 @@ from tests.support.raw_http import exchange
 from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 CLIENTS = CLIENT_FOLDERS / "platform"
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 PROBE_BODY = b'{"modelname":"probe","payload":{}}'

@@ -19,6 +19,8 @@ from tests.support.boxes import RunningBox, running_box
 from tests.support.raw_http import exchange
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 MODEL_NAMES = ("echo", "fixed", "raises", "words")
 X = np.arange(3, dtype=np.float32)
 ECHO_REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}]}

@@ -16,6 +16,8 @@ import pytest
 from sm import cli
 from sm.settings import HERE
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_each_command_has_help_arguments_and_a_function(name: str) -> None:

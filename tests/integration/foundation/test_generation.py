@@ -12,6 +12,8 @@ import pytest
 from sm.generation import MAX_HEARTBEAT_AGE_S, STANDSTILL_S, SharedGeneration, now
 from sm.settings import HERE
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> SharedGeneration:

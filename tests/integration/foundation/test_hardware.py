@@ -9,6 +9,8 @@ import pytest
 from sm.hardware import Gpu, Hardware, gpus, tensorrt
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 
+pytestmark = pytest.mark.core
+
 
 def test_each_line_of_nvidia_smi_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvidia_smi(tmp_path / "bin", "NVIDIA A10G, 8.6\nTesla T4, 7.5", monkeypatch)

@@ -9,7 +9,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from sm.metrics import OTHERS, RESERVED_BYTES, Counters, Labels, remove_gauges, reserve, series_file
+
+pytestmark = pytest.mark.core
 
 
 def test_the_first_model_names_get_their_own_series_and_the_rest_share_one() -> None:

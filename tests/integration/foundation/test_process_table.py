@@ -7,8 +7,12 @@ import signal
 import subprocess
 import threading
 
+import pytest
+
 from sm import process_table
 from tests.support.boxes import wait_until
+
+pytestmark = pytest.mark.core
 
 
 def test_a_child_of_any_thread_is_found_with_its_command_line_and_state() -> None:

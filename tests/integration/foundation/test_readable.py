@@ -15,6 +15,8 @@ from sm.readable import unreadable
 from sm.settings import HERE
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 #: Any user but root.
 OTHER_USER = 1000
 CHECK_SCRIPT = """

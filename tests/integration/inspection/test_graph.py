@@ -22,6 +22,8 @@ from tests.support.ensemble_repositories import (
     write_repository,
 )
 
+pytestmark = pytest.mark.core
+
 #: The first and the last of three steps read ``x``; the last reads three tensors.
 WIDE = ensemble(
     step("front", {"x": "x"}, {"mid": "middle"}),

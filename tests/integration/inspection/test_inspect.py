@@ -18,6 +18,8 @@ from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.plans import plan_manifest
 
+pytestmark = pytest.mark.core
+
 CONFIG = """
 name: "tiny"
 backend: "python"

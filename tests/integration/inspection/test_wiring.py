@@ -12,6 +12,8 @@ from sm.inspection import problems
 from tests.support.ensemble_repositories import ANY_SIZE, INVALID_ENSEMBLES, VALID_ENSEMBLE, write_repository
 from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize("name", INVALID_ENSEMBLES)
 def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> None:

@@ -18,6 +18,8 @@ from sm.multimodel.load_records import Record, Records
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder
 
+pytestmark = pytest.mark.core
+
 CLIENT = """
 from sm.client.base import Client
 import helper

@@ -19,6 +19,8 @@ from sm.multimodel.copying import Limits, copy_archive
 from sm.settings import HERE
 from tests.support.boxes import WAIT_TIMEOUT_S
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:

@@ -24,6 +24,8 @@ from sm.router.routes import (
 )
 from sm.settings import HERE, markdown, table
 
+pytestmark = pytest.mark.core
+
 DOCS = HERE / "docs"
 #: Names that the dispatcher uses, not a client.
 INTERNAL_NAMES = {

@@ -18,6 +18,8 @@ from tests.support.check_client import run_sm
 from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request
 from tests.support.runtime_client import runtime_client
 
+pytestmark = pytest.mark.core
+
 MODELS = ("resnet", "yolov5", "bert_base")
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from sm.settings import HERE
+
+pytestmark = pytest.mark.core
 
 TABLE = HERE / "tests" / "integration" / "reference" / "README.md"
 TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(test_\w+)`")

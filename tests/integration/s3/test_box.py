@@ -17,6 +17,8 @@ from tests.support.s3 import CREDENTIALS, SECRET, client
 from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 WORDS = '''
 from sm.client.base import StreamingClient, TextPayload
 

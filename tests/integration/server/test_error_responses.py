@@ -15,6 +15,8 @@ import requests
 from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 #: More connections than the box has threads: 12, as Settings.max_threads computes.
 MANY = 16
 POST = b"POST /invocations HTTP/1.1\r\nHost: box\r\n"

@@ -9,6 +9,8 @@ import pytest
 
 from sm.settings import HERE
 
+pytestmark = pytest.mark.core
+
 #: Top-level packages that no process of the box may import before a client or a request asks for them.
 NOT_AT_START = {
     "boto3",

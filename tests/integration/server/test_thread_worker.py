@@ -14,6 +14,8 @@ from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box
 from tests.support.tritons import MODELS
 
+pytestmark = pytest.mark.core
+
 EXITING_CLIENT = """
 import sys
 from sm.client.base import Client, TextPayload

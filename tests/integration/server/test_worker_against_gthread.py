@@ -17,6 +17,8 @@ import pytest
 from sm.settings import HERE
 from tests.support.boxes import wait_until
 
+pytestmark = pytest.mark.core
+
 RESPONSE_TIMEOUT_S = 20.0
 START_TIMEOUT_S = 60.0
 #: The pause between two pieces of a request, so that the server reads them with separate calls.

@@ -19,6 +19,8 @@ from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
 from tests.support.boxes import wait_until
 
+pytestmark = pytest.mark.core
+
 LIFETIME_S, MAX_SESSIONS = 100.0, 20_000
 
 

@@ -25,7 +25,7 @@ from tests.support.boxes import descendants, wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
 from tests.support.request_id_examples import ACCEPTED, REFUSED, ROOT
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
+pytestmark = [pytest.mark.core, pytest.mark.skipif(NGINX is None, reason="there is no nginx")]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 from tests.support.boxes import free_port, wait_until
 
+pytestmark = pytest.mark.core
+
 #: The user id of ``nobody``.
 UNPRIVILEGED_USER = 65534
 

@@ -20,6 +20,8 @@ from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, 
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
 
+pytestmark = pytest.mark.core
+
 
 class RunningResponder:
     """An unavailable responder and its event loop, run in a thread."""

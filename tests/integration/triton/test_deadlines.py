@@ -21,6 +21,8 @@ from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
 
+pytestmark = pytest.mark.core
+
 OUTPUT_SIZE = 60_000
 
 

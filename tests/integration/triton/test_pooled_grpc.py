@@ -35,6 +35,8 @@ from sm.triton.wire import (
     frame,
 )
 
+pytestmark = pytest.mark.core
+
 SEED = 13
 CALL_COUNT = 500
 CALLER_COUNT = 4

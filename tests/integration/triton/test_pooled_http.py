@@ -20,6 +20,8 @@ from sm.triton import health
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
 
+pytestmark = pytest.mark.core
+
 SEED = 13
 REQUEST_COUNT = 600
 CALLER_COUNT = 4

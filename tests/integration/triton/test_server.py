@@ -15,6 +15,8 @@ from sm.triton import server, wheel
 from tests.support.boxes import wait_until
 from tests.support.tritons import MODELS, SETTINGS, Model, TritonProcess, prepare_triton
 
+pytestmark = pytest.mark.core
+
 
 def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
     return server.command(Settings.read(environment), triton.box, os.environ).arguments

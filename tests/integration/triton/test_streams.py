@@ -18,6 +18,8 @@ from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import TritonProcess
 
+pytestmark = pytest.mark.core
+
 
 def stream_counts(
     transport: Transport, count: int, seconds: float = 0.0

@@ -23,6 +23,8 @@ from sm.triton import health
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess, prepare_triton
 
+pytestmark = pytest.mark.core
+
 NUMPY_1 = np.__version__.startswith("1.")
 
 

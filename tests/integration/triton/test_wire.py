@@ -32,6 +32,8 @@ from sm.triton.wire import (
 )
 from tests.support.tritons import TritonProcess
 
+pytestmark = pytest.mark.core
+
 #: Status 0: name and value as plain text; the value in Huffman's code.
 PLAIN_STATUS, HUFFMAN_STATUS = b"\x00\x0bgrpc-status\x010", b"\x00\x0bgrpc-status\x81\x07"
 RESOURCE_EXHAUSTED_STATUS = b"\x00\x0bgrpc-status\x018"

@@ -37,6 +37,8 @@ from sm.triton.transport import Transport
 from sm.triton.wire import ConnectionPool
 from tests.support.h2_server import OPENING, Call, Script, h2_server, message
 
+pytestmark = pytest.mark.core
+
 TIMEOUT_S = 10.0
 PATH = "/inference.GRPCInferenceService/ModelInfer"
 REQUEST = pb.ModelInferRequest(model_name="model", id="7", raw_input_contents=[b"x" * 9000])
