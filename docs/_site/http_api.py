@@ -10,8 +10,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from sm.router.openapi.document import document
-from sm.router.openapi.paths import METHODS
+from sm.control.openapi.document import document
+from sm.control.openapi.paths import METHODS
 
 PAGE = "docs/clients/http-api"
 

@@ -23,8 +23,8 @@ from sm.errors import (
     TriremeError,
     UnsupportedType,
 )
-from sm.router.answer import dumps, write_error
-from sm.router.invocation import JSON
+from sm.messages import JSON, write_error
+from sm.router.answer import dumps
 
 from .failures import Unauthorized
 from .keys import HEADER, Keys

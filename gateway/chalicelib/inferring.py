@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
+from sm import messages
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
 from sm.plugins.registry import Registry
-from sm.router import invocation as forms
 from sm.router.answer import write
 from sm.router.dispatch import run_record
 from sm.router.invocation import DispatchRequest, RawRecord
@@ -22,7 +22,7 @@ from .storage import Storage, Stored, check_key
 
 MEMBERS = {"s3_key", "payload", "parameters", "version"}
 #: Types that Python's own table does not have on every machine.
-TYPES = {".npy": "application/x-npy", ".webp": "image/webp", ".txt": "text/plain", ".json": forms.JSON}
+TYPES = {".npy": "application/x-npy", ".webp": "image/webp", ".txt": "text/plain", ".json": messages.JSON}
 #: Labels in an answer, as in the reference.
 TOP = 5
 
@@ -39,7 +39,7 @@ class InferenceInputs:
 
 def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> InferenceInputs:
     """Read ``{"s3_key"}`` or ``{"payload"}``, with optional ``parameters`` and ``version``."""
-    members = forms.parse_json(body)
+    members = messages.parse_json(body)
     if not isinstance(members, dict):
         raise BadInput("the body must be a JSON object with s3_key or payload")
     for name in members:
@@ -61,10 +61,10 @@ def read(body: bytes, version: str, prefixes: tuple[str, ...]) -> InferenceInput
 
 def read_any(body: bytes, content_type: str, version: str) -> InferenceInputs:
     """Read any body, for a gateway without a bucket: ``{"payload"}``, the payload itself, or a raw body."""
-    kind = content_type.split(";")[0].strip().lower() or forms.JSON
-    if kind != forms.JSON:
+    kind = content_type.split(";")[0].strip().lower() or messages.JSON
+    if kind != messages.JSON:
         return InferenceInputs(None, RawRecord(body, kind), {}, check_version(version))
-    payload = forms.parse_json(body)
+    payload = messages.parse_json(body)
     if isinstance(payload, dict) and ("payload" in payload or "s3_key" in payload):
         return read(body, version, ())
     return InferenceInputs(None, payload, {}, check_version(version))
@@ -100,7 +100,7 @@ class Inference:
             return inputs.payload
         stored = self._storage.get(inputs.key)
         kind = content_type(inputs.key, stored, client.payload.content_types)
-        return forms.parse_json(stored.body) if kind == forms.JSON else RawRecord(stored.body, kind)
+        return messages.parse_json(stored.body) if kind == messages.JSON else RawRecord(stored.body, kind)
 
     def _predictions(self, client: Client, call: DispatchRequest) -> Any:
         if not self._cache.is_on:
@@ -116,7 +116,7 @@ class Inference:
     def _compute(self, client: Client, call: DispatchRequest) -> Any:
         call.client = client
         answer = write(call, run_record(call, Registry({client.name: client})))
-        if answer.content_type != forms.JSON:
+        if answer.content_type != messages.JSON:
             return answer.read().decode("utf-8", "replace")
         written = orjson.loads(answer.read())
         # The answer of a client that writes its own bytes has no envelope.
@@ -133,7 +133,7 @@ class Inference:
 def content_type(key: str, stored: Stored, accepted: tuple[str, ...]) -> str:
     """Return the object's type in S3 if the client accepts it, else the type of the key's ending."""
     declared = stored.content_type.split(";")[0].strip().lower()
-    if declared in (*accepted, forms.JSON):
+    if declared in (*accepted, messages.JSON):
         return declared
     ending = key[key.rfind(".") :].lower() if "." in key else ""
     return TYPES.get(ending) or mimetypes.guess_type(key)[0] or declared

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from sm import messages
 from sm.client.base import Array
 from sm.errors import (
     BadInput,
@@ -29,7 +30,6 @@ from sm.errors import (
     UnknownModel,
     WrongPayload,
 )
-from sm.router import invocation as forms
 
 from .failures import LoadFailed, NoSuchModel, NoSuchObject
 from .inferring import check_version
@@ -142,7 +142,7 @@ class ReferenceApi:
 
     def _infer_object(self, short: str, model: ShortName, body: bytes, version: str) -> Answer:
         self._check_size(body)
-        members = forms.parse_json(body)
+        members = messages.parse_json(body)
         key = members.get("s3_key") if isinstance(members, dict) else None
         if not key:
             return 400, {"error": "No S3 key provided"}

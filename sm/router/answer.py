@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -12,24 +12,11 @@ import orjson
 from sm.client import unencodable
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import TriremeError
-from sm.router.invocation import JSON, JSON_LINES, NPY, PNG, DispatchRequest
+from sm.messages import JSON, JSON_LINES, NPY, PNG, Answer
+from sm.router.invocation import DispatchRequest
 
 #: Dataclasses are passed to :func:`encodable`, because a picture is one.
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
-
-
-@dataclass(slots=True)
-class Answer:
-    """The answer to a caller: a body, or chunks of a body that is still being produced."""
-
-    body: bytes | Iterator[bytes]
-    content_type: str = JSON
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self) -> bytes:
-        """Return the whole body; for a stream, after it has ended."""
-        return self.body if isinstance(self.body, bytes) else b"".join(self.body)
 
 
 @dataclass(slots=True)
@@ -105,12 +92,6 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
 
 def _unencodable(model: str, result: object) -> TriremeError:
     return unencodable.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
-
-
-def write_error(error: TriremeError, request_id: str) -> Answer:
-    """Encode an error in the form that all errors have."""
-    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-    return Answer(dumps(error.body(request_id)), status=error.status, headers=headers)
 
 
 def dumps(value: object) -> bytes:

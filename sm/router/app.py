@@ -14,28 +14,19 @@ from flask import Flask, Request
 from werkzeug.routing import MapAdapter
 
 from sm.client.sessions import Sessions
+from sm.control import dashboard, models, pages, routes
+from sm.control.openapi.document import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
 from sm.router.admission import FairGate
 from sm.router.answer import dumps
 from sm.router.classify import Classifier
-from sm.router.openapi.client_schemas import describe_client, sample_files
-from sm.router.openapi.document import document
+from sm.router.client_schemas import describe_client, sample_files
 from sm.router.pipeline import Lane, Pipeline
 from sm.router.request_log import RequestLog
-from sm.router.routes import (
-    control_routes,
-    dashboard_data,
-    execution_parameters,
-    invocations,
-    model_routes,
-    pages,
-    v2_routes,
-    websocket_route,
-)
+from sm.router.routes import invocations, v2_routes, websocket_route
 from sm.router.routes.invocations import Service
-from sm.router.routes.responses import handle_errors, with_request_id
 from sm.router.running import WATCH_INTERVAL_S, record_overdue
 from sm.router.s3.store import open_store
 from sm.router.triton_requests import Triton
@@ -43,6 +34,7 @@ from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
+from sm.web import handle_errors, with_request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -103,11 +95,11 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     )
     app.register_blueprint(v2_routes.blueprint(service))
     if not box.fronted:
-        app.register_blueprint(control_routes.blueprint(box))
-        app.register_blueprint(execution_parameters.blueprint(settings))
-        app.register_blueprint(model_routes.listing(box))
+        app.register_blueprint(routes.blueprint(box))
+        app.register_blueprint(routes.execution_parameters(settings))
+        app.register_blueprint(models.listing(box))
         app.register_blueprint(pages.blueprint(box))
-        app.register_blueprint(dashboard_data.blueprint(dashboard_data.control_plane_reader(box)))
+        app.register_blueprint(dashboard.blueprint(dashboard.control_plane_reader(box)))
     return app
 
 

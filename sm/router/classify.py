@@ -13,11 +13,8 @@ from sm import decoded_base64
 from sm.client.base import Client
 from sm.client.sessions import Session
 from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload
+from sm.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
 from sm.router.invocation import (
-    BINARY,
-    EVENTS,
-    JSON,
-    JSON_LINES,
     OBJECT,
     SESSION_HEADER,
     Address,
@@ -29,9 +26,7 @@ from sm.router.invocation import (
     RecordLimit,
     SessionCommand,
     TritonRequest,
-    check_not_empty,
     choose_accept,
-    not_json,
     read_address,
 )
 

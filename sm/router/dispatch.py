@@ -22,11 +22,12 @@ from sm.errors import (
     WrongPayload,
     WrongTensor,
 )
+from sm.messages import JSON, JSON_LINES
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.admission import Admission
 from sm.router.answer import dumps
-from sm.router.invocation import JSON, JSON_LINES, DispatchRequest, RawRecord
+from sm.router.invocation import DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
 from sm.router.s3.inlining import inline_objects
 from sm.router.s3.store import Store

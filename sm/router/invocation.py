@@ -9,21 +9,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import orjson
-
 from sm import decoded_base64
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.sessions import Session
-from sm.errors import BadInput, TooLarge
-
-JSON = "application/json"
-JSON_LINES = "application/jsonlines"
-NPY = "application/x-npy"
-PNG = "image/png"
-EVENTS = "text/event-stream"
-#: SageMaker's content type of Triton's binary form: JSON of so many bytes, then the tensors.
-BINARY = "application/vnd.sagemaker-triton.binary+json"
+from sm.errors import TooLarge
+from sm.messages import JSON
 
 #: The beginning of a JSON object.
 OBJECT = re.compile(rb"\s*\{")
@@ -184,32 +175,6 @@ def read_address(message: Message) -> Address:
         attributes.get("version") or query.get("version", ""),
         attributes,
     )
-
-
-def parse_json(body: bytes) -> Any:
-    """Parse standard JSON: no NaN, and at most the parser's 1,024 levels."""
-    check_not_empty(body)
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise not_json(error) from None
-
-
-def not_json(error: orjson.JSONDecodeError) -> BadInput:
-    """Return the caller's error for a body that the parser refuses."""
-    reason = str(error)
-    if "not valid UTF-8" in error.msg:
-        # The parser looks for this first, so it says nothing of where.
-        reason = "it is not UTF-8; a picture or other bytes need a Content-Type of their own"
-    elif error.doc[error.pos : error.pos + 1] == "'":
-        reason = f"{reason}; JSON has double quotes"
-    return BadInput(f"the body is not JSON: {reason}")
-
-
-def check_not_empty(body: bytes) -> None:
-    """Raise :class:`BadInput` for a body of white space only."""
-    if not body or body.isspace():
-        raise BadInput("the body is empty")
 
 
 def estimate_parsed_bytes(message: Message) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
+from sm.messages import JSON, JSON_LINES, Answer
 from sm.router.admission import Admission
-from sm.router.answer import Answer, EncodedRecord, encode_failure, join_records
-from sm.router.invocation import JSON, JSON_LINES, LinesRequest, Message
+from sm.router.answer import EncodedRecord, encode_failure, join_records
+from sm.router.invocation import LinesRequest, Message
 from sm.router.ordered import OrderedRunner
 
 #: The first byte of a line that is not blank.

@@ -16,19 +16,13 @@ from sm.client.decode_budget import DECODED
 from sm.client.sessions import Sessions
 from sm.deadline import begin, end
 from sm.errors import BadInput, Forbidden, Overloaded
+from sm.messages import JSON, Answer
 from sm.plugins.registry import Registry
 from sm.router import dispatch
 from sm.router.admission import UNKNOWN, Admission, FairGate
-from sm.router.answer import Answer, dumps, encode_record, write, write_list
+from sm.router.answer import dumps, encode_record, write, write_list
 from sm.router.classify import Classifier, ModelRequest
-from sm.router.invocation import (
-    JSON,
-    DispatchRequest,
-    LinesRequest,
-    Message,
-    SessionCommand,
-    estimate_parsed_bytes,
-)
+from sm.router.invocation import DispatchRequest, LinesRequest, Message, SessionCommand, estimate_parsed_bytes
 from sm.router.lines import answer_lines
 from sm.router.ordered import OrderedRunner
 from sm.router.running import RunningInvocation

@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable
 
 import orjson
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from sm.errors import BadInput, CallerGone, ClientFailed, ModelFailed, TooLarge, TriremeError
-from sm.router.answer import Answer
+from sm.errors import CallerGone, ClientFailed, ModelFailed, TriremeError
+from sm.messages import Answer
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +60,6 @@ def as_trireme_error(error: BaseException) -> TriremeError:
     if isinstance(error, GeneratorExit):
         # The caller left before the stream ended.
         return CallerGone("the caller hung up")
-    if isinstance(error, RequestEntityTooLarge):
-        return TooLarge("the body is larger than this box accepts")
-    if isinstance(error, HTTPException) and error.code is not None and error.code < 500:
-        return BadInput(error.name)
     return ClientFailed(f"unexpected {type(error).__name__}")
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import orjson
-from grpc import StatusCode as Code
 
 from sm.errors import (
     BadInput,
@@ -23,12 +22,12 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
+from sm.messages import BINARY, JSON, Answer
 from sm.plugins.registry import NO_MODEL, Registry
-from sm.router.answer import Answer
-from sm.router.invocation import BINARY, JSON, GenerateRequest, Message, TritonRequest
+from sm.router.invocation import GenerateRequest, Message, TritonRequest
 from sm.router.streaming.server_sent_events import split_events
 from sm.router.streaming.stream import finish
-from sm.triton.call_failures import translate_status
+from sm.triton.call_failures import translate_http_status
 from sm.triton.http_proxy import Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.unsafe_json import HEADER_SIZE
@@ -44,17 +43,6 @@ UNREADABLE_REQUEST = re.compile(
 FOREIGN_SHARED_MEMORY = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
 
 QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
-
-#: gRPC's codes for the statuses of Triton's HTTP.
-CODES = {
-    400: Code.INVALID_ARGUMENT,
-    404: Code.NOT_FOUND,
-    408: Code.DEADLINE_EXCEEDED,
-    429: Code.RESOURCE_EXHAUSTED,
-    499: Code.CANCELLED,
-    501: Code.UNIMPLEMENTED,
-    503: Code.UNAVAILABLE,
-}
 
 
 class Triton:
@@ -212,4 +200,4 @@ def to_error(status: int, sentence: str) -> TriremeError:
         return Forbidden("shared memory with Triton is the box's own")
     if UNREADABLE_REQUEST.match(sentence) or status == 200:
         return BadInput(sentence)
-    return translate_status(CODES.get(status, Code.INTERNAL), sentence).error
+    return translate_http_status(status, sentence).error

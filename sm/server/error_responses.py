@@ -16,8 +16,7 @@ from gunicorn.util import close_graceful, write_nonblock
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from sm.errors import BadInput, ClientFailed, TriremeError, Unsupported
-from sm.router.answer import write_error
-from sm.router.invocation import JSON
+from sm.messages import JSON, write_error
 from sm.server.timed_requests import TimedReader
 
 log = logging.getLogger(__name__)

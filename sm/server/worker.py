@@ -22,6 +22,7 @@ from gunicorn.glogging import Logger
 from sm import logs, metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.code_folder import CodeFolder
+from sm.control import app as control
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Records
@@ -32,7 +33,7 @@ from sm.plugins.toolkit import requirements
 from sm.plugins.unserved_clients import LateClients
 from sm.router import app
 from sm.run_state import Box, write_atomically
-from sm.server import control_plane, embedded_metrics, memory_trim
+from sm.server import embedded_metrics, memory_trim
 from sm.server.embedded_metrics import EmbeddedMetrics
 from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
@@ -243,7 +244,7 @@ class ControlPlane(Plane):
         memory_trim.trim()
 
     def load(self) -> Flask:
-        return control_plane.create(self.settings, self.box)
+        return control.create(self.settings, self.box)
 
 
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}

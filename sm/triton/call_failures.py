@@ -77,6 +77,17 @@ class Rule:
     sentence: str = ""
 
 
+#: gRPC's codes for the statuses of Triton's HTTP.
+HTTP_CODES = {
+    400: Code.INVALID_ARGUMENT,
+    404: Code.NOT_FOUND,
+    408: Code.DEADLINE_EXCEEDED,
+    429: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+}
+
 UNREACHABLE = "Triton is not there; it is starting or being started again"
 RULES = (
     Rule(None, "in a not-ready state|not at ready state", NotReady, True),
@@ -127,6 +138,11 @@ def translate_status(code: Code, text: str) -> Failed:
     )
     stalled = stalled_instance(text) if code in (Code.INTERNAL, Code.UNKNOWN) else None
     return Failed(rule.kind, rule.sentence or sentence(text), rule.finished, stalled=stalled)
+
+
+def translate_http_status(status: int, text: str) -> Failed:
+    """Translate an error from Triton's HTTP port to the same failure as over gRPC."""
+    return translate_status(HTTP_CODES.get(status, Code.INTERNAL), text)
 
 
 def stalled_instance(text: str) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 import requests
 
 from sm import process_table
-from sm.router.routes.control_routes import MAX_SCRAPES_PER_S
+from sm.control.routes import MAX_SCRAPES_PER_S
 from sm.run_state import Box
 from sm.settings import HERE
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from gunicorn.http.errors import ParseException
 from werkzeug import Request
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.deadline import Deadline, running
-from sm.errors import BadInput
+from sm.errors import BadInput, TooLarge
 from sm.router.invocation import Message
 from sm.router.request_log import RequestLog
-from sm.router.routes.responses import request_id
 from sm.router.running import RunningInvocation
+from sm.web import request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -55,6 +55,7 @@ SERVER_VARIABLES = frozenset(
         "gunicorn.socket",
     }
 )
+BODY_TOO_LARGE = "the body is larger than this box accepts"
 #: Bytes of one read from a body.
 READ_BYTES = 2**18
 #: The header that asks where a request's time went, and where WSGI has the listener of a traced request.
@@ -92,7 +93,7 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
     if length is None:
         return _read_chunks(environ, max_body)
     if length > max_body:
-        raise RequestEntityTooLarge
+        raise TooLarge(BODY_TOO_LARGE)
     # gunicorn ends the stream where the body ends. For other servers, werkzeug limits it to the length.
     stream = environ["wsgi.input"] if "wsgi.input_terminated" in environ else get_input_stream(environ)
     try:
@@ -103,7 +104,7 @@ def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
         while piece:
             body.write(piece)
             piece = stream.read(min(READ_BYTES, length - body.tell()))
-    except OSError as error:
+    except (HTTPException, OSError) as error:
         raise BadInput("the body did not arrive whole") from error
     body.truncate()
     return body.getvalue()
@@ -114,10 +115,10 @@ def _read_chunks(environ: WSGIEnvironment, max_body: int) -> bytes:
     try:
         # One byte more: werkzeug ends a longer body at its limit, and says nothing.
         body = get_input_stream(environ, max_content_length=max_body + 1).read()
-    except ParseException as error:
+    except (HTTPException, ParseException) as error:
         raise BadInput("the chunks of the body are malformed") from error
     if len(body) > max_body:
-        raise RequestEntityTooLarge
+        raise TooLarge(BODY_TOO_LARGE)
     return body
 
 

@@ -15,8 +15,9 @@ from flask import Blueprint, Response, request
 from wsproto.utilities import generate_accept_token
 
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
-from sm.router.answer import Answer, dumps, write_error
-from sm.router.invocation import JSON, SESSION_HEADER, Message
+from sm.messages import JSON, Answer, write_error
+from sm.router.answer import dumps
+from sm.router.invocation import SESSION_HEADER, Message
 from sm.router.routes.invocations import Service
 from sm.router.routes.reading import invocation_of, read_message
 from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 from sm.errors import DeadlinePassed, TriremeError
+from sm.messages import JSON
 from sm.router.answer import dumps
-from sm.router.invocation import JSON
 from sm.router.streaming.server_sent_events import OCTET_STREAM
 from sm.router.streaming.stream import finish
 

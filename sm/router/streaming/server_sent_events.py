@@ -9,8 +9,9 @@ import pybase64
 from sm.client import unencodable
 from sm.client.results import Encoded, Picture
 from sm.errors import TriremeError
-from sm.router.answer import Answer, dumps, write_error
-from sm.router.invocation import EVENTS, JSON, DispatchRequest
+from sm.messages import EVENTS, JSON, Answer, write_error
+from sm.router.answer import dumps
+from sm.router.invocation import DispatchRequest
 from sm.router.streaming.stream import finish
 
 #: Exactly as AWS's own Triton container writes it.

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 from sm import deadline
 from sm.client.base import Client
 from sm.errors import StartError, TriremeError
+from sm.messages import Answer, write_error
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.answer import Answer, dumps, encode_record, write, write_error, write_list
+from sm.router.answer import dumps, encode_record, write, write_list
 from sm.router.classify import read_dispatch
 from sm.router.dispatch import run_record, run_records
 from sm.router.ordered import OrderedRunner

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from sm.router.routes.execution_parameters import parameters
+from sm.control.routes import batch_parameters
 from sm.settings import Settings
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.echo_requests import ECHO_BODY
@@ -114,15 +114,17 @@ def test_in_batch_mode_a_request_may_take_an_hour_and_have_100_mebibytes() -> No
 
 def test_execution_parameters_stay_within_the_platforms_limits() -> None:
     sixteen_workers = {"SAGEMAKER_MODEL_SERVER_WORKERS": "16"}
-    assert parameters(Settings.read(sixteen_workers))["MaxConcurrentTransforms"] == 16
-    with_large_payload = parameters(Settings.read({**sixteen_workers, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}))
+    assert batch_parameters(Settings.read(sixteen_workers))["MaxConcurrentTransforms"] == 16
+    with_large_payload = batch_parameters(
+        Settings.read({**sixteen_workers, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"})
+    )
     assert (with_large_payload["MaxConcurrentTransforms"], with_large_payload["MaxPayloadInMB"]) == (2, 50)
     unlimited_payload = Settings.read(
         {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "0"}
     )
-    assert (parameters(unlimited_payload)["MaxPayloadInMB"], unlimited_payload.max_body) == (0, 2**31)
+    assert (batch_parameters(unlimited_payload)["MaxPayloadInMB"], unlimited_payload.max_body) == (0, 2**31)
     explicit = {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "3", "SAGEMAKER_BATCH_STRATEGY": "MULTI_RECORD"}
-    explicit_parameters = parameters(Settings.read(explicit))
+    explicit_parameters = batch_parameters(Settings.read(explicit))
     assert (explicit_parameters["MaxConcurrentTransforms"], explicit_parameters["BatchStrategy"]) == (
         3,
         "MULTI_RECORD",

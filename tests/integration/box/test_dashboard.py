@@ -14,8 +14,8 @@ import pytest
 import requests
 from openapi_schema_validator import OAS31Validator
 
+from sm.control.history.recorder import Recorder
 from sm.run_state import Box
-from sm.server.history.recorder import Recorder
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint

@@ -13,8 +13,8 @@ import requests
 import tritonclient.http as triton
 
 from sm import __version__
-from sm.router.invocation import BINARY
-from sm.router.routes.control_routes import MAX_SCRAPES_PER_S
+from sm.control.routes import MAX_SCRAPES_PER_S
+from sm.messages import BINARY
 from tests.support.boxes import RunningBox, running_box
 from tests.support.raw_http import exchange
 from tests.support.tritons import MODELS

@@ -15,8 +15,8 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.router.invocation import BINARY, JSON_LINES
-from sm.router.openapi.document import document
+from sm.control.openapi.document import document
+from sm.messages import BINARY, JSON_LINES
 from sm.settings import Settings
 from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, running_box

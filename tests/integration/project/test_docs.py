@@ -12,16 +12,10 @@ import pytest
 from flask import Flask
 
 from sm.client import base, payloads, result_kinds, results
+from sm.control import models, pages, routes
 from sm.plugins.loading import discover
 from sm.router.classify import ClassifiedRequest
-from sm.router.routes import (
-    control_routes,
-    execution_parameters,
-    invocations,
-    model_routes,
-    pages,
-    websocket_route,
-)
+from sm.router.routes import invocations, websocket_route
 from sm.settings import HERE, markdown, table
 
 pytestmark = pytest.mark.core
@@ -71,10 +65,10 @@ def test_every_route_is_documented() -> None:
     # The routes are only listed, and never called.
     app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
     app.register_blueprint(websocket_route.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
-    app.register_blueprint(control_routes.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(execution_parameters.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(routes.blueprint(None))  # type: ignore[arg-type]
+    app.register_blueprint(routes.execution_parameters(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(model_routes.loading(None, {}))  # type: ignore[arg-type]
+    app.register_blueprint(models.loading(None, {}))  # type: ignore[arg-type]
     page = (DOCS / "inside/way-of-a-request.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":

@@ -37,7 +37,7 @@ PROCESSES = {
     ),
     "a worker": ("import sm.server.worker, sm.server.thread_worker, sm.server.error_responses", NOT_AT_START),
     "the control plane": (
-        "import sm.server.worker, sm.server.control_plane, sm.server.error_responses",
+        "import sm.server.worker, sm.control.app, sm.server.error_responses",
         NOT_AT_START,
     ),
     "the built-in clients": (

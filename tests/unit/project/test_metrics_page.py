@@ -7,7 +7,7 @@ import re
 from sm.settings import HERE
 
 PAGE = (HERE / "docs/run/metrics.md").read_text()
-SOURCES = ("sm/metrics.py", "sm/router/routes/box_series.py")
+SOURCES = ("sm/metrics.py", "sm/control/box_series.py")
 
 
 def test_the_table_lists_exactly_the_series_in_the_code() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sm import __version__
-from sm.router.routes.box_series import build_info
+from sm.control.box_series import build_info
 from sm.settings import HERE
 from sm.tools.build.triton_wheel import WHEEL
 

@@ -12,7 +12,8 @@ import pytest
 
 from sm.client.results import Encoded, Picture
 from sm.errors import BadInput, ClientFailed, WrongPayload
-from sm.router.answer import Answer, encode_record, write, write_error, write_list
+from sm.messages import Answer, write_error
+from sm.router.answer import encode_record, write, write_list
 from sm.router.invocation import DispatchRequest
 
 

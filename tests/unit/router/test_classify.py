@@ -16,11 +16,10 @@ from sm.client.payloads import BodyPayload, ImagePayload, Payload
 from sm.client.sessions import Session
 from sm.decoded_base64 import MIN_BYTES, DecodedBase64
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
+from sm.messages import BINARY, JSON_LINES
 from sm.plugins.registry import Registry
 from sm.router.classify import ClassifiedRequest, Classifier
 from sm.router.invocation import (
-    BINARY,
-    JSON_LINES,
     DispatchRequest,
     GenerateRequest,
     LinesRequest,

@@ -12,8 +12,8 @@ import pytest
 
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
-from sm.router.answer import Answer
-from sm.router.invocation import JSON_LINES, LinesRequest, Message, RecordLimit
+from sm.messages import JSON_LINES, Answer
+from sm.router.invocation import LinesRequest, Message, RecordLimit
 from sm.router.lines import answer_lines, check_count, messages
 from sm.router.ordered import OrderedRunner
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from werkzeug.exceptions import RequestEntityTooLarge
 
-from sm.errors import BadInput, ChosenStatus, ModelFailed, TriremeError, UnknownModel, WrongPayload
+from sm.errors import BadInput, ChosenStatus, ModelFailed, TooLarge, TriremeError, UnknownModel, WrongPayload
 from sm.router.request_log import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
 
 
@@ -66,5 +65,5 @@ def test_a_reason_is_short() -> None:
 
 
 def test_every_exception_has_the_status_of_its_answer() -> None:
-    errors = (BadInput("x"), RequestEntityTooLarge(), GeneratorExit(), ZeroDivisionError())
+    errors = (BadInput("x"), TooLarge("x"), GeneratorExit(), ZeroDivisionError())
     assert [as_trireme_error(error).status for error in errors] == [400, 413, 499, 500]

@@ -21,10 +21,10 @@ from sm.router.classify import Classifier
 from sm.router.pipeline import Lane, Pipeline
 from sm.router.request_log import RequestLog
 from sm.router.routes.invocations import Service, blueprint, direct
-from sm.router.routes.responses import handle_errors
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
+from sm.web import handle_errors
 
 #: The WSGI variable of a chunked body.
 CHUNKED_BODY = {"HTTP_TRANSFER_ENCODING": "chunked"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sm.messages import Answer
 from sm.plugins.registry import Registry
-from sm.router.answer import Answer
 from sm.router.classify import Classifier, JsonBody
 from sm.router.invocation import (
     DispatchRequest,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sm.control.routes import describe_served, read_index, readiness
 from sm.multimodel.load_records import Records
-from sm.router.routes.control_routes import describe_served, read_index, readiness
 from sm.run_state import Box, read_engines
 
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"

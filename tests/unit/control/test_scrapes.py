@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sm.router.routes.control_routes import MAX_SCRAPES_PER_S, ScrapeCache
+from sm.control.routes import MAX_SCRAPES_PER_S, ScrapeCache
 
 
 class Clock:

@@ -8,6 +8,8 @@ from functools import partial
 
 from flask import Flask
 
+from sm.control import dashboard, models, pages, routes
+from sm.control.history.recorder import Recorder
 from sm.generation import SharedGeneration
 from sm.inspection.machine import Machine
 from sm.multimodel import memory_room
@@ -15,14 +17,12 @@ from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.staging import Staging, renew
 from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
-from sm.router.routes import control_routes, dashboard_data, execution_parameters, model_routes, pages
-from sm.router.routes.responses import handle_errors
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
-from sm.server.history.recorder import Recorder
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
+from sm.web import handle_errors
 
 #: Seconds that loading or unloading may take, as on the platform.
 LOAD_TIMEOUT_S = 360.0
@@ -33,16 +33,16 @@ def create(settings: Settings, box: Box) -> Flask:
     app = Flask("trireme-control")
     app.config["MAX_CONTENT_LENGTH"] = MAX_CONTROL_BODY_BYTES
     handle_errors(app)
-    app.register_blueprint(control_routes.blueprint(box))
-    app.register_blueprint(execution_parameters.blueprint(settings))
+    app.register_blueprint(routes.blueprint(box))
+    app.register_blueprint(routes.execution_parameters(settings))
     app.register_blueprint(pages.blueprint(box))
     recorder = Recorder(box)
     recorder.watch()
-    app.register_blueprint(dashboard_data.blueprint(recorder.read))
+    app.register_blueprint(dashboard.blueprint(recorder.read))
     app.register_blueprint(
-        model_routes.loading(build_loader(settings, box), box.repository_keys)
+        models.loading(build_loader(settings, box), box.repository_keys)
         if box.multi_model
-        else model_routes.listing(box)
+        else models.listing(box)
     )
     if not box.multi_model:
         watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))

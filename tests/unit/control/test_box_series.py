@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
+from sm.control.box_series import BoxSeries
 from sm.metrics import series_file
-from sm.router.routes.box_series import BoxSeries
 from sm.run_state import Box
 
 

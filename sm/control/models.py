@@ -7,16 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from flask import Blueprint, Response, request
 
+from sm.control.routes import limit_bodies, list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
+from sm.messages import Answer, parse_json
 from sm.multimodel.load_records import Record
 from sm.multimodel.model_loader import Loader
-from sm.router.answer import Answer, dumps
-from sm.router.invocation import parse_json
-from sm.router.routes.control_routes import list_served
-from sm.router.routes.responses import limit_bodies, respond
 from sm.run_state import Box
+from sm.web import respond
 
 #: Models on a page of the list.
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
@@ -48,14 +48,14 @@ def listing(box: Box) -> Blueprint:
 
     @routes.get("/models")
     def models() -> Response:
-        return respond(Answer(dumps({"models": list_served(box)})))
+        return respond(Answer(orjson.dumps({"models": list_served(box)})))
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
         row = next((row for row in list_served(box) if row["modelName"] == name), None)
         if row is None:
             raise UnknownModel(f"no model {name[:200]!r}")
-        return respond(Answer(dumps(row)))
+        return respond(Answer(orjson.dumps(row)))
 
     return routes
 
@@ -66,7 +66,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
 
     @routes.get("/models")
     def models() -> Response:
-        return respond(Answer(dumps(page(loader, request.args.to_dict()))))
+        return respond(Answer(orjson.dumps(page(loader, request.args.to_dict()))))
 
     @routes.post("/models")
     def load() -> Response:
@@ -74,7 +74,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
         target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
         if len(target) > MAX_TARGET_CHARACTERS or not target.isprintable():
             raise BadInput(f"the Target-Model must be at most {MAX_TARGET_CHARACTERS} printable characters")
-        return respond(Answer(dumps(describe_record(loader.load(name, url, target)))))
+        return respond(Answer(orjson.dumps(describe_record(loader.load(name, url, target)))))
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
@@ -82,7 +82,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
         record = snapshot.records.get(name)
         if record is None or not record.loaded:
             raise snapshot.unknown(name)
-        return respond(Answer(dumps(describe_record(record))))
+        return respond(Answer(orjson.dumps(describe_record(record))))
 
     @routes.delete("/models/<name>")
     def unload(name: str) -> Response:

@@ -12,15 +12,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from sm import __version__
+from sm.control.history import box_processes
+from sm.control.history.changes import Changes
+from sm.control.history.counts import Counts, describe
+from sm.control.history.served_models import ServedModels
+from sm.control.routes import read_state
 from sm.polling import Poll
-from sm.router.answer import dumps
-from sm.router.routes.control_routes import read_state
 from sm.run_state import Box
-from sm.server.history import box_processes
-from sm.server.history.changes import Changes
-from sm.server.history.counts import Counts, describe
-from sm.server.history.served_models import ServedModels
 
 POINT_INTERVAL_S = 5.0
 HISTORY_S = 3600.0
@@ -65,7 +66,7 @@ class Recorder:
                         "memory": memory,
                         "shared_memory": shared_memory,
                     }
-                    self._points.append((now, zlib.compress(dumps(point))))
+                    self._points.append((now, zlib.compress(orjson.dumps(point))))
                 self._counts.append(counts)
                 self._current["last_minute"] = describe(self._counts[0], counts)
 
@@ -121,7 +122,7 @@ class Recorder:
         with self._lock:
             current, events = {**self._current, **_readiness(state)}, list(self._events)
             points = [point for at, point in self._points if at > since]
-        head = dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
+        head = orjson.dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
         return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"
 
     @property

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sm.server.history.box_processes import ProcessGroup
-from sm.server.history.changes import Changes
+from sm.control.history.box_processes import ProcessGroup
+from sm.control.history.changes import Changes
 
 
 def process_group(

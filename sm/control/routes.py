@@ -11,21 +11,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response
+import orjson
+from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from sm.errors import NotReady
+from sm.control.box_series import BoxSeries
+from sm.errors import NotReady, TooLarge
 from sm.generation import SharedGeneration
-from sm.router.answer import Answer
-from sm.router.routes.box_series import BoxSeries
-from sm.router.routes.responses import limit_bodies, respond
-from sm.run_state import CODE, Box, read_engines, read_json
+from sm.messages import Answer
+from sm.run_state import CODE, MAX_CONTROL_BODY_BYTES, Box, read_engines, read_json
+from sm.settings import Settings
 from sm.triton import health
+from sm.web import respond
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0
 #: More requests for ``/metrics`` get the last text again: while series are collected, ``/ping`` is slower.
 MAX_SCRAPES_PER_S = 5
+#: SageMaker's default for the payload of one request, and its limit for all concurrent requests, in MiB.
+DEFAULT_PAYLOAD_MB, MAX_TOTAL_MB = 6, 100
 
 
 def blueprint(box: Box) -> Blueprint:
@@ -188,3 +192,42 @@ def readiness(
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Call one of Triton's routes; return status and body. Status 0 means no answer in time."""
     return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)
+
+
+def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:
+    """Refuse bodies with a Content-Length of more than ``limit`` bytes on these routes."""
+
+    @routes.before_request
+    def check_size() -> None:
+        if (request.content_length or 0) > limit:
+            raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
+
+
+def execution_parameters(settings: Settings) -> Blueprint:
+    """Create the route of batch transform's parameters."""
+    routes = Blueprint("batch", __name__)
+    limit_bodies(routes)
+
+    @routes.get("/execution-parameters")
+    def read() -> Response:
+        return respond(Answer(orjson.dumps(batch_parameters(settings))))
+
+    return routes
+
+
+def batch_parameters(settings: Settings) -> dict[str, object]:
+    """Return the parameters; by default as many requests as there are threads, within SageMaker's limit."""
+    payload_mb = DEFAULT_PAYLOAD_MB if settings.max_payload_mb is None else settings.max_payload_mb
+    # 0 means payloads of any size, sent in chunks.
+    max_payload_mb = (
+        max(1, min(int(payload_mb), settings.max_body // 2**20, MAX_TOTAL_MB)) if payload_mb else 0
+    )
+    at_once = min(settings.worker_count * settings.threads, MAX_TOTAL_MB // max(1, max_payload_mb))
+    # Leave it out if it is not set, as no spelling of the default suits everybody: the local mode of the
+    # SageMaker SDK accepts only MultiRecord, and containers use MULTI_RECORD.
+    strategy = {"BatchStrategy": settings.batch_strategy} if settings.batch_strategy else {}
+    return {
+        "MaxConcurrentTransforms": settings.max_transforms or max(1, at_once),
+        **strategy,
+        "MaxPayloadInMB": max_payload_mb,
+    }

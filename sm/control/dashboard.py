@@ -11,10 +11,11 @@ from pathlib import Path
 
 from flask import Blueprint, Response, request
 
+from sm.control.routes import limit_bodies
 from sm.errors import BadInput, NotReady
-from sm.router.answer import Answer
-from sm.router.routes.responses import limit_bodies, respond
+from sm.messages import Answer
 from sm.run_state import Box
+from sm.web import respond
 
 #: For the control plane's answer to a worker.
 CONTROL_TIMEOUT_S = 5.0

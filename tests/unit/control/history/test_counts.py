@@ -13,10 +13,10 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from sm.control.history.counts import MAX_STAGES, Counts, describe, percentile
+from sm.control.history.recorder import MAX_POINTS
 from sm.metrics import MODELS
 from sm.router.answer import dumps
-from sm.server.history.counts import MAX_STAGES, Counts, describe, percentile
-from sm.server.history.recorder import MAX_POINTS
 
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 

@@ -9,15 +9,17 @@ import mimetypes
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 from flask import Blueprint, Response, request
 
+from sm.control.openapi.document import document
+from sm.control.openapi.parts import MAX_SAMPLE_BYTES
+from sm.control.routes import limit_bodies
 from sm.errors import NotFound
-from sm.router.answer import Answer, dumps
-from sm.router.openapi.document import document
-from sm.router.openapi.parts import MAX_SAMPLE_BYTES
-from sm.router.routes.responses import limit_bodies, respond
+from sm.messages import Answer
 from sm.run_state import Box
 from sm.settings import PACKAGE
+from sm.web import respond
 
 FOLDER = PACKAGE / "router" / "page"
 #: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.
@@ -136,4 +138,4 @@ def openapi_document(box: Box) -> bytes:
     try:
         return box.openapi_file.read_bytes()
     except FileNotFoundError:
-        return dumps(document([]))
+        return orjson.dumps(document([]))

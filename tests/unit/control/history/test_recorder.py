@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sm.router.routes.control_routes import all_ready
+from sm.control.history import box_processes, served_models
+from sm.control.history.recorder import Recorder
+from sm.control.routes import all_ready
 from sm.run_state import Box
-from sm.server.history import box_processes, served_models
-from sm.server.history.recorder import Recorder
 from tests.support.nginx_front import make_box
 
 READY = {"ready": True, "reason": "", "processes": {}}

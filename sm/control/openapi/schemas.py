@@ -5,11 +5,104 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sm.router.openapi import history_schemas
-from sm.router.openapi.parts import Json, ref, strings
+from sm.control.openapi.parts import Json, ref, strings
 
 Described = Mapping[str, Any]
 
+NUMBER: Json = {"type": "number"}
+INTEGER: Json = {"type": "integer", "minimum": 0}
+TEXT: Json = {"type": "string"}
+MILLISECONDS: Json = {"type": ["number", "null"], "description": "Milliseconds; null without a request."}
+
+
+def _object(description: str, **properties: Json) -> Json:
+    return {
+        "type": "object",
+        "description": description,
+        "required": list(properties),
+        "properties": properties,
+    }
+
+
+_OUTCOME = {
+    "answers": {
+        "type": "object",
+        "description": "Number of answers by class of status, such as 2xx.",
+        "additionalProperties": INTEGER,
+    },
+    "p50_ms": MILLISECONDS,
+    "p95_ms": MILLISECONDS,
+    "p99_ms": MILLISECONDS,
+    "queue": INTEGER,
+}
+_PERIOD = {
+    "at": {"type": "number", "description": "The end of the period, in seconds since 1970."},
+    "seconds": {"type": "number", "description": "The length of the period."},
+    "all": _object("All models together.", **_OUTCOME, in_flight=INTEGER),
+    "models": {
+        "type": "object",
+        "description": "Models that had requests.",
+        "additionalProperties": _object(
+            "One model.",
+            **_OUTCOME,
+            threads=INTEGER,
+            stages_ms={
+                "type": "object",
+                "description": "Time in each stage, summed over all requests.",
+                "additionalProperties": NUMBER,
+            },
+        ),
+    },
+}
+
+HISTORY: Json = {
+    "Period": _object("The requests of a period.", **_PERIOD),
+    "HistoryPoint": _object(
+        "The requests of a period, and the memory in use at its end.",
+        **_PERIOD,
+        memory={"type": "object", "additionalProperties": INTEGER},
+        shared_memory=INTEGER,
+    ),
+    "History": _object(
+        "The last hour of the box.",
+        interval_seconds=NUMBER,
+        box=_object(
+            "The latest state of the box.",
+            at=NUMBER,
+            version=TEXT,
+            ready={"type": "boolean"},
+            reason=TEXT,
+            models={
+                "type": "array",
+                "items": _object(
+                    "A model that is served.",
+                    name=TEXT,
+                    client={"type": ["string", "null"]},
+                    versions={"type": "array", "items": TEXT},
+                    state={"enum": ["ready", "not ready", "unknown"]},
+                    reason=TEXT,
+                ),
+            },
+            processes={
+                "type": "array",
+                "items": _object(
+                    "A process of the box with its descendants.",
+                    name=TEXT,
+                    state=TEXT,
+                    pid={"type": ["integer", "null"]},
+                    processes=INTEGER,
+                    stopped=INTEGER,
+                    restarts=INTEGER,
+                    memory=INTEGER,
+                ),
+            },
+            shared_memory=_object("Bytes in /dev/shm.", used=INTEGER, size=INTEGER, free=INTEGER),
+            last_minute=ref("Period"),
+        ),
+        events={"type": "array", "items": _object("A change.", at=NUMBER, text=TEXT)},
+        points={"type": "array", "items": ref("HistoryPoint")},
+    ),
+}
 TENSOR: Json = {
     "type": "object",
     "required": ["name", "datatype", "shape"],
@@ -71,7 +164,7 @@ COMMON: Json = {
             "nextPageToken": {"type": "string", "description": "Present if there are more models."},
         },
     },
-    **history_schemas.SCHEMAS,
+    **HISTORY,
     "ExecutionParameters": {
         "type": "object",
         "required": ["MaxConcurrentTransforms", "MaxPayloadInMB"],
@@ -196,3 +289,30 @@ def _playground_details(client: Described) -> Json:
 def _or_list(result: Json) -> Json:
     """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
     return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}
+
+
+ADDRESS: Json = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
+OBJECT: Json = {
+    "type": "object",
+    "description": "An object of S3 in place of inline data.",
+    "required": ["s3_uri"],
+    "additionalProperties": False,
+    "properties": {"s3_uri": ADDRESS},
+}
+STORED: Json = {**strings("modelname", "result_s3_uri"), "description": "The result is in S3."}
+
+
+def allow_objects(schemas: Json, client: Described) -> None:
+    """Allow S3 objects in a client's request and as its result."""
+    name, field = client["name"], client["main_field"]
+    schemas |= {"S3Object": OBJECT, "Stored": STORED}
+    request, answer = schemas[f"{name}.Request"], schemas[f"{name}.Answer"]
+    record_schema = request["properties"]["payload"]["anyOf"][0]
+    if field:
+        record_schema["anyOf"].append(ref("S3Object"))
+    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
+    schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
+    if field:
+        fields = schemas[name]["properties"]
+        with_objects = {key: {"anyOf": [fields[key], ref("S3Object")]} for key in client["main_names"]}
+        schemas[name] = {**schemas[name], "properties": {**fields, **with_objects}}

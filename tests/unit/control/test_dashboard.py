@@ -9,8 +9,8 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from sm.router.routes import dashboard_data
-from sm.router.routes.responses import handle_errors
+from sm.control import dashboard
+from sm.web import handle_errors
 
 LARGE_DATA = b'{"points":[' + b"0," * 2**16 + b"0]}"
 
@@ -18,7 +18,7 @@ LARGE_DATA = b'{"points":[' + b"0," * 2**16 + b"0]}"
 def make_client(read: Callable[[float], bytes]) -> FlaskClient:
     app = Flask("test")
     handle_errors(app)
-    app.register_blueprint(dashboard_data.blueprint(read))
+    app.register_blueprint(dashboard.blueprint(read))
     return app.test_client()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sm.server.history.box_processes import ProcessGroup
+from sm.control.history.box_processes import ProcessGroup
 
 #: The groups whose children are gunicorn's workers. nginx and Triton start and end children all the time.
 WITH_WORKERS = ("data", "control")

@@ -14,10 +14,10 @@ from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
 from sm.client.payloads import Payload
+from sm.control.openapi.parts import EXAMPLE_ID, MAX_SAMPLE_BYTES
 from sm.errors import TriremeError, WrongPayload
 from sm.router.dispatch import validate_payload
 from sm.router.invocation import DispatchRequest
-from sm.router.openapi.parts import EXAMPLE_ID, MAX_SAMPLE_BYTES
 
 Schema = dict[str, Any]
 #: Larger samples are no examples in the document: nobody reads a picture in base64.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sm.router.invocation import BINARY, JSON_LINES, NPY, PNG
-from sm.router.openapi import triton_schemas
-from sm.router.openapi.parts import (
+from sm.control.openapi import triton_schemas
+from sm.control.openapi.parts import (
     Json,
     answer,
     body,
@@ -19,7 +18,8 @@ from sm.router.openapi.parts import (
     ref,
     strings,
 )
-from sm.router.openapi.schemas import Described
+from sm.control.openapi.schemas import Described
+from sm.messages import BINARY, JSON_LINES, NPY, PNG
 
 TEXT: Json = {"type": "string"}
 #: A raw body. Generators need a type, although OpenAPI 3.1 does not.

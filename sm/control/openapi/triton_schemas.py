@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.router.openapi.parts import Json, answer, body, in_path, ok, ok_without_body, operation, ref
+from sm.control.openapi.parts import Json, answer, body, in_path, ok, ok_without_body, operation, ref
 
 #: The error statuses of inference.
 INFERENCE_FAILURES = (400, 403, 404, 413, 429, 500, 501, 503, 504, 507)

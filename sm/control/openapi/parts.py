@@ -25,7 +25,7 @@ def operation(identity: str, summary: str, success: Json, *error_statuses: int) 
 
 
 def failures(*statuses: int) -> Json:
-    """Refer to responses of :mod:`sm.router.openapi.error_schemas`."""
+    """Refer to responses of :mod:`sm.control.openapi.document`."""
     return {str(status): {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
 
 

@@ -12,10 +12,10 @@ from openapi_spec_validator import validate
 
 from sm.client.base import Client, Parameters, TextPayload
 from sm.client.result_kinds import Boxes
-from sm.router.openapi.client_schemas import MAX_EXAMPLE_BYTES, describe_client
-from sm.router.openapi.document import document
-from sm.router.openapi.parts import MAX_SAMPLE_BYTES
-from sm.router.openapi.paths import METHODS
+from sm.control.openapi.document import document
+from sm.control.openapi.parts import MAX_SAMPLE_BYTES
+from sm.control.openapi.paths import METHODS
+from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client
 
 
 class Options(Parameters):

@@ -1,0 +1,104 @@
+"""HTTP as both planes speak it. No other module turns an error into a response."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from flask import Flask, Response, request
+from werkzeug import exceptions
+from werkzeug.exceptions import HTTPException
+from werkzeug.wsgi import get_path_info
+
+from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
+from sm.messages import Answer, write_error
+from sm.request_ids import given_id
+
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+log = logging.getLogger(__name__)
+
+#: Where a request's WSGI environment stores its id, and the code of the error that answers it.
+REQUEST_ID_KEY, ERROR_CODE_KEY = "trireme.request_id", "trireme.error_code"
+
+
+def request_id(environ: WSGIEnvironment) -> str:
+    """Return a request's id: the caller's, else a new one."""
+    identity: str | None = environ.get(REQUEST_ID_KEY)
+    if identity is None:
+        identity = environ[REQUEST_ID_KEY] = given_id(environ) or os.urandom(16).hex()
+    return identity
+
+
+def with_request_id(environ: WSGIEnvironment, start_response: StartResponse) -> StartResponse:
+    """Add the request's id to the response's headers, as nginx does."""
+
+    def begin(
+        status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
+    ) -> Callable[[bytes], object]:
+        return start_response(status, [*headers, ("X-Request-Id", request_id(environ))], exc_info)
+
+    return begin
+
+
+class ReadResponse(Response):
+    """A response with its whole body. It skips the copies and checks that werkzeug makes for others."""
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(self.status, self.headers.to_wsgi_list())
+        return () if environ["REQUEST_METHOD"] == "HEAD" else self.iter_encoded()
+
+
+def respond(answer: Answer) -> Response:
+    """Respond with a complete body to the request that Flask serves."""
+    return ReadResponse(
+        answer.read(), answer.status, dict(answer.headers) or None, content_type=answer.content_type
+    )
+
+
+def handle_errors(app: Flask) -> None:
+    """Make every error of ``app`` JSON: no HTML, no traceback.
+
+    Call this before routes are registered.
+    """
+    # A path with // is a 404. Werkzeug would redirect it, with HTML that contains the caller's Host.
+    app.url_map.merge_slashes = False
+    # Flask would answer OPTIONS itself, as an empty page in HTML.
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+
+    @app.errorhandler(Exception)
+    def failed(error: Exception) -> Response:
+        return respond(error_answer(error, request.environ))
+
+
+def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
+    """Return the error answer for any exception."""
+    identity = request_id(environ)
+    if isinstance(error, HTTPException):
+        trireme_error = _to_trireme_error(error, environ)
+    elif isinstance(error, TriremeError):
+        trireme_error = error
+    else:
+        log.error("unexpected error", exc_info=error, extra={"request_id": identity})
+        trireme_error = ClientFailed(f"unexpected {type(error).__name__}")
+    environ[ERROR_CODE_KEY] = trireme_error.code
+    answer = write_error(trireme_error, identity)
+    if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:
+        answer.headers = {**answer.headers, "Allow": ", ".join(sorted(error.valid_methods))}
+    return answer
+
+
+def _to_trireme_error(error: HTTPException, environ: WSGIEnvironment) -> TriremeError:
+    if error.code == 404:
+        return NotFound(f"no such path: {get_path_info(environ)[:200]}")
+    if error.code == 405:
+        return MethodNotAllowed("Method Not Allowed")
+    if error.code == 413:
+        return TooLarge("the body is larger than this box accepts")
+    if error.code is not None and error.code < 500:
+        return BadInput(error.description or error.name)
+    return ClientFailed(error.name)
