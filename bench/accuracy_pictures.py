@@ -20,8 +20,8 @@ from pathlib import Path
 from PIL import Image
 
 from bench.samples import CLIENTS
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import Settings
 
 MIN_PIXELS, MAX_PIXELS = 990_000, 24_100_000

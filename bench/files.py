@@ -18,10 +18,10 @@ from bench.contestant import MODELS
 from bench.repositories import demo
 from bench.samples import sample
 from bench.work import WORKS, Array, Outputs, Run, runner
-from sm.cache import Cache
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.onnx_graph import Graph
 from sm.tools.build.recipes import Recipe

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from bench.contestant import MODELS, PROCESSES, THREADS
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.repository_assembly import GRAPH, descriptions, run_on_cpu
 

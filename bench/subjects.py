@@ -12,10 +12,10 @@ import numpy as np
 
 from bench import engines
 from bench.engines import Feed, Run
-from sm.cache import Cache
 from sm.client.base import Client
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
+from sm.repository.cache import Cache
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
 from sm.tools.build.onnx_graph import Graph

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from asgi import DISCARD_TIMEOUT_S, Application
 from chalicelib.options import Options
 
-from sm import logs
 from sm.errors import StartError, error_body
+from sm.server import logs
 
 #: Seconds for a request's head to arrive, and for an idle connection to be kept.
 HEAD_TIMEOUT_S, KEEP_ALIVE_S = 10.0, 5

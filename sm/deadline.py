@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
-from sm.generation import Admission
+
+if TYPE_CHECKING:
+    from sm.triton.generation import Admission
 
 PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
@@ -36,7 +38,7 @@ class Part(Protocol):
 
 
 class Listener(Protocol):
-    """Hears what happens within one request. Tracing is one; see :mod:`sm.tracing.requests`."""
+    """Hears what happens within one request. Tracing is one; see :mod:`sm.server.request_tracing`."""
 
     def part(
         self, name: str, attributes: Mapping[str, Value], is_call: bool, nests: bool

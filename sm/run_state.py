@@ -7,15 +7,14 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
-from sm.readable import check_readable
 from sm.repository import models
+from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.repository.models import CODE as CODE
 from sm.settings import HERE, PACKAGE, Settings
 
@@ -75,7 +74,7 @@ class Box:
     reload: bool = False
     #: Seconds that a model may be away before ``/ping`` says so.
     away_seconds: float = 5.0
-    #: The file of :class:`sm.generation.SharedGeneration`; None if no supervisor runs.
+    #: The file of :class:`sm.triton.generation.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
 
     @property
@@ -352,3 +351,30 @@ def python_instances(repository: Path | None) -> int:
         return EXPECTED_PYTHON_MODELS
     names = {path.parent.parent.name for path in repository.glob("*/*/model.py")}
     return sum(models.Model.read(repository / name).instances for name in names)
+
+
+def check_readable(repository: Path) -> None:
+    """Raise :class:`StartError` for the first folder or file that this user may not read."""
+    for path in unreadable(repository):
+        raise StartError(
+            f"{path} cannot be read by user {os.geteuid()}: make the models readable for everybody (chmod -R "
+            "a+rX), or run the container as a user who may read them (docker run --user)."
+        )
+
+
+def unreadable(folder: Path) -> Iterator[Path]:
+    """Yield every folder and file below ``folder`` that may not be read. Links are not followed."""
+    listing_errors: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=listing_errors.append):
+        # Skip hidden folders, and one that file systems create.
+        folders[:] = [name for name in folders if name != "lost+found" and not name.startswith(".")]
+        # A folder that can be listed but not entered hides its files.
+        if not os.access(parent, os.X_OK):
+            yield Path(parent)
+            continue
+        for path in (Path(parent, name) for name in files if not name.startswith(".")):
+            if not path.is_symlink() and not os.access(path, os.R_OK):
+                yield path
+    for error in listing_errors:
+        if isinstance(error, PermissionError):
+            yield Path(error.filename)

@@ -18,7 +18,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries

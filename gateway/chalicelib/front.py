@@ -12,7 +12,6 @@ from typing import Any
 
 from chalice.app import Request, Response
 
-from sm import logs
 from sm.deadline import Deadline, running
 from sm.errors import (
     BadInput,
@@ -25,6 +24,7 @@ from sm.errors import (
 )
 from sm.messages import JSON, write_error
 from sm.router.answer import dumps
+from sm.server import logs
 
 from .failures import Unauthorized
 from .keys import HEADER, Keys

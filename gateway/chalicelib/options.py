@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.settings import HERE, read_all, setting
+from sm.settings import HERE, boolean, folders, number, read_all, setting
 from sm.triton.remote_servers import RemoteServers, Tls
-from sm.values import boolean, folders, number
 
 from .short_names import ShortName, short_names
 

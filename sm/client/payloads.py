@@ -23,12 +23,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from sm.client.decoded_base64 import DecodedBase64
 from sm.client.nested_numbers import array_of
 from sm.client.npy import read_npy
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.request_context import RequestContext
 from sm.client.sessions import Session
-from sm.decoded_base64 import DecodedBase64
 from sm.errors import BadInput, WrongTensor
 
 #: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.

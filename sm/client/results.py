@@ -9,7 +9,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from sm.decoded_base64 import DecodedBase64
+from sm.client.decoded_base64 import DecodedBase64
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

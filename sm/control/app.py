@@ -10,7 +10,6 @@ from flask import Flask
 
 from sm.control import dashboard, models, pages, routes
 from sm.control.history.recorder import Recorder
-from sm.generation import SharedGeneration
 from sm.inspection.machine import Machine
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
@@ -21,6 +20,7 @@ from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.channel import Channel
+from sm.triton.generation import SharedGeneration
 from sm.triton.model_control import ModelControl
 from sm.web import handle_errors
 

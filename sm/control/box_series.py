@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from sm import __version__, process_table
+from sm import __version__, hardware
 from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 
 RESTARTS = "trireme_restarts"
@@ -86,13 +86,11 @@ def _resident(processes: Mapping[str, Any]) -> Metric:
     )
     for name, process in processes.items():
         if process["pid"]:
-            family.add_metric(
-                [name], sum(map(process_table.resident_bytes, _with_descendants(process["pid"])))
-            )
+            family.add_metric([name], sum(map(hardware.resident_bytes, _with_descendants(process["pid"]))))
     return family
 
 
 def _with_descendants(pid: int) -> Iterator[int]:
     yield pid
-    for child in process_table.children(pid):
+    for child in hardware.children(pid):
         yield from _with_descendants(child)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.code_folder import CodeFolder
 from sm.inspection import environment_versions, onnx_files
 from sm.inspection.machine import Machine
 from sm.repository import models, wiring
+from sm.repository.code_folder import CodeFolder
 from sm.repository.models import CONFIG, MAX_VERSION, Model
 from sm.triton.wheel import VERSION
 

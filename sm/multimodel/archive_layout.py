@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.code_folder import CodeFolder
 from sm.errors import BadInput
 from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.multimodel.copying import MAX_COPIED_FILE_BYTES
 from sm.repository import models, wiring
+from sm.repository.code_folder import CodeFolder
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.models import Model
 

@@ -2,7 +2,7 @@
 
 Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
 when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
-supervisor or a worker takes a model out (:mod:`sm.generation`), and the control plane brings it back.
+supervisor or a worker takes a model out (:mod:`sm.triton.generation`), and the control plane brings it back.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from sm import process_table
+from sm import hardware
 from sm.errors import BadInput, TriremeError
-from sm.generation import SharedGeneration, now
 from sm.metrics import RELOADS
 from sm.polling import Poll
 from sm.repository.models import Model
 from sm.run_state import Box
+from sm.triton.generation import SharedGeneration, now
 from sm.triton.stub_processes import (
     LOADING_OOM_SCORE,
     STUB_OOM_SCORE,
@@ -58,7 +58,7 @@ class Stubs:
 
     def alive(self, triton: int) -> Counter[str]:
         """Return the number of processes of each Python model, by its name in Triton."""
-        listed = process_table.children(triton)
+        listed = hardware.children(triton)
         before, known_pids = self._last_stubs
         pids = listed | known_pids if before == triton else listed
         models = {pid: model for pid in pids if (model := self._model_of(pid))}
@@ -78,7 +78,7 @@ class Stubs:
             return False
 
     def _model_of(self, pid: int) -> str:
-        arguments = process_table.command_line(pid)
+        arguments = hardware.command_line(pid)
         model = model_of(arguments, self._box.served)
         # An instance's name ends with a number. While a model is loaded, Triton starts a process without one
         # to read the model's configuration, and ends it.

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TypeGuard, cast
 
 from sm.client.base import Client, Triton
-from sm.code_folder import SCRIPT_NAME, CodeFolder
 from sm.errors import StartError
 from sm.plugins import ported
 from sm.plugins.declarations import check_declarations
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.script_client import ToolkitClient
+from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PROGRAM
 
 PACKAGE = "trireme_clients"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.tensor_roles import UnsuitableModel, record_shape
-from sm.code_folder import CodeFolder
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
 from sm.plugins.model_choice import choose_model, is_served
 from sm.plugins.name_conflicts import NameTaken, check_name, without_copies
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.plugins.unserved_clients import ModelMissing, UnservedClient
+from sm.repository.code_folder import CodeFolder
 from sm.run_state import CODE
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from sm import decoded_base64
+from sm.client import decoded_base64
 from sm.client.base import Client
 from sm.client.sessions import Session
 from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload

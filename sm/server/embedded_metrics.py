@@ -20,10 +20,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from sm.logs import as_json
 from sm.metrics import BUCKETS, TOTAL
 from sm.polling import Poll
 from sm.run_state import PLATFORM_REPOSITORY, Box
+from sm.server.logs import as_json
 from sm.settings import Settings
 
 INTERVAL_S = 15.0

@@ -19,9 +19,8 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 
-from sm import logs, metrics
+from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
-from sm.code_folder import CodeFolder
 from sm.control import app as control
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
@@ -31,9 +30,10 @@ from sm.plugins.registry import Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import requirements
 from sm.plugins.unserved_clients import LateClients
+from sm.repository.code_folder import CodeFolder
 from sm.router import app
 from sm.run_state import Box, write_atomically
-from sm.server import embedded_metrics, memory_trim
+from sm.server import embedded_metrics, logs, memory_trim
 from sm.server.embedded_metrics import EmbeddedMetrics
 from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
@@ -184,8 +184,8 @@ class DataPlane(Plane):
         if not are_traces_on(os.environ):
             return application
         # Imported only here, as they bring OpenTelemetry.
+        from sm.server.request_tracing import TracedRequests, TraceIds
         from sm.tracing.exporter import open_tracer
-        from sm.tracing.requests import TracedRequests, TraceIds
 
         self._tracer = open_tracer(f"{self.box.id}-{os.getpid()}")
         if self._tracer is None:

@@ -1,4 +1,4 @@
-"""Refuse answers that may be another caller's. :mod:`sm.generation` explains how Triton mixes up answers."""
+"""Refuse answers that may be another caller's; :mod:`sm.triton.generation` says how Triton mixes them up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sm.errors import NotReady
-from sm.generation import MAX_HEARTBEAT_AGE_S, Admission, SharedGeneration
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton.callable_models import PythonModels
+from sm.triton.generation import MAX_HEARTBEAT_AGE_S, Admission, SharedGeneration
 from sm.triton.stub_processes import kill_stubs
 
 log = logging.getLogger(__name__)

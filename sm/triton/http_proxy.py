@@ -21,10 +21,10 @@ import orjson
 
 from sm.deadline import Deadline, Value, current, part
 from sm.errors import BadInput, DeadlinePassed, NotReady
-from sm.generation import Admission
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
+from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
 from sm.repository import models
+from sm.repository.cache import Cache
 from sm.run_state import SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm import process_table
+from sm import hardware
 from sm.run_state import Box
 
 #: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
@@ -37,9 +37,9 @@ def kill_stubs(box: Box, model: str, instance: str, before: float) -> None:
     triton = triton_pid(box)
     stubs = {
         pid: arguments
-        for pid in process_table.children(triton or 0)
-        if model_of(arguments := process_table.command_line(pid), box.served) == model
-        and process_table.born(pid) <= before
+        for pid in hardware.children(triton or 0)
+        if model_of(arguments := hardware.command_line(pid), box.served) == model
+        and hardware.born(pid) <= before
     }
     named = [pid for pid, arguments in stubs.items() if instance in arguments]
     for pid in named or stubs:
@@ -96,13 +96,13 @@ class StubWatch:
         """Return the dead stubs of the Triton process ``triton``. During a load, call it often."""
         if triton != self._triton:
             self._triton, self._models, self._dead = triton, {}, {}
-        pids = process_table.children(triton)
+        pids = hardware.children(triton)
         dead = {}
         for pid in pids:
             model = self._model_of(pid)
             if model:
                 if pid not in self._models:
-                    process_table.set_oom_score(pid, STUB_OOM_SCORE)
+                    hardware.set_oom_score(pid, STUB_OOM_SCORE)
                 self._models[pid] = model
             elif stub := self._dead_stub(pid):
                 dead[pid] = stub
@@ -114,7 +114,7 @@ class StubWatch:
         """Tell the kernel how soon to kill the processes of these models when memory runs out."""
         for pid, model in list(self._models.items()):
             if model in models:
-                process_table.set_oom_score(pid, score)
+                hardware.set_oom_score(pid, score)
 
     @property
     def recorded_models(self) -> frozenset[str]:
@@ -123,18 +123,18 @@ class StubWatch:
 
     def _model_of(self, pid: int) -> str:
         # With an environment of its own, the stub is at first a shell with one long argument.
-        words = (word for argument in process_table.command_line(pid) for word in argument.split(" "))
+        words = (word for argument in hardware.command_line(pid) for word in argument.split(" "))
         return model_of(words, self._repository)
 
     def _dead_stub(self, pid: int) -> DeadStub | None:
         # The first field is the state, the last one the exit status.
-        fields = process_table.status_fields(pid)
+        fields = hardware.status_fields(pid)
         if not fields or fields[0] != b"Z":
             return None
         if pid in self._dead:
             return self._dead[pid]
         return DeadStub(
-            pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock(), process_table.born(pid)
+            pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock(), hardware.born(pid)
         )
 
 

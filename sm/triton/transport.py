@@ -21,13 +21,13 @@ from tritonclient.grpc import service_pb2 as pb
 from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.deadline import current
 from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, UnknownModel
-from sm.generation import Admission
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
+from sm.triton.generation import Admission
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, sizes_of
 from sm.triton.mismatches import explain_refusal
 from sm.triton.output_sizes import OutputSizes

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sm.cache import Cache
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
+from sm.repository.cache import Cache
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
 from sm.tools.build.changes import DESCRIPTION, Changes

@@ -21,7 +21,7 @@ from typing import Any
 
 import requests
 
-from sm import process_table
+from sm import hardware
 from sm.control.routes import MAX_SCRAPES_PER_S
 from sm.run_state import Box
 from sm.settings import HERE
@@ -320,7 +320,7 @@ def log_of_failed_start(
 
 def children(pid: int) -> list[int]:
     """Return the processes that ``pid`` started, as the kernel lists them; none if it has ended."""
-    return sorted(process_table.children(pid))
+    return sorted(hardware.children(pid))
 
 
 def descendants(pid: int) -> list[int]:

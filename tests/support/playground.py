@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source

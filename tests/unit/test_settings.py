@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores, find_misspelled, names_of, table, user_cache
-from sm.values import format_value
+from sm.settings import HERE, Settings, cores, find_misspelled, format_value, names_of, table, user_cache
 
 FIELDS = fields(Settings)
 

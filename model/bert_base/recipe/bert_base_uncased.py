@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertForMaskedLM
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE
 from sm.tools.build.repository_assembly import CpuRepository
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sm import process_table
+from sm import hardware
 from sm.run_state import SHARED_MEMORY
 
 #: States in ``/proc/PID/stat`` of a process that a signal or a debugger has stopped.
@@ -48,20 +48,20 @@ def find(state: Mapping[str, Any], supervisor: int) -> list[ProcessGroup]:
 def _measure(group: ProcessGroup, with_children: bool) -> None:
     """Count a group's processes and their memory."""
     assert group.pid is not None
-    group.children = frozenset(process_table.children(group.pid)) if with_children else frozenset()
+    group.children = frozenset(hardware.children(group.pid)) if with_children else frozenset()
     pids = [group.pid, *(pid for child in group.children for pid in _with_descendants(child))]
     for pid in pids:
-        fields = process_table.status_fields(pid)
+        fields = hardware.status_fields(pid)
         if not fields or fields[0] == b"Z":
             continue
         group.processes += 1
         group.stopped += fields[0] in STOPPED
-        group.memory += process_table.anonymous_bytes(pid)
+        group.memory += hardware.anonymous_bytes(pid)
 
 
 def _with_descendants(pid: int) -> Iterator[int]:
     yield pid
-    for child in process_table.children(pid):
+    for child in hardware.children(pid):
         yield from _with_descendants(child)
 
 

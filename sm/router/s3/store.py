@@ -19,8 +19,7 @@ from sm.errors import (
     TriremeError,
 )
 from sm.router.s3.transfers import Transfers
-from sm.router.s3.uris import parse_uri
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri, parse_uri
 from sm.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from sm.errors import Forbidden, WrongPayload
-from sm.s3_uri import S3Uri
 
 #: The name of members that hold an address, or the end of their name.
 URI = "s3_uri"
@@ -56,3 +56,29 @@ def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
     if has_dots or not any(is_within(uri, location) for location in allowed):
         raise Forbidden(f"{path}: {uri} is in none of the places that TRIREME_S3_BUCKETS names")
     return uri
+
+
+SCHEME = "s3://"
+
+
+@dataclass(frozen=True)
+class S3Uri:
+    """A bucket and a key; the key is empty for the whole bucket."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> S3Uri:
+        """Parse a URI.
+
+        Raises:
+            ValueError: It does not begin with ``s3://``, or has no bucket.
+        """
+        bucket, _, key = text.removeprefix(SCHEME).partition("/")
+        if not text.startswith(SCHEME) or not bucket:
+            raise ValueError(f"{text!r} is no place on S3: s3://BUCKET/KEY")
+        return cls(bucket, key)
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.bucket}/{self.key}"

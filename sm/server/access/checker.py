@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sm import logs
 from sm.run_state import Box
+from sm.server import logs
 from sm.server.access.keys import KeyFileError, KeyRing, parse, read_file
 from sm.server.access.rate_limits import RateLimits
 from sm.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import Settings
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.request_ids import INFERENCE_ID, REQUEST_ID, TRACE_ID
+from sm.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.server.supervisor.capacity import body_buffer, capacity, descriptor_limit

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from sm.logs import LEVELS
+from sm.server.logs import LEVELS
 
 #: Bytes kept of a line, or of a traceback's lines together.
 MAX_LINE_BYTES = 64 * 1024

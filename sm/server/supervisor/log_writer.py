@@ -11,7 +11,7 @@ from pathlib import Path
 from selectors import EVENT_WRITE, BaseSelector
 from typing import Any
 
-from sm.logs import Formatter
+from sm.server.logs import Formatter
 from sm.server.supervisor.log_file import LogFile
 
 #: Bytes that wait for a slow reader. Further lines are dropped and counted: if the supervisor stopped reading

@@ -14,7 +14,6 @@ from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
 from sm.errors import StartError
-from sm.generation import STANDSTILL_S, SharedGeneration
 from sm.hardware import memory_kills
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
@@ -40,13 +39,14 @@ from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings
+from sm.triton.generation import STANDSTILL_S, SharedGeneration
 from sm.triton.shared_memory_cleanup import make_private
 from sm.triton.stub_processes import DeadStub, StubWatch
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
 #: processes of Python models.
 TICK_S, STEADY_TICK_S = 0.05, STUB_POLL_INTERVAL_S
-#: Seconds between two heartbeats for the workers; see sm.generation.
+#: Seconds between two heartbeats for the workers; see sm.triton.generation.
 HEARTBEAT_INTERVAL_S = 0.1
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5

@@ -24,11 +24,9 @@ from selectors import PollSelector
 
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
-from sm.generation import SharedGeneration
 from sm.hardware import memory_limit
 from sm.inspection import overlay, problems
 from sm.inspection.machine import Machine
-from sm.logs import Formatter
 from sm.repository import models
 from sm.run_state import (
     BAKED_REPOSITORY,
@@ -41,6 +39,7 @@ from sm.run_state import (
     temporary_folder,
 )
 from sm.server.access import setup
+from sm.server.logs import Formatter
 from sm.server.supervisor import demo, front, ports, ready_message
 from sm.server.supervisor.capacity import (
     capacity,
@@ -59,6 +58,7 @@ from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import restricted_apis, shared_memory_cleanup
+from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
 MAX_OPEN_FILES = 65536

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm import process_table
-from sm.generation import SharedGeneration
+from sm import hardware
 from sm.server.supervisor.oom_kills import OOM_KILLED
+from sm.triton.generation import SharedGeneration
 from sm.triton.stub_processes import model_of
 
 #: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
 #: a model is loaded again there are new ones, and each poll is a search.
 POLLS_PER_SEARCH = 10
 #: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
-#: answers from then on (see sm.generation). This leaves time for one more poll.
+#: answers from then on (see sm.triton.generation). This leaves time for one more poll.
 STOPPED_GRACE_S = 0.3
 #: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4
@@ -87,17 +87,17 @@ class StubMonitor:
         return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
 
     def _search(self) -> None:
-        children = process_table.children(self.pid)
+        children = hardware.children(self.pid)
         for pid in children - self._stubs.keys():
-            arguments = process_table.command_line(pid)
+            arguments = hardware.command_line(pid)
             model = model_of(arguments, self._repository)
             # The name of an instance ends with a number. To read a model's configuration Triton starts a
             # process without one, and ends it.
             if model and model not in arguments:
-                self._stubs[pid] = Stub(model, process_table.born(pid))
+                self._stubs[pid] = Stub(model, hardware.born(pid))
 
     def _check(self, pid: int, stub: Stub) -> str:
-        fields = process_table.status_fields(pid)
+        fields = hardware.status_fields(pid)
         # The number may be another process's by now.
         if not fields or int(fields[1]) != self.pid:
             del self._stubs[pid]

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build import build_arguments
 from sm.tools.build.build_request import BuildRequest

@@ -6,7 +6,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_sources import Source
 

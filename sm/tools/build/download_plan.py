@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE
 from sm.tools.build import demo_pictures, package_registries
 from sm.tools.build.package_sources import Source

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.prepare import Preparation
 from sm.tools.build.recipes import Recipe

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress

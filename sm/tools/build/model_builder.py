@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
 from sm.repository import manifest
+from sm.repository.cache import Cache
 from sm.repository.manifest import Accuracy, Manifest
 from sm.settings import HERE
 from sm.tools.build import build_request, golden_data, model_config, suppression, targets

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.tools.build import child_command
 from sm.tools.build.package_sources import Source
 from sm.tools.progress import Progress

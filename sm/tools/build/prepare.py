@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build import demo_pictures, recipes
 from sm.tools.build.fetch import Fetcher

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build import system_packages, triton_wheel
 from sm.tools.progress import Progress

@@ -17,8 +17,8 @@ from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.repository import manifest
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from sm.tools.build import golden_data, masks, model_config, pixels, suppression

@@ -10,8 +10,8 @@ import os
 import zipfile
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries

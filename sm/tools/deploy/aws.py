@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import StartError
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     import boto3

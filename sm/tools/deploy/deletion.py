@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sm.errors import StartError
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 from sm.tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.resources import Resources

@@ -12,7 +12,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import StartError
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 from sm.tools.deploy import aws, resource_names
 from sm.tools.deploy.account import Account
 from sm.tools.inspect import client_loading

@@ -14,8 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sm.errors import UnknownModel
 from sm.plugins.loading import discover
 from sm.plugins.name_conflicts import select_sources
+from sm.router.s3.uris import S3Uri
 from sm.run_state import CODE
-from sm.s3_uri import S3Uri
 from sm.tools.deploy import aws
 from sm.tools.deploy.account import Account
 from sm.tools.deploy.deployment_plan import Plan

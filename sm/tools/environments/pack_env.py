@@ -12,8 +12,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.settings import Settings
 from sm.tools.environments import checks, making
 from sm.tools.environments.interpreter import Interpreter

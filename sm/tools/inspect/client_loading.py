@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
-from sm.code_folder import CodeFolder
 from sm.errors import StartError
 from sm.inspection.problems import Problem
 from sm.plugins.loading import ClientSource, describe_failure, load
@@ -27,6 +26,7 @@ from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.requirements import REQUIREMENTS_FILE
 from sm.plugins.toolkit.script_functions import ScriptFunctions
 from sm.repository import models
+from sm.repository.code_folder import CodeFolder
 from sm.run_state import CODE
 from sm.settings import HERE, Settings
 

@@ -11,7 +11,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import StartError
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 from sm.tools.deploy import aws
 from sm.tools.invoke.endpoint import media_type, translate_errors
 from sm.tools.invoke.invoke_request import InvokeRequest

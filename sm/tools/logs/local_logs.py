@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sm import logs
 from sm.errors import StartError
+from sm.server import logs
 from sm.settings import Settings
 from sm.tools import local_boxes
 

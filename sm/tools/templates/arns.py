@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sm.errors import StartError
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 from sm.tools.deploy import aws
 
 ECR = re.compile(

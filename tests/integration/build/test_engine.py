@@ -10,10 +10,10 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.cache import Cache
 from sm.errors import StartError
 from sm.inspection import problems
 from sm.inspection.machine import Machine
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.configuring import GENERATED_MARK

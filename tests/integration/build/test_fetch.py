@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.tools.build.fetch import Fetcher, sha256
 from sm.tools.build.package_registries import Registries
 from sm.tools.build.package_sources import Source

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.tools.build.build_request import BuildRequest
 from sm.tools.build.model_builder import ModelBuilder

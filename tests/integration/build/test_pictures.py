@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE
 from sm.tools.build import demo_pictures
 from sm.tools.build.demo_pictures import DemoPicture

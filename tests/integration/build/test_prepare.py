@@ -17,8 +17,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from sm.tools.build import download_plan, recipes

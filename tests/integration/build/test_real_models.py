@@ -21,7 +21,7 @@ import pytest
 import requests
 from numpy.typing import NDArray
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from sm.tools.build.build_request import BuildRequest

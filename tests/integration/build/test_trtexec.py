@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.cache import Cache
 from sm.errors import StartError
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from sm.tensorrt import plans, trtexec

@@ -17,7 +17,7 @@ import pytest
 import requests
 from numpy.typing import NDArray
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries

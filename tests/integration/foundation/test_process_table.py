@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from sm import process_table
+from sm import hardware
 from tests.support.boxes import wait_until
 
 pytestmark = pytest.mark.core
@@ -28,30 +28,30 @@ def test_a_child_of_any_thread_is_found_with_its_command_line_and_state() -> Non
     wait_until(lambda: processes, description="the child")
     child = processes[0]
     try:
-        assert child.pid in process_table.children(os.getpid())
+        assert child.pid in hardware.children(os.getpid())
         wait_until(
-            lambda: process_table.command_line(child.pid)[:2] == ["sleep", "600"],
+            lambda: hardware.command_line(child.pid)[:2] == ["sleep", "600"],
             description="its command line",
         )
-        fields = process_table.status_fields(child.pid)
+        fields = hardware.status_fields(child.pid)
         assert fields[0] in b"SR"
         assert int(fields[1]) == os.getpid()
         child.send_signal(signal.SIGKILL)
-        wait_until(lambda: process_table.status_fields(child.pid)[0] == b"Z", description="its end")
-        assert child.pid in process_table.children(os.getpid())
-        assert process_table.command_line(child.pid) == [""]
+        wait_until(lambda: hardware.status_fields(child.pid)[0] == b"Z", description="its end")
+        assert child.pid in hardware.children(os.getpid())
+        assert hardware.command_line(child.pid) == [""]
     finally:
         child.kill()
         child.wait()
         release.set()
         thread.join()
-    assert child.pid not in process_table.children(os.getpid())
-    assert process_table.status_fields(child.pid) == []
+    assert child.pid not in hardware.children(os.getpid())
+    assert hardware.status_fields(child.pid) == []
 
 
 def test_a_process_that_is_gone_has_no_children_command_line_or_state() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
-    assert process_table.children(child.pid) == set()
-    assert process_table.command_line(child.pid) == [""]
-    assert process_table.status_fields(child.pid) == []
+    assert hardware.children(child.pid) == set()
+    assert hardware.command_line(child.pid) == [""]
+    assert hardware.status_fields(child.pid) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.readable import unreadable
+from sm.run_state import unreadable
 from sm.settings import HERE
 from tests.support.tritons import MODELS
 
@@ -22,7 +22,7 @@ OTHER_USER = 1000
 CHECK_SCRIPT = """
 import os, sys
 from pathlib import Path
-from sm.readable import check_readable
+from sm.run_state import check_readable
 if os.geteuid() == 0:
     os.setgid({user})
     os.setuid({user})

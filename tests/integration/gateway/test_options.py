@@ -16,8 +16,7 @@ from chalicelib.keys import Keys
 from chalicelib.options import Options
 
 from sm.errors import Forbidden, StartError
-from sm.settings import HERE
-from sm.values import format_value
+from sm.settings import HERE, format_value
 from tests.support.gateway_requests import api_gateway_event
 
 GOOD = {
@@ -105,7 +104,7 @@ def test_a_missing_variable_is_in_the_log_and_not_in_the_response(
 ) -> None:
     monkeypatch.setattr("os.environ", {"TRIREME_GATEWAY_BUCKET": "private-name"})
     # Keep pytest's own log handlers.
-    monkeypatch.setattr("sm.logs.configure", lambda level: None)
+    monkeypatch.setattr("sm.server.logs.configure", lambda level: None)
     event = api_gateway_event("GET", "/models")
     response = Front().answer(Request(event), lambda api: api.models())
     assert response.status_code == 500

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import NODE, Registries

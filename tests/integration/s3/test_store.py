@@ -27,7 +27,7 @@ from sm.errors import (
 )
 from sm.router.s3.store import Store, open_store
 from sm.router.s3.transfers import Transfer
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 from sm.settings import Settings
 from tests.support.boxes import free_port, wait_until
 from tests.support.dripping_proxy import running_dripping_proxy

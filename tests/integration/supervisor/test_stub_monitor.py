@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sm import process_table
-from sm.generation import SharedGeneration
+from sm import hardware
 from sm.server.supervisor.oom_kills import OOM_KILLED
 from sm.server.supervisor.stub_monitor import DEAD_GRACE_S, STOPPED_GRACE_S, StubMonitor
+from sm.triton.generation import SharedGeneration
 from tests.support.boxes import wait_until
 
 #: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id; for
@@ -59,7 +59,7 @@ class Parent:
         self.process.stdin.flush()
         self.children.append(int(self.process.stdout.readline()))
         pid = self.children[-1]
-        wait_until(lambda: instance in process_table.command_line(pid))
+        wait_until(lambda: instance in hardware.command_line(pid))
         return pid
 
     def wait_for_first(self) -> None:
@@ -76,7 +76,7 @@ class Parent:
 
     def send(self, pid: int, number: signal.Signals, state: bytes) -> None:
         os.kill(pid, number)
-        wait_until(lambda: process_table.status_fields(pid)[0] == state)
+        wait_until(lambda: hardware.status_fields(pid)[0] == state)
 
     def end(self) -> None:
         for child in self.children:
@@ -122,11 +122,11 @@ def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent
     parent.poll_after(0)
     parent.send(child, signal.SIGSTOP, b"T")
     assert parent.poll_after(0) == []
-    assert process_table.status_fields(child)[0] == b"T"
+    assert hardware.status_fields(child)[0] == b"T"
     assert parent.poll_after(STOPPED_GRACE_S + 0.01) == [
         "a process of the model 'one' has stalled and is killed"
     ]
-    wait_until(lambda: process_table.status_fields(child)[0] == b"Z")
+    wait_until(lambda: hardware.status_fields(child)[0] == b"Z")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 

@@ -16,7 +16,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from sm.cache import Cache
+from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.tools.build.fetch import Fetcher
 from sm.tools.build.package_registries import Registries

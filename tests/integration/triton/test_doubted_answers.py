@@ -20,10 +20,10 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, TextMessage
 
 from sm.client.base import Client, StreamingClient, TextPayload
-from sm.generation import SharedGeneration
 from sm.plugins.registry import Registry
 from sm.router import app
 from sm.settings import Settings
+from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.s3 import CREDENTIALS, client

@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.cache import Cache
 from sm.errors import BadInput
+from sm.repository.cache import Cache
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.tools.build.repository_assembly import CpuRepository

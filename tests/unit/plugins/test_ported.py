@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sm.code_folder import is_script
 from sm.errors import BadInput, StartError
 from sm.plugins import registry
 from sm.plugins.loading import discover
 from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
+from sm.repository.code_folder import is_script
 
 BASE = """
 from abc import ABC, abstractmethod

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from sm import decoded_base64
+from sm.client import decoded_base64
 from sm.client.base import Client
+from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64
 from sm.client.payloads import BodyPayload, ImagePayload, Payload
 from sm.client.sessions import Session
-from sm.decoded_base64 import MIN_BYTES, DecodedBase64
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.messages import BINARY, JSON_LINES
 from sm.plugins.registry import Registry

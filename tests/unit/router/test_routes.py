@@ -14,7 +14,6 @@ from flask.testing import FlaskClient
 from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client.base import Client, TextPayload
-from sm.logs import JsonFormatter
 from sm.plugins.registry import Registry
 from sm.router.app import Router
 from sm.router.classify import Classifier
@@ -22,6 +21,7 @@ from sm.router.pipeline import Lane, Pipeline
 from sm.router.request_log import RequestLog
 from sm.router.routes.invocations import Service, blueprint, direct
 from sm.router.triton_requests import Triton
+from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 from sm.web import handle_errors

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from sm import logs
 from sm.errors import StartError
 from sm.metrics import BUCKETS
+from sm.server import logs
 from sm.server.embedded_metrics import CREDENTIALS, FAMILY, EmbeddedMetrics, is_on
 from sm.server.supervisor.log_lines import parse
 from sm.settings import Settings

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sm.errors import NotReady
-from sm.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton import answer_guard
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import stalled_instance
+from sm.triton.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
 
 
 @pytest.fixture

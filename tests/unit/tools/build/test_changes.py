@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from clients.yolov5.nms import detect_objects, read_objects
-from sm.cache import Cache
 from sm.client.preprocessing import Preprocessing
 from sm.errors import StartError
 from sm.inspection import problems
 from sm.inspection.machine import Machine
+from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.tools.build import suppression
 from sm.tools.build.build_request import BuildRequest

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sm import logs
+from sm.server import logs
 
 TIME = "2026-11-21T10:43:08.123Z"
 

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from sm.client.base import Payload
+from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64, parse
 from sm.client.payloads import Base64Bytes
-from sm.decoded_base64 import MIN_BYTES, DecodedBase64, parse
 from sm.router.answer import dumps
 from sm.router.dispatch import validate_payload
 from sm.router.invocation import DispatchRequest

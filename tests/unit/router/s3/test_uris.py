@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.s3_uri import S3Uri
+from sm.router.s3.uris import S3Uri
 
 
 @pytest.mark.parametrize(
