@@ -25,12 +25,15 @@ FOLDER = PACKAGE / "router" / "page"
 #: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "media-src blob: data:; connect-src 'self' data:; base-uri 'none'; form-action 'none'"
+    "media-src blob: data:; connect-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 #: The API viewer sets styles within its HTML.
 DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
 #: A sample opened by itself runs nothing: it may be HTML or SVG.
-SAMPLE_POLICY = "default-src 'none'; sandbox"
+SAMPLE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
+#: What no page here uses.
+PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
 
 
@@ -100,6 +103,7 @@ def _send(file: PageFile, policy: str) -> Response:
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
+        "Permissions-Policy": PERMISSIONS,
         "Cache-Control": "no-cache",
         "ETag": tag,
     }

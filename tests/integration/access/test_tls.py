@@ -121,6 +121,14 @@ def test_the_port_without_tls_serves_ping_only(locked: LockedBox, method: str, p
     assert str(locked.tls_port) in response.json()["error"]
 
 
+def test_browsers_are_told_to_come_back_with_tls_only(locked: LockedBox) -> None:
+    for path in ("/ping", "/", "/no-such-path"):
+        head = curl(locked, path, "--head").lower()
+        assert head.count("strict-transport-security: max-age=31536000") == 1, (path, head)
+    plain = requests.get(f"{locked.box.url}/ping", timeout=10)
+    assert "Strict-Transport-Security" not in plain.headers
+
+
 def test_ping_needs_neither_tls_nor_a_key(locked: LockedBox) -> None:
     assert requests.get(f"{locked.box.url}/ping", timeout=5).status_code == 200
     assert requests.post(f"{locked.box.url}/ping", timeout=5).status_code == 200

@@ -75,7 +75,9 @@ def test_the_pages_may_load_nothing_from_elsewhere(box: RunningBox) -> None:
         assert response.headers["Content-Type"] == "text/html; charset=utf-8"
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'; script-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
         assert "http" not in policy
+        assert "camera=()" in response.headers["Permissions-Policy"]
         assert "http" not in response.text
 
 
