@@ -7,6 +7,7 @@ This module is the start and the clean end. The rules are in :mod:`process_manag
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -292,6 +293,7 @@ def prepare_box(
     lock = acquire_instance_lock(box_id)
     # Its mode is 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-", dir=temporary_folder()))
+    folder_lock = lock_folder(run_folder)
     if watchdog:
         for path in (
             run_folder,
@@ -322,6 +324,8 @@ def prepare_box(
         yield box, generation
     finally:
         shutil.rmtree(run_folder, ignore_errors=True)
+        if folder_lock is not None:
+            os.close(folder_lock)
         if lock:
             lock.release()
 
@@ -344,7 +348,7 @@ def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | N
         # Read only the id: a box of another version may have written other members.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
-                shutil.rmtree(file.parent, ignore_errors=True)
+                remove_dead_folder(file.parent)
     try:
         return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY, is_new=True)
     except (PermissionError, FileNotFoundError) as error:
@@ -353,6 +357,28 @@ def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | N
             f"{SHARED_MEMORY} does not let this user ({os.getuid()}) create files: mount it so that every "
             "user may write (mode 1777), or run as another user."
         ) from error
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Lock a run folder for as long as the descriptor is open; None if a living box holds the lock."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def remove_dead_folder(folder: Path) -> None:
+    """Remove a run folder if its box is dead.
+
+    Containers may share ``/tmp`` and not their shared memory, so a lock there says too little.
+    """
+    descriptor = lock_folder(folder)
+    if descriptor is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 def reap_all(processes: Processes, log: Log, watchdog: Watchdog | None) -> None:

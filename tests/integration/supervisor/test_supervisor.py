@@ -127,6 +127,23 @@ def test_run_folders_of_dead_boxes_are_removed_and_those_of_living_ones_kept(
             lock.release()
 
 
+def test_the_run_folder_of_a_box_with_other_shared_memory_is_kept(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers may share /tmp, and each has a /dev/shm of its own, so one does not see the other's lock."""
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
+    run = short_path / "trireme-living"
+    run.mkdir()
+    Box("elsewhere", run, run, 1, 2, 3, "nginx", 0).save()
+    folder_lock = start.lock_folder(run)
+    assert folder_lock is not None
+    own_lock = acquire_instance_lock(f"test-mine-{os.getpid()}")
+    assert own_lock is not None
+    own_lock.release()
+    assert run.exists()
+    os.close(folder_lock)
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [('{"id": "gone", "of_another_version": 1}', False), ("{}", True), ("[]", True), ("\xff", True)],
