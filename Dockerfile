@@ -19,7 +19,7 @@ COPY requirements.lock pyproject.toml ./
 # The router's packages; those that read, run and compare ONNX graphs (for build-model and for the wheel's Python
 # backend); boto3, only for TRIREME_S3_BUCKETS; and OpenTelemetry, only for the OTEL_* variables.
 RUN python3 -m venv /tmp/pip && python3 -m venv --without-pip .venv \
- && /tmp/pip/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; e = p["optional-dependencies"]; print(*p["dependencies"], *e["cpu"], *e["deploy"], *e["otel"], sep="\n")' > /tmp/packages.txt \
+ && /tmp/pip/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; e = p["optional-dependencies"]; print(*p["dependencies"], *e["cpu"], *e["s3"], *e["otel"], sep="\n")' > /tmp/packages.txt \
  && /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --constraint requirements.lock --requirement /tmp/packages.txt
 # The only step that differs: a base without Triton gets Triton from the wheel. The wheel's stubs for other Python
 # versions are removed, and so is the Python 3.13 that it brings for one of them.
@@ -59,7 +59,6 @@ WORKDIR /opt/trireme
 COPY --from=packages /opt/trireme/.venv .venv
 COPY --from=packages /opt/trireme/pip.pyz ./
 COPY serve nginx.conf ./
-# .dockerignore leaves out the tools for a developer's machine and lists which of sm/tools are copied.
 COPY sm sm
 # Compile here, because the running container may not write. The .pth file makes `sm` importable from any folder.
 RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \

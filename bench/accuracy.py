@@ -20,13 +20,13 @@ from bench.accuracy_pictures import PACKAGES, Picture, pictures
 from bench.repositories import demo
 from sm.client.base import TensorClient
 from sm.client.images import decode
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE
-from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.samples import InProcess
 
 REPORT = Path(__file__).with_name("reports") / "accuracy.md"
 #: The allowed difference of a probability, and of a box's edge as a share of the input's side.

@@ -15,9 +15,9 @@ from typing import Any
 import onnxruntime
 from numpy.typing import NDArray
 
+from sm.commands.build import masks
+from sm.commands.build.onnx_graph import Graph
 from sm.settings import HERE
-from sm.tools.build import masks
-from sm.tools.build.onnx_graph import Graph
 from sm.triton.onnx_cpu.engines import OpenVino
 
 Feed = Mapping[str, NDArray[Any]]

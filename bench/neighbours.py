@@ -24,10 +24,10 @@ from urllib.request import urlopen
 from bench.contestants.trireme import ask
 from bench.running import free_port
 from sm.errors import StartError
-from sm.tools.invoke import load_test
-from sm.tools.invoke.invoke_request import InvokeRequest
-from sm.tools.invoke.load_test import LoadTest
-from sm.tools.invoke.url import Url
+from trireme_tools.invoke import load_test
+from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools.invoke.load_test import LoadTest
+from trireme_tools.invoke.url import Url
 
 FLOODED, FLOOD_CALLERS, NEIGHBOURS = "resnet", 32, ("bert_base", "yolov5")
 DRAWS, SECONDS, WARM_S = 3, 12.0, 3.0

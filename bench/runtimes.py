@@ -6,7 +6,7 @@
 Every way is loaded in processes of its own; they take turns, a short run each, so that a machine that is busy
 with something else is busy for all. Printed are each way's records a second, the processors' time for a
 record, the ratio of the first way's time to it (over 1 is better) in the same turn, and how many of the
-client's samples are answered alike (:mod:`sm.tools.golden`), with an output's largest difference.
+client's samples are answered alike (:mod:`sm.commands.golden`), with an output's largest difference.
 No server takes part. bench/reports/cpu-target.md has a result.
 """
 

@@ -13,15 +13,15 @@ import numpy as np
 from bench import engines
 from bench.engines import Feed, Run
 from sm.client.base import Client
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.recipes import Recipe
+from sm.commands.build.samples import PICTURES, InProcess
+from sm.commands.golden import differences
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.recipes import Recipe
-from sm.tools.build.samples import PICTURES, InProcess
-from sm.tools.golden import differences
 
 MODELS = ("resnet", "yolov5", "bert_base")
 TEXTS = (

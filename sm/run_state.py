@@ -25,13 +25,13 @@ EXPECTED_PYTHON_MODELS = 32
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.
 BAKED_REPOSITORY = Path("/opt/trireme/repository")
-#: The image has no tools for a developer's machine.
-IS_IMAGE = not (PACKAGE / "tools" / "build" / "prepare_command.py").is_file()
+#: The image has the folder ``sm`` alone: it is neither a checkout nor installed from the wheel.
+IS_IMAGE = PACKAGE.parent == HERE and not (HERE / "pyproject.toml").is_file()
 #: How to come by a model, in a container and elsewhere.
 NEXT_STEP = (
     "mount one (docker run -v REPOSITORY:/opt/ml/model:ro), build an image with it (make image MODELS=demo)"
     if IS_IMAGE
-    else "run `make serve` for the demo"
+    else "run `make serve` in a checkout, or `sm demo`, for the demo"
 )
 #: A path that nginx's configuration takes without quotes.
 PLAIN_PATH = re.compile(r"[\w./+-]+")

@@ -18,12 +18,12 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
 
 MERMAID = Source(
     kind="npm",

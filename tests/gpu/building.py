@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sm import hardware
+from sm.commands.build.recipes import Recipe
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from sm.tensorrt import trtexec
-from sm.tools.build.recipes import Recipe
 from tests.gpu import weights
 from tests.gpu.stages import Check, Context, Result
 from tests.gpu.unpacking import WEIGHTS

@@ -22,18 +22,18 @@ from pathlib import Path
 
 import numpy as np
 
+from sm.commands.build.changes import DESCRIPTION, Changes
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.prepare import prepare
+from sm.commands.build.recipes import Recipe
+from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
-from sm.tools.build.changes import DESCRIPTION, Changes
-from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.prepare import prepare
-from sm.tools.build.recipes import Recipe
-from sm.tools.build.samples import InProcess
 from tests.gpu import weights
 from tests.gpu.recording import RecordingRunner, sample_evenly
 from tests.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS

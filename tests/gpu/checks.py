@@ -20,10 +20,10 @@ import requests
 from google.protobuf import text_format
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 
+from sm.commands.golden import differences
 from sm.inspection.machine import Machine
 from sm.run_state import Box
 from sm.settings import HERE
-from sm.tools.golden import differences
 from sm.triton.tensors import datatype
 from tests.gpu.building import MODELS
 from tests.gpu.recording import sample_evenly

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.golden import differences
 from tests.support.boxes import free_port, wait_until
 from tests.support.pages import code_blocks
 

@@ -17,11 +17,11 @@ import pytest
 import requests
 
 from sm import cli
-from sm.tools.deploy import aws
-from sm.tools.deploy.account import Account
-from sm.tools.progress import Progress
+from sm.commands.progress import Progress
 from tests.support.aws import fake_aws
 from tests.support.aws_proxy import Proxy, running_proxy
+from trireme_tools.deploy import aws
+from trireme_tools.deploy.account import Account
 
 REGION, ACCOUNT = "eu-west-1", "123456789012"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"

@@ -15,9 +15,9 @@ import boto3
 
 from sm import cli
 from sm.settings import HERE
-from sm.tools.deploy import aws
-from sm.tools.deploy import deploy_commands as command
 from tests.support.aws_proxy import Proxy
+from trireme_tools.deploy import aws
+from trireme_tools.deploy import deploy_commands as command
 
 LOADED = command  # imported here so that the parent loads it once
 SERVICES = ("s3", "sagemaker", "application-autoscaling", "cloudwatch", "ecr", "iam", "logs", "sts")

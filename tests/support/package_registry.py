@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-from sm.tools.build.package_sources import Source
+from sm.commands.build.package_sources import Source
 
 VERSION = "1.0.0"
 

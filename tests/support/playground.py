@@ -17,12 +17,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
 
 ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
 #: axe-core, which checks a page against WCAG. Only the tests use it.

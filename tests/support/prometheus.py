@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import requests
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from sm.settings import HERE
 from tests.support.boxes import free_port, wait_until

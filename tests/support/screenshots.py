@@ -12,8 +12,8 @@ from pathlib import Path
 
 from selenium.webdriver import Chrome
 
+from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.dashboard import Dashboard

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
 from tests.support.package_registry import FakeRegistry, running_package_registry
 
 #: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
@@ -20,7 +20,7 @@ RECIPE = """
 import zipfile
 import onnx
 from onnx import TensorProto, helper
-from sm.tools.build.package_sources import Source
+from sm.commands.build.package_sources import Source
 
 SOURCES = ({source!r},)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.tools.build.package_sources import Source
+from sm.commands.build.package_sources import Source
 
 SOURCES = (
     Source(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.tools.build.package_sources import Source
+from sm.commands.build.package_sources import Source
 
 from .graph import model
 from .labels import names

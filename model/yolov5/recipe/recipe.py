@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.tools.build.package_sources import Source
+from sm.commands.build.package_sources import Source
 
 from .checkpoint import read
 from .graph import model_of

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
+from sm.commands.build.prepare import prepare
 from sm.settings import Settings
-from sm.tools.build import example_repositories
-from sm.tools.build.prepare import prepare
-from sm.tools.scaffold.writing import NewClient
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
 from tests.support.playground import DESKTOP, Playground
 from tests.support.tritons import Model
+from trireme_tools.prepare import example_repositories
+from trireme_tools.scaffold.writing import NewClient
 
 __all__ = ["demo"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.golden import differences
 from tests.support.boxes import free_port
 from tests.support.containers import podman
 from tests.support.pages import code_blocks, run_commands

@@ -85,7 +85,7 @@ def test_the_python_part_has_its_recorded_size(image: str) -> None:
 def test_the_image_has_exactly_the_commands_of_its_page(image: str) -> None:
     code = (
         "from sm import cli\n"
-        "here = {name: command for name, command in cli.COMMANDS.items() if command.is_shipped}\n"
+        "here = cli.installed()\n"
         "[cli.load(place) for command in here.values() for place in (command.arguments, command.run)]\n"
         "print(*here)"
     )
@@ -97,7 +97,7 @@ def test_a_command_for_a_developers_machine_says_where_to_run_it(image: str) -> 
     command = ["podman", "run", "--rm", image, "deploy", "pets"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert done.stderr == f"sm: 'sm deploy' is not in this image. {DEVELOPER_MACHINE}\n"
+    assert done.stderr == f"sm: 'sm deploy' is not installed here. {DEVELOPER_MACHINE}\n"
 
 
 def test_the_image_has_no_build_tools_and_no_caches(image: str) -> None:

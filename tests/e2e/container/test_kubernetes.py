@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import requests
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.support.boxes import wait_until
 from tests.support.containers import podman, write_team_repository

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sm.tools.deploy import upload
 from tests.support.aws_proxy import Response
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
+from trireme_tools.deploy import upload
 
 
 def variant(cloud: FakeAccount) -> dict[str, Any]:

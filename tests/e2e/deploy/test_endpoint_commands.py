@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from sm.settings import HERE
-from sm.tools.deploy import endpoint_logs, triton_images
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
+from trireme_tools.deploy import endpoint_logs, triton_images
 
 
 def test_status_shows_what_is_deployed(cloud: FakeAccount) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sm.tools.deploy import start_failures
 from tests.support.aws_proxy import Response, json_error, xml_error
 from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
+from trireme_tools.deploy import start_failures
 
 THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 

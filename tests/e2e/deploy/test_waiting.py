@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sm.tools.deploy.account import Account
-from sm.tools.deploy.aws import ServiceUnavailable
-from sm.tools.deploy.waiting import Clock, Waiter
-from sm.tools.progress import Progress
+from sm.commands.progress import Progress
 from tests.support.aws_proxy import json_error
 from tests.support.boxes import wait_until
 from tests.support.deploy_account import FakeAccount
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.aws import ServiceUnavailable
+from trireme_tools.deploy.waiting import Clock, Waiter
 
 #: A piece of rich's bar.
 BAR = "\N{BOX DRAWINGS HEAVY HORIZONTAL}"

@@ -7,9 +7,9 @@ import pytest
 from bench.accuracy import Difference, client, compare
 from bench.accuracy_pictures import enlarged, pictures
 from sm.client.base import TensorClient
+from sm.commands.build.prepare import prepare
 from sm.errors import StartError
 from sm.settings import Settings
-from sm.tools.build.prepare import prepare
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import requests
 
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.samples import InProcess, answers
 from sm.plugins.loading import ClientSource
 from sm.settings import HERE
-from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.samples import InProcess, answers
 from sm.triton.onnx_cpu.engines import GRAPH, Wanted, candidates, processor_flags, versions
 from tests.support.boxes import RunningBox, running_box, wait_until
 

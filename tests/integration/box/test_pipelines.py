@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.tools.golden import differences
+from sm.commands.golden import differences
 from tests.support.boxes import free_port
 from tests.support.pages import code_blocks, run_commands
 

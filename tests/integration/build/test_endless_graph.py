@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build import graph_runner
+from sm.commands.build.random_inputs import RandomInputs
 from sm.errors import StartError
-from sm.tools.build import graph_runner
-from sm.tools.build.random_inputs import RandomInputs
 from tests.support.boxes import wait_until
 from tests.support.onnx_graphs import endless
 

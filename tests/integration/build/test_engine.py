@@ -10,15 +10,15 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from sm.commands.build.build_request import BuildRequest
+from sm.commands.build.configuring import GENERATED_MARK
+from sm.commands.build.model_builder import ModelBuilder, default_out
+from sm.commands.progress import Progress
 from sm.errors import StartError
 from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
-from sm.tools.build.build_request import BuildRequest
-from sm.tools.build.configuring import GENERATED_MARK
-from sm.tools.build.model_builder import ModelBuilder, default_out
-from sm.tools.progress import Progress
 from sm.triton.onnx_cpu.engines import GOLDEN, Golden, Wanted
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
 from tests.support.package_registry import FakeRegistry

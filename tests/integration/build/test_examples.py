@@ -10,12 +10,12 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
+from sm.commands.build.package_sources import Source
 from sm.errors import StartError
 from sm.settings import Settings
-from sm.tools.build import example_repositories
-from sm.tools.build.package_sources import Source
 from tests.support.package_registry import FakeRegistry
 from tests.support.tiny_recipe import CONFIG, RECIPE
+from trireme_tools.prepare import example_repositories
 
 #: The recipe of ``tests/support/tiny_recipe.py``, changed to write the layout of an example.
 EXAMPLE_RECIPE = (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build.fetch import Fetcher, sha256
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.errors import StartError
 from sm.repository.cache import Cache
-from sm.tools.build.fetch import Fetcher, sha256
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
 from tests.support.package_registry import FakeRegistry
 
 

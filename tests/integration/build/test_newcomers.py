@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import requests
 
+from sm.commands.build.build_request import BuildRequest
+from sm.commands.build.model_builder import ModelBuilder
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
-from sm.tools.build.build_request import BuildRequest
-from sm.tools.build.model_builder import ModelBuilder
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.progress import Progress
 from tests.support.boxes import RunningBox, running_box
 from tests.support.onnx_graphs import branches, plus_row, same_text, scaled, strided, wrongly_declared
 

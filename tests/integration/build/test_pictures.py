@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from sm.commands.build import demo_pictures
+from sm.commands.build.demo_pictures import DemoPicture
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_sources import Source
 from sm.repository.cache import Cache
 from sm.settings import HERE
-from sm.tools.build import demo_pictures
-from sm.tools.build.demo_pictures import DemoPicture
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_sources import Source
 from tests.support.package_registry import FakeRegistry
 
 

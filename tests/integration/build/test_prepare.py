@@ -17,21 +17,22 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from sm.commands.build import recipes
+from sm.commands.build.package_sources import Source
+from sm.commands.build.prepare import prepare
 from sm.errors import StartError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
-from sm.tools.build import download_plan, recipes
-from sm.tools.build.package_sources import Source
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import wait_until
 from tests.support.package_registry import FakeRegistry
+from trireme_tools.prepare import download_plan
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
-from sm.tools.build.prepare import prepare
+from sm.commands.build.prepare import prepare
 from sm.errors import StartError
 from sm.settings import Settings
 try:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.progress import Progress
 from sm.errors import StartError
-from sm.tools.build import system_packages
-from sm.tools.progress import Progress
+from trireme_tools.prepare import system_packages
 
 
 @pytest.fixture

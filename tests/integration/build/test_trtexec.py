@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build.build_request import BuildRequest, profiles, ranges, shapes
+from sm.commands.build.model_builder import ModelBuilder
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.progress import Progress
 from sm.errors import StartError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from sm.tensorrt import plans, trtexec
 from sm.tensorrt.plans import LOG, Plan
-from sm.tools.build.build_request import BuildRequest, profiles, ranges, shapes
-from sm.tools.build.model_builder import ModelBuilder
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.progress import Progress
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import matrix_product, plus_one
 

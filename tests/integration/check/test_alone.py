@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sm.plugins.loading import ClientSource
-from sm.tools.check.isolated_load import find_problem
 from tests.support import faulty_clients as faulty
+from trireme_tools.check.isolated_load import find_problem
 
 
 def import_problem(folder: Path, head: str, seconds: float = 30.0) -> str | None:

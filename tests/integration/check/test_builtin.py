@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sm.commands.build.prepare import prepare
 from sm.plugins.loading import discover
 from sm.settings import HERE, Settings
-from sm.tools.build.prepare import prepare
 from tests.support.check_client import check_client
 
 CLIENTS = [source.name for source in discover((HERE / "clients",))]

@@ -15,14 +15,14 @@ from pydantic import Field
 
 from sm.client.base import Client, Payload, Triton
 from sm.settings import HERE
-from sm.tools.check import calls, payload_mutations
-from sm.tools.check.calls import InProcessCaller, Request
-from sm.tools.check.check_report import Report, chart
-from sm.tools.check.client_checks import Sample, check_mutations
-from sm.tools.check.examination import run_check
 from tests.support import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.check_client import check_client, run_sm
+from trireme_tools.check import calls, payload_mutations
+from trireme_tools.check.calls import InProcessCaller, Request
+from trireme_tools.check.check_report import Report, chart
+from trireme_tools.check.client_checks import Sample, check_mutations
+from trireme_tools.check.examination import run_check
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from clients.bert_base.client import minimum_length
 from clients.bert_base.signature import MASK_OUTPUTS
 from sm.client import Client, TensorClient
+from sm.commands.build.prepare import prepare
 from sm.errors import TriremeError, WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
@@ -26,7 +27,6 @@ from sm.router.invocation import DispatchRequest
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from sm.tools.build.prepare import prepare
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
 

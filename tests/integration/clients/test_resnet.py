@@ -16,16 +16,16 @@ from pydantic import ValidationError
 
 from clients.resnet.client import ClassifiedPicture, Resnet
 from sm.client import Client, Triton
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.prepare import prepare
+from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
-from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.prepare import prepare
-from sm.tools.build.samples import InProcess
 from sm.triton.transport import Transport
 from tests.support.tritons import SETTINGS, TritonProcess
 

@@ -11,10 +11,10 @@ import pytest
 
 from sm.errors import StartError
 from sm.settings import HERE
-from sm.tools import plots
-from sm.tools.cost.prices import FILE, dated_prices
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm, sm
+from trireme_tools import plots
+from trireme_tools.cost.prices import FILE, dated_prices
 
 __all__ = ["sm"]
 

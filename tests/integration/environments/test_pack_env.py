@@ -13,11 +13,11 @@ import pytest
 
 from sm.errors import StartError
 from sm.settings import Settings
-from sm.tools.environments import checks
 from sm.triton import server, wheel
 from sm.triton.python_stub import Stub
 from tests.support.environments import run_pack_env, write_requirements
 from tests.support.packed_environments import PackedEnvironment
+from trireme_tools.environments import checks
 
 STUB = Stub.find(server.find(Settings.read({})), "")
 

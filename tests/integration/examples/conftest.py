@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import Settings
-from sm.tools.build import example_repositories
+from trireme_tools.prepare import example_repositories
 
 
 @pytest.fixture(scope="session")

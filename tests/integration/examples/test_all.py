@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE, Settings
-from sm.tools.build import example_repositories
 from tests.support.boxes import free_port, wait_until
+from trireme_tools.prepare import example_repositories
 
 #: By example: what its command must print.
 EXPECTED_OUTPUT = {

@@ -17,12 +17,12 @@ import pytest
 import requests
 from numpy.typing import NDArray
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.recipes import Recipe
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.recipes import Recipe
-from sm.tools.progress import Progress
 from tests.support.boxes import RunningBox, running_box
 from tests.support.package_repositories import package_successfully, unpack
 

@@ -16,9 +16,9 @@ import requests
 
 from sm.client.images import decode
 from sm.client.preprocessing import Preprocessing
+from sm.commands.build.recipes import PACKAGE, Recipe
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.build.recipes import PACKAGE, Recipe
-from sm.tools.golden import differences
 from tests.support.boxes import RunningBox, running_box
 
 MODEL = "efficientnet_lite"

@@ -19,8 +19,8 @@ import requests
 from numpy.typing import NDArray
 from PIL import Image
 
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.golden import differences
 from tests.support.boxes import RunningBox, running_box
 
 MODEL = "detect_segment"

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 
 from examples.t5_translate.recipe.unsigned import unsigned
 from sm.settings import HERE, Settings
-from sm.tools.check.triton_server import triton
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
+from trireme_tools.check.triton_server import triton
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="the wheel's python backend reads no strings on NumPy 2"

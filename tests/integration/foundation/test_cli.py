@@ -1,8 +1,9 @@
-"""``sm`` imports only the command that is called, and says where to run a command that the image lacks."""
+"""``sm`` imports only the command that is called, and says where to run a command that is not installed."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import shlex
@@ -15,37 +16,39 @@ import pytest
 
 from sm import cli
 from sm.settings import HERE
+from trireme_tools.commands import GROUPS as TOOLS_GROUPS
+from trireme_tools.commands import IMAGE
 
 pytestmark = pytest.mark.core
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.installed())
 def test_each_command_has_help_arguments_and_a_function(name: str) -> None:
-    command = cli.COMMANDS[name]
-    assert command.is_shipped
+    command = cli.installed()[name]
     assert command.help.endswith(".")
     cli.load(command.arguments)(argparse.ArgumentParser())
     assert callable(cli.load(command.run))
-    assert " ".join(command.help.split()[:3]) in cli.parser([name]).format_help() or command.same_as
+    assert " ".join(command.help.split()[:3]) in cli.parser([]).format_help() or command.same_as
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", cli.installed())
 def test_the_examples_of_each_command_are_calls_of_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for example in cli.COMMANDS[name].examples:
+    for example in cli.installed()[name].examples:
         words = shlex.split(example)
         assert words[0] == name
         cli.parser(words).parse_args(words)
     with pytest.raises(SystemExit):
         cli.parser([name]).parse_args([name, "--help"])
     assert all(
-        f"  sm {example}\n" in capsys.readouterr().out + "\n" for example in cli.COMMANDS[name].examples[:1]
+        f"  sm {example}\n" in capsys.readouterr().out + "\n"
+        for example in cli.installed()[name].examples[:1]
     )
 
 
 def test_the_help_lists_each_command_in_one_of_four_groups() -> None:
     text = cli.parser([]).format_help()
-    assert len(cli.GROUPS) == 4
-    for title, group in cli.GROUPS.items():
+    assert len(cli.groups()) == 4
+    for title, group in cli.groups().items():
         listed = [name for name, command in group.items() if not command.same_as]
         assert re.findall(r"^  (\S+) ", text.partition(f"{title}:\n")[2].partition("\n\n")[0], re.M) == listed
     assert re.findall(r"Old names?: (.*?)\.\)", " ".join(text.split())) == ["'test'", "'demo', 'prepare'"]
@@ -75,10 +78,10 @@ NO_AWS = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; fro
 @pytest.mark.parametrize(
     "words",
     [
-        *([name, "--help"] for name in cli.COMMANDS),
+        *([name, "--help"] for name in cli.installed()),
         *(
             shlex.split(
-                f"template pets --format {name} --image {cli.IMAGE} --instance-type ml.m5.xlarge {options}"
+                f"template pets --format {name} --image {IMAGE} --instance-type ml.m5.xlarge {options}"
             )
             for name, options in {
                 "kubernetes": "",
@@ -88,7 +91,7 @@ NO_AWS = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; fro
                 "terraform": "",
             }.items()
         ),
-        ["iam", "pets", "--image", cli.IMAGE],
+        ["iam", "pets", "--image", IMAGE],
         ["images", "--region", "eu-west-1"],
         ["cost"],
         ["logs", "--local", "--file", "box.jsonl"],
@@ -103,52 +106,31 @@ def test_what_calls_no_aws_needs_no_boto3(words: list[str], tmp_path: Path) -> N
     assert completed.stdout or (tmp_path / "chart").is_dir()
 
 
-def test_what_calls_aws_says_how_to_install_boto3() -> None:
-    completed = run_python("-c", NO_AWS + "sys.exit(cli.main())", "status", "pets")
-    assert completed.returncode == 1
-    assert "trireme-serving[deploy]" in completed.stderr
-
-
-@pytest.mark.parametrize("word", ["serve", "--help", "no-such-command"])
-def test_only_the_called_command_is_imported(word: str) -> None:
+@pytest.mark.parametrize(
+    ("word", "tables"),
+    [
+        ("serve", set()),
+        ("--help", {"trireme_tools.commands"}),
+        ("no-such-command", {"trireme_tools.commands"}),
+    ],
+)
+def test_only_the_called_command_is_imported(word: str, tables: set[str]) -> None:
     code = (
         "import contextlib, sys; from sm import cli\n"
         f"with contextlib.suppress(SystemExit): cli.parser([{word!r}]).parse_args([{word!r}])\n"
-        "print([name for name in sys.modules if name.startswith(('sm.', 'boto3', 'numpy')) and name != 'sm.errors'])"
+        "print([name for name in sys.modules if name.startswith(('sm.', 'trireme_tools.', 'boto3', 'numpy'))])"
     )
     completed = run_python("-c", code)
-    assert completed.stdout.splitlines()[-1] == "['sm.cli']", completed.stderr
+    imported = set(ast.literal_eval(completed.stdout.splitlines()[-1]))
+    assert imported == {"sm.cli", "sm.commands", "sm.errors", *tables}, completed.stderr
 
 
-@pytest.fixture(scope="module")
-def image_without_deploy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of ``sm/`` without ``sm/tools/deploy`` and ``sm/tools/logs``, as in an image."""
-    folder = tmp_path_factory.mktemp("image")
-    shutil.copytree(
-        HERE / "sm", folder / "sm", ignore=shutil.ignore_patterns("deploy", "logs", "__pycache__")
-    )
-    return folder
-
-
-def test_a_command_that_the_image_lacks_is_one_sentence_with_the_place_to_run_it(
-    image_without_deploy: Path,
-) -> None:
-    completed = run_python("-m", "sm.cli", "deploy", "ships", folder=image_without_deploy)
-    assert completed.returncode == 1
-    assert completed.stdout == ""
-    assert completed.stderr == f"sm: 'sm deploy' is not in this image. {cli.DEVELOPER_MACHINE}\n"
-
-
-def test_the_help_of_an_image_names_the_commands_that_it_lacks(image_without_deploy: Path) -> None:
-    completed = run_python("-m", "sm.cli", "--help", folder=image_without_deploy)
-    epilog = " ".join(completed.stdout.split())
-    assert f"Not in this image: logs, deploy, status, delete, images. {cli.DEVELOPER_MACHINE}" in epilog
-    assert "Make or update a SageMaker endpoint" not in completed.stdout
+def test_the_runtime_knows_the_names_of_the_tools_commands() -> None:
+    assert set(cli.TOOLS) == {name for group in TOOLS_GROUPS.values() for name in group}
 
 
 def test_an_image_without_models_says_what_the_user_of_a_container_can_do(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("prepare_command.py", "__pycache__")
-    shutil.copytree(HERE / "sm", tmp_path / "sm", ignore=ignored)
+    shutil.copytree(HERE / "sm", tmp_path / "sm", ignore=shutil.ignore_patterns("__pycache__"))
     code = "import sys; from sm.server.supervisor.start import main; sys.exit(main(['serve']))"
     completed = run_python("-c", code, folder=tmp_path)
     assert completed.returncode == 1

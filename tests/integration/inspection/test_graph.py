@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sm.commands.inspect import mermaid
 from sm.repository import models
 from sm.settings import HERE
-from sm.tools.inspect import mermaid
 from tests.support.ensemble_repositories import (
     INVALID_ENSEMBLES,
     VALID_ENSEMBLE,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.inspect.inspection_report import report, table
 from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.repository.manifest import NAME
 from sm.settings import HERE
-from sm.tools.inspect.inspection_report import report, table
 from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.plans import plan_manifest
@@ -249,7 +249,7 @@ def test_a_start_with_a_problem_ends_with_one_sentence_before_triton_starts(
 
 
 def test_inspect_and_start_import_no_graph_library() -> None:
-    code = "import sys, sm.server.supervisor.start, sm.tools.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
+    code = "import sys, sm.server.supervisor.start, sm.commands.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
     completed = subprocess.run(
         [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.tools.invoke.reply import Reply
-from sm.tools.invoke.showing import save_body
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
+from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.showing import save_body
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.support.prometheus import MONITORING, alert_rules, promtool
 

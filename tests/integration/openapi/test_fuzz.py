@@ -15,10 +15,10 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from sm.client.payloads import EXAMPLE_PICTURE
+from sm.commands.build.prepare import prepare
 from sm.control.openapi.document import document
 from sm.messages import BINARY, JSON_LINES
 from sm.settings import Settings
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, running_box
 
 #: Requests for each operation. They are the same in every run.

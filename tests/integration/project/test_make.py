@@ -12,7 +12,7 @@ import pytest
 
 from sm.settings import HERE
 
-INSTALLER = HERE / "sm" / "tools" / "build" / "install_packages.py"
+INSTALLER = HERE / "tools" / "trireme_tools" / "prepare" / "install_packages.py"
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.golden import differences
 from tests.support.boxes import free_port, running_box
 from tests.support.pages import code_blocks, run_commands
 from tests.support.toolkit_libraries import EXPORT

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import NODE, Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import NODE, Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
 from tests.support.distribution import supported_versions
 
 WORKFLOWS = sorted((HERE / ".github" / "workflows").glob("*.yml"))

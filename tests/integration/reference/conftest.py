@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build.prepare import prepare
 from sm.settings import Settings
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, running_box
 from tests.support.reference import official
 

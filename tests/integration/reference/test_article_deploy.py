@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
 from tests.support.push_checkout import Checkout, checkout

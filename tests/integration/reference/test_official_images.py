@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sm.tools.deploy import triton_images
 from tests.support.sm_command import RunSm, sm
+from trireme_tools.deploy import triton_images
 
 __all__ = ["sm"]
 

@@ -17,7 +17,6 @@ from sm.inspection import problems
 from sm.inspection.machine import Machine
 from sm.repository import models
 from sm.settings import HERE
-from sm.tools.check.triton_server import served
 from tests.support.boxes import RunningBox, running_box
 from tests.support.fake_gpu import fake_nvidia_smi
 from tests.support.model_archives import ArchiveFolder
@@ -30,6 +29,7 @@ from tests.support.reference.official_repositories import (
     write_model,
     write_model_without_config,
 )
+from trireme_tools.check.triton_server import served
 
 ECHO_REQUEST: dict[str, Any] = {
     "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]

@@ -12,11 +12,11 @@ import pytest
 
 from sm.errors import StartError
 from sm.settings import HERE, Settings
-from sm.tools.scaffold.real_model import find_repository
-from sm.tools.scaffold.writing import NewClient
 from tests.support.check_client import check_client, run_sm
 from tests.support.onnx_graphs import plus_one
 from tests.support.tritons import Model
+from trireme_tools.scaffold.real_model import find_repository
+from trireme_tools.scaffold.writing import NewClient
 
 #: Each with what its client's payload and golden answer have.
 MODELS: dict[str, tuple[Model, list[str], dict[str, list[Any]]]] = {

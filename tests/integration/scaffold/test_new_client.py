@@ -10,10 +10,10 @@ import pytest
 
 from sm.errors import StartError
 from sm.settings import HERE
-from sm.tools.scaffold.new_client import KINDS
-from sm.tools.scaffold.writing import NewClient, class_name
 from tests.support.check_client import check_client, run_sm
 from tests.support.pages import code_blocks
+from trireme_tools.scaffold.new_client import KINDS
+from trireme_tools.scaffold.writing import NewClient, class_name
 
 
 @pytest.fixture(scope="module")

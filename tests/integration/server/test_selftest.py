@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.containers import write_team_repository
 

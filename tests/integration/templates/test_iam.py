@@ -171,7 +171,9 @@ ACTION_NAMES = {
 
 def test_the_deployer_may_make_every_call_that_sm_deploy_makes(sm: RunSm) -> None:
     verbs = "get|put|list|describe|create|delete|update|add|register|deregister|head|invoke|abort|filter"
-    code = "".join(file.read_text() for file in sorted((HERE / "sm" / "tools" / "deploy").glob("*.py")))
+    code = "".join(
+        file.read_text() for file in sorted((HERE / "tools" / "trireme_tools" / "deploy").glob("*.py"))
+    )
     calls = set(re.findall(rf'"((?:{verbs})_[a-z0-9_]+)"', code))
     assert {"create_endpoint", "put_metric_alarm"} <= calls
     allowed = [

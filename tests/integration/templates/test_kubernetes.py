@@ -14,16 +14,16 @@ from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
+from sm.commands.build.fetch import Fetcher
+from sm.commands.build.package_registries import Registries
+from sm.commands.build.package_sources import Source
+from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from sm.tools.build.fetch import Fetcher
-from sm.tools.build.package_registries import Registries
-from sm.tools.build.package_sources import Source
-from sm.tools.progress import Progress
-from sm.tools.templates import kubernetes
 from tests.support.sm_command import RunSm
+from trireme_tools.templates import kubernetes
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sm.tools.deploy.deployment_plan import Plan
 from tests.support.sm_command import RunSm
+from trireme_tools.deploy.deployment_plan import Plan
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.tools.build import golden_data
-from sm.tools.build.onnx_graph import Graph
+from sm.commands.build import golden_data
+from sm.commands.build.onnx_graph import Graph
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import FP32, GRAPH, Candidate, Choice, Chooser, Wanted
 

@@ -15,11 +15,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from sm.commands.build.repository_assembly import CpuRepository
 from sm.errors import BadInput
 from sm.repository.cache import Cache
 from sm.run_state import Box
 from sm.server.supervisor import ports
-from sm.tools.build.repository_assembly import CpuRepository
 from sm.triton.transport import Transport
 from tests.support.tritons import SETTINGS, TritonProcess
 

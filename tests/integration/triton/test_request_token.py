@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sm.commands.build.repository_assembly import RUNNER
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
-from sm.tools.build.repository_assembly import RUNNER
 from sm.triton.inference_plan import REQUEST_TOKEN
 from sm.triton.transport import Transport
 from tests.support.tritons import HEAD, DecoupledModel, Model, TritonProcess, prepare_triton

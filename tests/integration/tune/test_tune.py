@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from sm.repository import config_files
-from sm.tools.tune.sweep import Batching, Point, Setting, dumps, loads
-from sm.tools.tune.tuning_box import setting_of
 from tests.support.boxes import wait_until
 from tests.support.tritons import HEAD, Model
+from trireme_tools.tune.sweep import Batching, Point, Setting, dumps, loads
+from trireme_tools.tune.tuning_box import setting_of
 
 #: A model that fails to load with three instances. It kills its Triton once if there is a file named ``die``.
 TWICE_MODEL = Model(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from sm.commands.build.prepare import prepare
 from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
-from sm.tools.build.prepare import prepare
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, start_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 import numpy as np
 from PIL import Image, ImageOps
 
+from sm.commands.golden import differences
 from sm.settings import HERE
-from sm.tools.golden import differences
 from tests.support.load import dispatch_body
 
 JSON, LINES = "application/json", "application/jsonlines"

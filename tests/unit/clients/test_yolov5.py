@@ -19,15 +19,15 @@ from pydantic import ValidationError
 from clients.yolov5.client import DetectionPayload
 from clients.yolov5.nms import Objects, detect_objects
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
+from sm.commands.build import suppression
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.prepare import prepare
+from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE, Settings
-from sm.tools.build import suppression
-from sm.tools.build.graph_runner import session
-from sm.tools.build.onnx_graph import Graph
-from sm.tools.build.prepare import prepare
-from sm.tools.build.samples import InProcess
 
 Array = NDArray[Any]
 CLIENT_FOLDER = HERE / "clients" / "yolov5"

@@ -18,8 +18,8 @@ from sm.plugins.name_conflicts import check_name
 from sm.plugins.registry import Registry
 from sm.plugins.toolkit import script_modules as modules
 from sm.settings import HERE, Settings
-from sm.tools.check import discovery
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
+from trireme_tools.check import discovery
 
 
 def build_registry(*folders: Path, skip: bool = False) -> Registry:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from sm.settings import HERE
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from sm.settings import HERE
 
 #: The requirements of the package and its extras; those of developers come after them.
-RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\ntune = [")[0]
+RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\nbench = [")[0]
 #: The name and the bounds of each requirement.
 REQUIREMENTS = re.findall(r'^    "([\w-]+)(?:\[\w+\])?([^";]*)', RUNTIME_REQUIREMENTS, re.M)
 #: Modules whose distribution has another name, or is bounded by another one.

@@ -7,7 +7,7 @@ import re
 from sm import __version__
 from sm.control.box_series import build_info
 from sm.settings import HERE
-from sm.tools.build.triton_wheel import WHEEL
+from trireme_tools.prepare.triton_wheel import WHEEL
 
 #: Files that could repeat the version.
 BUILD_FILES = ("pyproject.toml", "Dockerfile", "Makefile", "build_and_push.sh", "docs/_site/conf.py")

@@ -8,7 +8,7 @@ import pytest
 
 from sm import cli
 from sm.errors import StartError
-from sm.tools import clean_cache
+from trireme_tools import clean_cache
 
 
 @pytest.fixture

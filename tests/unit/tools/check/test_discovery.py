@@ -12,7 +12,7 @@ from sm.client import TensorClient, TextPayload, Triton
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource
 from sm.settings import Settings
-from sm.tools.check.discovery import choose_models
+from trireme_tools.check.discovery import choose_models
 
 
 class WordsClient(TensorClient):

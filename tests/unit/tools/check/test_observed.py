@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 import numpy as np
 
 from sm.client.base import Array, ModelMetadata
-from sm.tools.check.recording_triton import RecordingTriton
+from trireme_tools.check.recording_triton import RecordingTriton
 
 
 class CountingTriton:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sm.tools.invoke.load_test import histogram, measure, quantile
-from sm.tools.invoke.reply import Reply
-from sm.tools.invoke.showing import format_json
+from trireme_tools.invoke.load_test import histogram, measure, quantile
+from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.showing import format_json
 
 
 def test_a_quantile_is_one_of_the_measured_values() -> None:

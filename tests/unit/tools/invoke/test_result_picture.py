@@ -13,10 +13,10 @@ from PIL import Image
 
 from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import StartError
-from sm.tools.invoke import result_kind
-from sm.tools.invoke.invoke_request import InvokeRequest
-from sm.tools.invoke.result_picture import draw_result
-from sm.tools.invoke.run_lengths import decode_runs
+from trireme_tools.invoke import result_kind
+from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools.invoke.result_picture import draw_result
+from trireme_tools.invoke.run_lengths import decode_runs
 
 
 def grey_png(width: int = 200, height: int = 100) -> bytes:

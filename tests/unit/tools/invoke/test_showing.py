@@ -8,8 +8,8 @@ from pathlib import Path
 import pybase64
 import pytest
 
-from sm.tools.invoke.reply import Reply
-from sm.tools.invoke.showing import format_reply
+from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.showing import format_reply
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from sm.errors import StartError
 from sm.settings import Settings
-from sm.tools.logs import local_logs, logs_arguments
-from sm.tools.logs.local_logs import Filter
+from trireme_tools.logs import local_logs, logs_arguments
+from trireme_tools.logs.local_logs import Filter
 
 TIME = "2026-11-21T10:43:08.123Z"
 

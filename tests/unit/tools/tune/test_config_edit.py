@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 
 from sm.repository.config_files import protobuf
-from sm.tools.tune.config_edit import remove_batching, set_batching, set_instance_count
+from trireme_tools.tune.config_edit import remove_batching, set_batching, set_instance_count
 
 COMMENTED_CONFIG = """# The team's model, see the wiki: instance_group { count: 9 }
 name: "m"  # dynamic_batching {}

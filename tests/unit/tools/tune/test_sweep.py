@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.tools.tune.sweep import (
+from trireme_tools.tune.sweep import (
     EQUAL_RATE_SHARE,
     Batching,
     Point,

@@ -1,0 +1,262 @@
+"""Adapt a graph to the tensors that Triton has, or refuse it with the next step.
+
+Triton has no scalars: each tensor has at least one size, and in a batch at least one besides the batch. So a
+scalar is served with the shape [1], by a node in the graph itself, which works for every backend. The same is
+done with a tensor of one number for each record, such as a classifier's label. Triton has no sequences, maps
+or optional tensors either; a graph with those is refused.
+
+Exporters declare shapes that a graph does not return. What it returns in a run counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from sm.commands.build.build_request import Range
+from sm.commands.build.graph_runner import newest_ir_version, session
+from sm.commands.build.onnx_graph import DATATYPES, ROWS, Graph, Value
+from sm.commands.build.repository_assembly import link
+from sm.commands.build.size_search import SizeSearch
+from sm.errors import StartError
+
+#: Appended to the name of a scalar inside the graph.
+INNER = "/scalar"
+#: Element types by the first IR version that has them.
+NEW_TYPES = {
+    11: ("FLOAT4E2M1",),
+    12: ("FLOAT8E8M0",),
+    13: ("UINT2", "INT2"),
+    14: ("FLOAT6E2M3", "FLOAT6E3M2"),
+}
+#: How to replace a type that Triton does not have.
+ADVICE = {
+    "sequence_type": "a sequence. Export the model with one tensor for each part"
+    " (a scikit-learn classifier: options={'zipmap': False})",
+    "map_type": "a map. Export the model without it (a scikit-learn classifier: options={'zipmap': False})",
+    "optional_type": "optional. Export the model once with it, as a tensor, or once without it",
+    "sparse_tensor_type": "a sparse tensor. Export the model with a dense one",
+}
+
+
+def adapt(
+    path: Path,
+    out: Path,
+    say: Callable[[str], None],
+    ranges: Callable[[Graph], Mapping[str, Range]] = lambda _: {},
+) -> Path:
+    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`StartError`.
+
+    ``ranges`` returns the sizes that the request sets for a graph, by name.
+    """
+    graph = Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
+    model = onnx.load(path, load_external_data=False)
+    is_older = _lower_ir_version(model, path, say)
+    if is_older:
+        _save(model, path, out)
+        graph = Graph.read(out)
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    for value in (*inputs, *model.graph.output):
+        _check_type(path, value)
+    for value in inputs:
+        if not value.type.tensor_type.HasField("shape"):
+            raise StartError(
+                f"{path} does not say how many sizes {value.name} has: export the model with the shape of "
+                "each input (a size that varies may have a name)."
+            )
+    corrected = _correct_outputs(model.graph, graph, ranges, say)
+    if corrected:
+        _save(model, path, out)
+        graph = Graph.read(out)
+    lifted = [
+        *(_lift_input(model.graph, value) for value in inputs if _is_scalar(value)),
+        *(_lift_output(model.graph, value) for value in model.graph.output if _is_scalar(value)),
+    ]
+    columns = [value for value in (*inputs, *model.graph.output) if graph.batched and _is_column(value)]
+    for value in columns:
+        is_input = any(value is other for other in inputs)
+        (_lift_input if is_input else _lift_output)(model.graph, value, (-1,))
+    if not (lifted or columns or corrected or is_older):
+        return path
+    _save(model, path, out)
+    if columns:
+        names = ", ".join(value.name for value in columns)
+        say(f"{names}: one number for each record; it is served with the shape [1]")
+    if lifted:
+        say(f"{', '.join(lifted)}: a scalar, which Triton has not; it is served with the shape [1]")
+    return out
+
+
+def _lower_ir_version(model: Any, path: Path, say: Callable[[str], None]) -> bool:
+    """Lower the version of the file format to one that ONNX Runtime reads; False if it reads it already.
+
+    Raises:
+        StartError: The graph has what only the newer version has.
+    """
+    version, newest = model.ir_version, newest_ir_version()
+    if version <= newest:
+        return False
+    types = onnx.TensorProto.DataType
+    later = range(newest + 1, onnx.IR_VERSION + 1)
+    new_types = {types.Value(name) for number in later for name in NEW_TYPES.get(number, ())}
+    used = sorted(types.Name(number).lower() for number in new_types & set(_element_types(model)))
+    if used or version > onnx.IR_VERSION:
+        because = f", which has no {' or '.join(used)}" if used else ""
+        raise StartError(
+            f"{path} has IR version {version}, and ONNX Runtime reads {newest} at most{because}: export the "
+            f"model with IR version {newest} or older."
+        )
+    model.ir_version = newest
+    say(f"the graph's IR version {version} is newer than ONNX Runtime's: it is written as {newest}, the same")
+    return True
+
+
+def _element_types(message: Any) -> Iterator[int]:
+    """Yield the element types of all tensors and values, and of what nodes cast to."""
+    if isinstance(message, onnx.AttributeProto) and message.name in ("to", "dtype", "output_dtype"):
+        yield message.i
+    for description, value in message.ListFields():
+        if isinstance(value, int) and description.name in ("elem_type", "data_type"):
+            yield value
+        elif description.type == description.TYPE_MESSAGE:
+            is_one = hasattr(value, "ListFields")
+            for part in (value,) if is_one else value:
+                yield from _element_types(part)
+
+
+def _check_type(path: Path, value: Any) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise StartError(f"{path} cannot be served: {value.name} is {ADVICE.get(kind, 'no tensor')}.")
+    element = value.type.tensor_type.elem_type
+    if element not in DATATYPES:
+        name = onnx.TensorProto.DataType.Name(element).lower()
+        raise StartError(
+            f"{path} cannot be served: {value.name} is of type {name}, which Triton has not. "
+            "Add a Cast to the graph, or export the model with float32 inputs and outputs."
+        )
+
+
+def _is_scalar(value: Any) -> bool:
+    kind = value.type.tensor_type
+    return bool(kind.HasField("shape")) and not kind.shape.dim
+
+
+def _is_column(value: Any) -> bool:
+    """True for one number for each record: a tensor whose only size is the batch."""
+    return len(value.type.tensor_type.shape.dim) == 1
+
+
+def _lift_input(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
+    """Append a size of 1 to an input; ``sizes`` are those that the graph's own nodes see."""
+    inner = value.name + INNER
+    _rename(graph, value.name, inner, keep_outputs=True)
+    graph.node.insert(0, _reshape(value.name, inner, inner))
+    graph.node.insert(0, _shape_constant(inner, sizes))
+    value.type.tensor_type.shape.dim.add(dim_value=1)
+    return str(value.name)
+
+
+def _lift_output(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
+    """Append a size of 1 to an output; ``sizes`` are those that the graph's own nodes give it."""
+    inner = value.name + INNER
+    _rename(graph, value.name, inner, keep_outputs=False)
+    graph.node.append(_shape_constant(inner, (*sizes, 1)))
+    graph.node.append(_reshape(inner, value.name, inner))
+    value.type.tensor_type.shape.dim.add(dim_value=1)
+    return str(value.name)
+
+
+def _shape_constant(name: str, shape: tuple[int, ...]) -> Any:
+    tensor = onnx.helper.make_tensor(f"{name}/shape", onnx.TensorProto.INT64, [len(shape)], shape)
+    return onnx.helper.make_node("Constant", [], [f"{name}/shape"], value=tensor)
+
+
+def _reshape(source: str, target: str, inner: str) -> Any:
+    return onnx.helper.make_node("Reshape", [source, f"{inner}/shape"], [target])
+
+
+def _rename(graph: Any, old: str, new: str, *, keep_outputs: bool) -> None:
+    """Rename a value in all nodes, and in the branches and loops inside them."""
+    for node in graph.node:
+        names = [node.input] if keep_outputs else [node.input, node.output]
+        for values in names:
+            for place, name in enumerate(values):
+                if name == old:
+                    values[place] = new
+        for inner in _inner_graphs(node):
+            _rename(inner, old, new, keep_outputs=keep_outputs)
+
+
+def _inner_graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _correct_outputs(
+    model: Any, graph: Graph, ranges: Callable[[Graph], Mapping[str, Range]], say: Callable[[str], None]
+) -> bool:
+    """Declare the shapes that outputs have in a run, where the graph declares others, or none as for the
+    results of If. Return True if there was such an output.
+    """
+    values = {value.name: value.type.tensor_type for value in model.output}
+    unknown = {name for name, value in values.items() if not value.HasField("shape")}
+    try:
+        search = SizeSearch(graph, session(graph.path, optimized=False), ranges(graph))
+        search.find()
+    except StartError:
+        if unknown:
+            raise
+        return False  # the trial of the finished graph has the same reason
+    corrected = {
+        output: sizes
+        for output in graph.outputs
+        if (sizes := _returned_sizes(graph, output, search.shapes)) != output.sizes or output.name in unknown
+    }
+    for output, sizes in corrected.items():
+        if output.name not in unknown:
+            served = [size if isinstance(size, int) else -1 for size in sizes]
+            say(
+                f"{output.name}: the graph declares {[*output.sizes]} and returned "
+                f"{[*search.shapes[-1][output.name]]}; it is served as {served}"
+                + (", without batches" if ROWS in sizes else "")
+            )
+        shape = values[output.name].shape
+        shape.SetInParent()
+        del shape.dim[:]
+        for size in sizes:
+            shape.dim.add(**{"dim_value" if isinstance(size, int) else "dim_param": size})
+    return bool(corrected)
+
+
+def _returned_sizes(
+    graph: Graph, output: Value, answers: Sequence[Mapping[str, tuple[int, ...]]]
+) -> tuple[int | str, ...]:
+    """Return an output's declared sizes, with a free one for each that an answer contradicts."""
+    returned = [shapes[output.name] for shapes in answers]
+    rank = len(returned[-1])
+    sizes: list[int | str] = [f"{output.name}.{place}" for place in range(rank)]
+    if rank == len(output.sizes):
+        for place, size in enumerate(output.sizes):
+            if isinstance(size, str) or {shape[place] for shape in returned} == {size}:
+                sizes[place] = size
+    records = [shapes[graph.inputs[0].name][:1] for shapes in answers]
+    may_batch = {value.shape[:1] for value in graph.inputs} == {(-1,)} and any(
+        len(value.shape) > 1 for value in graph.inputs
+    )
+    if may_batch and sizes and isinstance(sizes[0], str) and [shape[:1] for shape in returned] != records:
+        sizes[0] = ROWS
+    return tuple(sizes)
+
+
+def _save(model: Any, path: Path, out: Path) -> None:
+    onnx.save(model, out)
+    for file in Graph.read(path).data:
+        if not (out.parent / file.name).exists():
+            link(file, out.parent / file.name)

@@ -1,0 +1,57 @@
+"""A built graph is compared with its source at several sizes, and refused if it differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sm.commands.build.accuracy import Comparison
+from sm.errors import StartError
+from tests.support.onnx_graphs import batch_sum, embedding, one_hot, plus_one
+
+
+def test_a_graph_does_not_differ_from_itself(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    accuracy = Comparison(graph, 8).against(graph.path)
+    assert (accuracy.max_error, accuracy.mean_error, accuracy.sizes) == (0, 0, ("1", "3", "8"))
+
+
+def test_free_lengths_are_tried_at_several_sizes(tmp_path: Path) -> None:
+    graph = embedding(tmp_path / "model.onnx")
+    sizes = Comparison(graph, 2).against(graph.path).sizes
+    assert sizes == ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")
+
+
+def test_integer_inputs_stay_below_the_bounds_of_the_graph(tmp_path: Path) -> None:
+    assert embedding(tmp_path / "words.onnx").bounds == {"ids": 10}
+    assert one_hot(tmp_path / "code.onnx").bounds == {"ids": 6}
+
+
+def test_no_batch_above_the_maximum_is_tried(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    assert Comparison(graph, 1).against(graph.path).sizes == ("1",)
+
+
+def test_a_graph_of_a_fixed_batch_size_is_tried_once(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx", batch=2)
+    assert Comparison(graph, 8).against(graph.path).sizes == ("1",)
+
+
+def test_a_graph_whose_records_affect_each_other_is_refused(tmp_path: Path) -> None:
+    graph = batch_sum(tmp_path / "model.onnx")
+    with pytest.raises(StartError, match="y differs from its source by up to .* for inputs of 3: the graph"):
+        Comparison(graph, 8).against(graph.path)
+
+
+def test_a_graph_that_computes_something_else_is_refused(tmp_path: Path) -> None:
+    graph = batch_sum(tmp_path / "other.onnx")
+    with pytest.raises(StartError, match="y differs from its source by up to"):
+        Comparison(plus_one(tmp_path / "model.onnx"), 1).against(graph.path)
+
+
+def test_the_error_for_a_graph_that_cannot_be_run_names_the_file(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    (tmp_path / "broken.onnx").write_bytes(b"\x08\x08")
+    with pytest.raises(StartError, match=r"broken\.onnx cannot be run: "):
+        Comparison(graph, 1).against(tmp_path / "broken.onnx")

@@ -1,0 +1,76 @@
+"""The progress of a long step: a live bar on a terminal, plain lines elsewhere, and how it ended."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from sm.commands import progress
+from sm.commands.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run_long_step(progress: Progress, calls: list[int], size: int) -> None:
+    """Run a step that lasts until its progress was read three times."""
+
+    def count_bytes() -> int:
+        calls.append(1)
+        return len(calls) * 1_000_000
+
+    with progress.step("fetching", size, count_bytes):
+        while len(calls) < 3:
+            pass
+
+
+def test_a_short_step_is_one_line() -> None:
+    stream = io.StringIO()
+    with Progress(stream).step("converting"):
+        pass
+    assert re.fullmatch(r"converting … \d\.\d s\n", stream.getvalue())
+
+
+def test_without_a_terminal_a_long_step_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.01)
+    stream = io.StringIO()
+    run_long_step(Progress(stream), [], 10_000_000)
+    lines = stream.getvalue().splitlines()
+    assert re.fullmatch(r"fetching … 1\.0 MB of 10\.0 MB, \d\.\d s", lines[0])
+    assert re.fullmatch(r"fetching … 10\.0 MB, \d\.\d s", lines[-1])
+
+
+def test_on_a_terminal_a_bar_moves_and_one_line_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LIVE_INTERVAL_S", 0.01)
+    stream = Terminal()
+    run_long_step(Progress(stream), [], 10_000_000)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stream.getvalue())
+    assert "━" in text
+    assert re.search(r"fetching … ━+.* \d\.0 MB of 10\.0 MB, \d\.\d s", text)
+    assert re.search(r"fetching … 10\.0 MB, \d\.\d s\n$", text)
+
+
+def test_on_a_terminal_a_message_during_a_step_is_kept() -> None:
+    stream = Terminal()
+    shown_progress = Progress(stream)
+    with shown_progress.step("fetching"):
+        shown_progress.say("[b] is no markup")
+    assert "[b] is no markup\n" in stream.getvalue()
+
+
+def test_never_more_than_the_size_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL_S", 0.01)
+    stream = io.StringIO()
+    run_long_step(Progress(stream), [], 2_000_000)
+    assert "3.0 MB" not in stream.getvalue()
+
+
+def test_a_step_that_fails_says_so() -> None:
+    stream = io.StringIO()
+    with pytest.raises(KeyError), Progress(stream).step("converting"):
+        raise KeyError
+    assert re.fullmatch(r"converting … \d\.\d s, not finished\n", stream.getvalue())

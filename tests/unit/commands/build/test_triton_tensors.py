@@ -1,0 +1,206 @@
+"""A graph's tensors are adapted to Triton, or an error says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from sm.commands.build.graph_runner import newest_ir_version, session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.triton_tensors import adapt
+from sm.errors import StartError
+from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
+
+FLOAT = TensorProto.FLOAT
+
+
+def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
+    lines = [] if messages is None else messages
+    return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
+
+
+def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    assert adapt(graph.path, tmp_path / "adapted.onnx", print) == graph.path
+
+
+def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
+    graph = adapted_graph(scaled(tmp_path / "model.onnx"), messages)
+    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
+        "x": (-1, 4),
+        "factor": (1,),
+        "y": (-1, 4),
+        "sum": (1,),
+    }
+    assert messages == ["factor, sum: a scalar, which Triton has not; it is served with the shape [1]"]
+    inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
+    y, total = session(graph.path).run(["y", "sum"], inputs)
+    assert y.tolist() == [[3.0] * 4] * 2
+    assert total.tolist() == [24.0]
+
+
+def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
+    nodes = [
+        helper.make_node("Unsqueeze", ["weight", "one"], ["column"]),
+        helper.make_node("Mul", ["x", "column"], ["scaled"]),
+        helper.make_node("ArgMax", ["scaled"], ["label"], axis=1, keepdims=0),
+    ]
+    inputs = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
+    outputs = {"label": (TensorProto.INT64, ["n"])}
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
+    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
+        "x": (-1, 3),
+        "weight": (-1, 1),
+        "label": (-1, 1),
+    }
+    assert messages == ["weight, label: one number for each record; it is served with the shape [1]"]
+    arrays = {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float32), "weight": np.array([[1], [-1]], np.float32)}
+    (label,) = session(graph.path).run(["label"], arrays)
+    assert label.tolist() == [[2], [2]]
+
+
+def test_a_one_dimensional_recording_is_not_a_batch(tmp_path: Path) -> None:
+    samples = (FLOAT, ["samples"])
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    recording = save_graph(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
+    assert not recording.batched
+    assert adapted_graph(recording).inputs[0].shape == (-1,)
+
+
+def test_a_table_of_similarities_is_not_a_batch(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["texts"], ["columns"]),
+        helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
+    ]
+    inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
+    table = save_graph(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
+    assert not table.batched
+    assert adapted_graph(table).outputs[0].shape == (-1, -1)
+
+
+def test_a_scalar_used_in_branches_is_adapted_too(tmp_path: Path) -> None:
+    graph = adapted_graph(branches(tmp_path / "model.onnx"))
+    assert graph.compared == {"rate": 16000}
+    for rate, expected in ((16000, 2.0), (8000, 8001.0)):
+        (y,) = session(graph.path).run(["y"], {"x": np.ones((1, 3), np.float32), "rate": np.array([rate])})
+        assert y.tolist() == [[expected] * 3]
+
+
+def test_an_output_of_unknown_shape_gets_the_rank_of_an_actual_answer(tmp_path: Path) -> None:
+    graph = adapted_graph(branches(tmp_path / "model.onnx"))
+    assert graph.outputs[0].shape == (-1, -1)
+
+
+@pytest.mark.parametrize("declared", [["n"], ["one", "n"], ["n", 1, 7], []])
+def test_an_output_is_served_with_the_shape_that_it_has_in_a_run(
+    tmp_path: Path, declared: list[object]
+) -> None:
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, declared)}
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    messages: list[str] = []
+    graph = adapted_graph(save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (axes,)), messages)
+    assert len(graph.outputs[0].sizes) == 3
+    assert graph.outputs[0].shape[-1] == -1
+    assert str(declared) in messages[0]
+    assert "1, 4]" in messages[0]
+    assert graph.batched
+
+
+def test_a_free_number_of_rows_is_not_a_batch(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["z"]), helper.make_node("Transpose", ["z"], ["places"])]
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"places": (TensorProto.INT64, ["k", 2])}
+    source = save_graph(tmp_path / "m.onnx", nodes, inputs, outputs)
+    assert source.batched
+    assert not adapted_graph(source).batched
+
+
+def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> None:
+    default = helper.make_tensor("factor", FLOAT, [1], [2.0])
+    inputs, outputs = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
+    node = helper.make_node("Mul", ["x", "factor"], ["y"])
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", [node], inputs, outputs, (default,)))
+    assert [value.name for value in graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("make_type", "reason"),
+    [
+        (helper.make_optional_type_proto, "x is optional. Export the model once with it"),
+        (helper.make_sequence_type_proto, "x is a sequence. Export the model with one tensor"),
+    ],
+    ids=["optional", "sequence"],
+)
+def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
+    tmp_path: Path, make_type: object, reason: str
+) -> None:
+    tensor = helper.make_tensor_type_proto(FLOAT, ["b", 4])
+    value = helper.make_value_info("x", make_type(tensor))  # type: ignore[operator]
+    identity = helper.make_node("Identity", ["x"], ["y"])
+    output = helper.make_value_info("y", make_type(tensor))  # type: ignore[operator]
+    model = helper.make_model(helper.make_graph([identity], "g", [value], [output]), opset_imports=OPSET)
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(StartError, match=reason):
+        adapt(tmp_path / "model.onnx", tmp_path / "adapted.onnx", print)
+
+
+def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) -> None:
+    sizes = (TensorProto.COMPLEX64, ["b", 4])
+    graph = save_graph(
+        tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
+    )
+    with pytest.raises(StartError, match="x is of type complex64, which Triton has not. Add a Cast"):
+        adapt(graph.path, tmp_path / "adapted.onnx", print)
+
+
+def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path) -> None:
+    graph = save_graph(
+        tmp_path / "m.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        {"x": (FLOAT, None)},
+        {"y": (FLOAT, [1])},
+    )
+    with pytest.raises(StartError, match="does not say how many sizes x has: export the model with"):
+        adapt(graph.path, tmp_path / "adapted.onnx", print)
+
+
+def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tmp_path: Path) -> None:
+    path, messages = plus_one(tmp_path / "model.onnx").path, list[str]()
+    model = onnx.load(path)
+    model.ir_version = onnx.IR_VERSION
+    newest = newest_ir_version()
+    assert newest < onnx.IR_VERSION, "this release of onnx is no longer ahead: raise the number above by hand"
+    onnx.save(model, path)
+    written = adapt(path, tmp_path / "adapted.onnx", messages.append)
+    assert onnx.load(written).ir_version == newest
+    assert messages == [
+        f"the graph's IR version {onnx.IR_VERSION} is newer than ONNX Runtime's: it is written as {newest}, the same"
+    ]
+    assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a type of the newer version", "a version to come"])
+def test_a_newer_file_format_that_would_lose_something_is_refused(tmp_path: Path, known: bool) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.ir_version = onnx.IR_VERSION if known else onnx.IR_VERSION + 1
+    model.graph.node.insert(0, helper.make_node("Cast", ["x"], ["small"], to=TensorProto.FLOAT6E2M3))
+    onnx.save(model, path)
+    with pytest.raises(StartError, match=f"export the model with IR version {newest_ir_version()} or older"):
+        adapt(path, tmp_path / "adapted.onnx", print)
+
+
+def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path: Path) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    onnx.save(model, path)
+    with pytest.raises(StartError, match=r"does not know opset \d+: export it with an older one"):
+        session(path)

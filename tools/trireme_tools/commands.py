@@ -1,0 +1,138 @@
+"""The commands that this distribution adds to ``sm``, in the groups of its help."""
+
+from __future__ import annotations
+
+from sm.commands import Command
+
+#: An image in the examples.
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
+#: The entry point ``sm.commands`` names this table.
+GROUPS = {
+    "Build models and clients": {
+        "new-client": Command(
+            "Write the files of a new client: for the model in model/NAME, or with an identity model.",
+            "trireme_tools.scaffold.new_client:add_arguments",
+            "trireme_tools.scaffold.new_client:run",
+            ("new-client pets", "new-client review --kind text"),
+        ),
+        "pack-env": Command(
+            "Build a Python environment for one Python model.",
+            "trireme_tools.environments.pack_env_arguments:add_arguments",
+            "trireme_tools.environments.pack_env:run",
+            (
+                "pack-env sentiment --requirements requirements.txt",
+                "pack-env sentiment --conda environment.yml -o model/sentiment/env.tar.gz",
+            ),
+        ),
+        "package": Command(
+            "Pack a model repository for S3: one archive, or one archive per model.",
+            "trireme_tools.package.package_arguments:add_arguments",
+            "trireme_tools.package.package_command:run",
+            ("package model --clients clients", "package model --mme --out archives"),
+        ),
+        "clean": Command(
+            "Show what the cache of downloads and built models holds, and free it.",
+            "trireme_tools.clean_cache:add_arguments",
+            "trireme_tools.clean_cache:run",
+            ("clean", "clean --all"),
+        ),
+    },
+    "Check them": {
+        "check-client": Command(
+            "Test a client: golden answer, bad payloads, threads, memory, and time per stage.",
+            "trireme_tools.check.check_client:add_arguments",
+            "trireme_tools.check.check_client:run",
+            ("check-client pets", "check-client --all --url http://localhost:8080"),
+        ),
+        "invoke": Command(
+            "Send requests to an endpoint, a URL or the local box, once or many times.",
+            "trireme_tools.invoke.invoke_arguments:add_arguments",
+            "trireme_tools.invoke.invoke_command:run",
+            (
+                "invoke --model resnet --image cat.jpg",
+                "invoke my-endpoint --json request.json -n 100 -c 8",
+            ),
+        ),
+        "tune": Command(
+            "Find a model's best instance count and dynamic batching by measuring them on this machine.",
+            "trireme_tools.tune.tune_arguments:add_arguments",
+            "trireme_tools.tune.tune_command:run",
+            ("tune resnet --p99 200ms", "tune resnet --from tune-resnet/sweep.json --apply"),
+        ),
+    },
+    "Run a box": {
+        "demo": Command(
+            "Set up everything and serve the demo's models.",
+            "sm.cli:add_demo_arguments",
+            "sm.cli:serve",
+            ("demo", "demo --examples"),
+            same_as="serve --demo",
+        ),
+        "prepare": Command(
+            "Fetch the demo's weights, convert them and build the model repository for the CPU.",
+            "trireme_tools.prepare.prepare_command:add_arguments",
+            "trireme_tools.prepare.prepare_command:run",
+            ("prepare resnet", "prepare --triton"),
+            same_as="serve --prepare",
+        ),
+        "logs": Command(
+            "Show and filter the log of a SageMaker endpoint's containers, or with --local of a box here.",
+            "trireme_tools.logs.logs_arguments:add_logs_arguments",
+            "trireme_tools.logs.logs_command:show_logs",
+            ("logs --local --status 5xx", "logs pets -f"),
+        ),
+    },
+    "Deploy": {
+        "deploy": Command(
+            "Create or update a SageMaker endpoint, and compare its answers with the golden ones.",
+            "trireme_tools.deploy.deploy_arguments:add_deploy_arguments",
+            "trireme_tools.deploy.deploy_commands:deploy",
+            (
+                f"deploy pets --image {IMAGE} --model-data model",
+                "deploy pets --rollback",
+            ),
+        ),
+        "status": Command(
+            "Show a SageMaker endpoint: its configuration, its models and its state.",
+            "trireme_tools.deploy.deploy_arguments:add_status_arguments",
+            "trireme_tools.deploy.deploy_commands:show_status",
+            ("status pets", "status pets --region eu-west-1"),
+        ),
+        "delete": Command(
+            "Delete a SageMaker endpoint and everything that was created for it.",
+            "trireme_tools.deploy.deploy_arguments:add_delete_arguments",
+            "trireme_tools.deploy.deploy_commands:delete",
+            ("delete pets", "delete pets --yes"),
+        ),
+        "template": Command(
+            "Print a deployment for CloudFormation, Terraform, Kubernetes, Helm or KServe.",
+            "trireme_tools.templates.template_arguments:add_template_arguments",
+            "trireme_tools.templates.template_commands:template",
+            (
+                "template pets --format kubernetes --image registry.example/pets:1",
+                f"template pets --image {IMAGE} --model-data s3://models/pets.tar.gz",
+            ),
+        ),
+        "iam": Command(
+            "Print the smallest IAM policies that a deployment or the gateway needs.",
+            "trireme_tools.templates.template_arguments:add_iam_arguments",
+            "trireme_tools.templates.template_commands:iam",
+            (
+                "iam pets",
+                f"iam pets --image {IMAGE} --model-data model",
+            ),
+        ),
+        "images": Command(
+            "List AWS's prebuilt Triton images by Region.",
+            "trireme_tools.deploy.deploy_arguments:add_images_arguments",
+            "trireme_tools.deploy.triton_images:show_images",
+            ("images", "images --region eu-west-1"),
+        ),
+        "cost": Command(
+            "Show the monthly cost of models: each on its own endpoint, and all on one.",
+            "trireme_tools.cost.cost_arguments:add_arguments",
+            "trireme_tools.cost.cost_command:run",
+            ("cost", "cost --plan plan.json --live"),
+        ),
+    },
+}

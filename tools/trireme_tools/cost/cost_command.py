@@ -1,0 +1,118 @@
+"""``sm cost``: a table of costs for each Region."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+from trireme_tools import bars, plots
+from trireme_tools.cost import hosting_plan as plans
+from trireme_tools.cost import prices
+from trireme_tools.cost.hosting_plan import EndpointInstances, Plan
+from trireme_tools.cost.prices import Price, Prices
+
+#: Three models as they might be used; the inputs of docs/deploy/invoke-and-cost.md.
+EXAMPLE = Path(__file__).with_name("example.json")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the costs of the plan, with bars, and draw them with ``--plot``."""
+    if options.plot:
+        plots.check(options.plot)
+    plan = plans.read(options.plan or EXAMPLE)
+    price_list = fetch_prices(options.profile) if options.live else choose(plan, prices.dated_prices())
+    regions = tuple(options.region or plan.regions)
+    lines = [
+        line
+        for region in regions
+        for line in (*table(plan, region, price_list.of), "", *chart(costs_of(plan, region, price_list.of)))
+    ]
+    sys.stdout.write(f"USD a month of {plan.days} days, by {price_list.source}\n")
+    bars.show(lines, sys.stdout)
+    if options.plot:
+        panels = {region: costs_of(plan, region, price_list.of) for region in regions}
+        title = f"USD a month of {plan.days} days"
+        plots.bars(
+            options.plot,
+            title,
+            {name: {k: float(v) for k, v in rows.items()} for name, rows in panels.items()},
+            "USD",
+        )
+    return 0
+
+
+def fetch_prices(profile: str | None) -> Prices:
+    """Fetch AWS's prices. boto3 is imported only for them."""
+    from trireme_tools.deploy import aws
+
+    return prices.live_prices(aws.session(prices.PRICE_LIST_REGION, profile))
+
+
+def choose(plan: Plan, other: Prices) -> Prices:
+    """Choose prices: the plan's own, in its Region, take precedence."""
+    plan_prices = {
+        machine.instance: machine.price
+        for machine in (*plan.models, plan.shared)
+        if machine.price is not None
+    }
+    if not plan_prices:
+        return other
+
+    def price(region: str, instance: str) -> Decimal:
+        plan_price = plan_prices.get(instance) if region in plan.regions else None
+        return other.of(region, instance) if plan_price is None else plan_price
+
+    return Prices(f"the plan's own prices and {other.source}", price)
+
+
+def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
+    """Yield the table for one Region, with the savings."""
+    priced = [(instances, price(region, instances.instance)) for instances in (*plan.models, plan.shared)]
+    costs = [month(instances, hour, plan.days) for instances, hour in priced]
+    width = max(len(instances.name) for instances, _ in priced)
+    rows = [_row(instances, hour, cost, width) for (instances, hour), cost in zip(priced, costs, strict=True)]
+    separate, shared = cents(sum(costs[:-1], Decimal())), cents(costs[-1])
+    yield ""
+    yield f"{region}: each model on its own endpoint {separate:>10}"
+    yield from rows[:-1]
+    yield f"{region}: all on one shared endpoint     {shared:>10}"
+    yield rows[-1]
+    share = f" ({abs(separate - shared) / separate:.1%})" if separate else ""
+    comparison = "saving" if shared <= separate else "the shared endpoint costs more by"
+    yield f"{region}: {comparison} {abs(separate - shared)}{share}"
+
+
+def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
+    """Return the month's cost of each model's endpoint, of all together, and of the shared one."""
+    costs = {
+        instances.name: month(instances, price(region, instances.instance), plan.days)
+        for instances in plan.models
+    }
+    shared = month(plan.shared, price(region, plan.shared.instance), plan.days)
+    return {**costs, "each on its own": sum(costs.values(), Decimal()), "all on one": shared}
+
+
+def chart(costs: Mapping[str, Decimal]) -> Iterator[str]:
+    """Yield a bar for each cost."""
+    width, highest = max(map(len, costs)), max(costs.values()) or Decimal(1)
+    for name, cost in costs.items():
+        yield f"  {name:<{width}} {cents(cost):>10}  {bars.bar(float(cost), float(highest))}".rstrip()
+
+
+def month(instances: EndpointInstances, hour: Decimal, days: int) -> Decimal:
+    """Return USD for ``days`` days, not rounded."""
+    return hour * instances.hours * days * instances.count
+
+
+def cents(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.01"), ROUND_HALF_UP)
+
+
+def _row(instances: EndpointInstances, hour: Decimal, cost: Decimal, width: int) -> str:
+    return (
+        f"  {instances.name:<{width}}  {instances.count} × {instances.instance:<16} "
+        f"{instances.hours.normalize():f} h a day at {hour.normalize():f}: {cents(cost)}"
+    )

@@ -1,0 +1,119 @@
+"""An AWS account in a Region: reads are always made, changes are made or, in a dry run, printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from sm.commands.progress import Progress
+from trireme_tools.deploy import aws
+
+#: Error codes for something that does not exist, beside SageMaker's "Could not find".
+ABSENT = {
+    "404",
+    "ImageNotFoundException",
+    "NoSuchBucket",
+    "NoSuchEntity",
+    "NoSuchKey",
+    "ObjectNotFoundException",
+    "RepositoryNotFoundException",
+    "ResourceNotFound",
+    "ResourceNotFoundException",
+}
+
+
+class Account:
+    """Calls AWS; each error becomes a :class:`StartError` that says which action failed.
+
+    ``dry``: changes are not made but printed as ``aws`` commands on ``results``.
+    """
+
+    def __init__(
+        self, session: boto3.Session, progress: Progress, results: Progress, dry: bool = False
+    ) -> None:
+        self.region: str = session.region_name
+        self.domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        self.progress, self.results, self.dry = progress, results, dry
+        self._session = session
+        self._clients: dict[str, Any] = {}
+
+    @cached_property
+    def number(self) -> str:
+        """The account's twelve digits."""
+        return str(self.call("sts", "get_caller_identity", "ask whose credentials these are")["Account"])
+
+    def client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._session.client(service)
+        return self._clients[service]
+
+    def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:
+        """Describe a resource; None if it does not exist."""
+        try:
+            return dict(getattr(self.client(service), operation)(**arguments))
+        except ClientError as error:
+            if _is_absent(error):
+                return None
+            raise aws.explain(error, doing) from None
+        except BotoCoreError as error:
+            raise aws.explain(error, doing) from None
+
+    def paginate(self, service: str, operation: str, key: str, doing: str, **arguments: Any) -> Iterator[Any]:
+        """Yield the members of ``key`` on all pages."""
+        try:
+            for page in self.client(service).get_paginator(operation).paginate(**arguments):
+                yield from page.get(key, ())
+        except ClientError as error:
+            if not _is_absent(error):
+                raise aws.explain(error, doing) from None
+        except BotoCoreError as error:
+            raise aws.explain(error, doing) from None
+
+    def create(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
+        """Create a resource. It is no error if another run has created it meanwhile."""
+        return self._change(service, operation, doing, _is_there_already, arguments)
+
+    def remove(self, service: str, operation: str, doing: str, **arguments: Any) -> None:
+        """Delete a resource that may be gone already."""
+        self._change(service, operation, doing, _is_absent, arguments)
+
+    def call(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
+        """Make one call."""
+        try:
+            return dict(getattr(self.client(service), operation)(**arguments) or {})
+        except (ClientError, BotoCoreError) as error:
+            raise aws.explain(error, doing) from None
+
+    def show(self, *words: str) -> None:
+        """Print a command that a dry run does not execute."""
+        self.results.say(f"aws {shlex.join(words)} --region {self.region}")
+
+    def _change(
+        self, service: str, operation: str, doing: str, is_done: Any, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        if self.dry:
+            command = "s3api" if service == "s3" else service
+            self.show(command, operation.replace("_", "-"), "--cli-input-json", json.dumps(arguments))
+            return {}
+        try:
+            return dict(getattr(self.client(service), operation)(**arguments) or {})
+        except ClientError as error:
+            if is_done(error):
+                return {}
+            raise aws.explain(error, doing) from None
+        except BotoCoreError as error:
+            raise aws.explain(error, doing) from None
+
+
+def _is_absent(error: ClientError) -> bool:
+    return aws.code(error) in ABSENT or "could not find" in aws.message(error).lower()
+
+
+def _is_there_already(error: ClientError) -> bool:
+    return aws.code(error) == "BucketAlreadyOwnedByYou" or "already exist" in aws.message(error).lower()

@@ -1,0 +1,176 @@
+"""Scale an endpoint by requests, CPU or GPU, or if it is asynchronous by its backlog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trireme_tools.deploy import aws, resource_names
+from trireme_tools.deploy.scaling import INSTANCE_METRICS, REQUESTS, UTILISATION, Scaling, Target
+
+if TYPE_CHECKING:  # templates need no AWS, and so no boto3
+    from trireme_tools.deploy.account import Account
+
+SERVICE = "application-autoscaling"
+DIMENSION = "sagemaker:variant:DesiredInstanceCount"
+#: Seconds of cooldown: scale out quickly and in slowly, as an instance takes minutes to start.
+SCALE_OUT_COOLDOWN_S, SCALE_IN_COOLDOWN_S = 60, 300
+
+
+def scalable_resource(name: str) -> dict[str, Any]:
+    """Return the resource that is scaled, as each call needs it."""
+    return {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": f"endpoint/{name}/variant/{resource_names.VARIANT}",
+        "ScalableDimension": DIMENSION,
+    }
+
+
+def limits(name: str, scaling: Scaling) -> dict[str, Any]:
+    """Return the resource with its limits: the arguments of RegisterScalableTarget."""
+    return {**scalable_resource(name), "MinCapacity": scaling.least, "MaxCapacity": scaling.most}
+
+
+def current_limits(account: Account, name: str) -> dict[str, Any] | None:
+    """Return the current limits; None if the endpoint is not scaled."""
+    query = scalable_resource(name)
+    query["ResourceIds"] = [query.pop("ResourceId")]
+    response = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **query)
+    return next(iter(response.get("ScalableTargets", ())), None)
+
+
+def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> None:
+    """Set limits and policy."""
+    account.create(
+        SERVICE,
+        "register_scalable_target",
+        "set the autoscaling's limits",
+        **limits(name, scaling),
+    )
+    for tracked in scaling.targets:
+        account.create(
+            SERVICE,
+            "put_scaling_policy",
+            "set the autoscaling's policy",
+            PolicyName=policy_name(name, tracked),
+            PolicyType="TargetTrackingScaling",
+            TargetTrackingScalingPolicyConfiguration=tracking_policy(name, tracked, asynchronous),
+            **scalable_resource(name),
+        )
+    _remove_others(account, name, scaling)
+    if asynchronous and scaling.least == 0:
+        _wake(account, name)
+
+
+def remove(account: Account, name: str) -> None:
+    """Remove limits, policies and their alarms, which AWS deletes together."""
+    account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **scalable_resource(name))
+
+
+def policy_name(name: str, target: Target) -> str:
+    return f"{name}-{target.kind}"
+
+
+def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
+    """Remove our policies for other targets: an old one would still add instances."""
+    current = {policy_name(name, tracked) for tracked in scaling.targets}
+    possible = {policy_name(name, Target(kind, 0)) for kind in (REQUESTS, *UTILISATION)}
+    response = account.call(
+        SERVICE,
+        "describe_scaling_policies",
+        "look at the autoscaling's policies",
+        ServiceNamespace="sagemaker",
+        ResourceId=scalable_resource(name)["ResourceId"],
+    )
+    for row in response.get("ScalingPolicies", ()):
+        if row["PolicyName"] in possible - current:
+            account.remove(
+                SERVICE,
+                "delete_scaling_policy",
+                f"remove the autoscaling's policy {row['PolicyName']}",
+                PolicyName=row["PolicyName"],
+                **scalable_resource(name),
+            )
+
+
+def tracking_policy(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
+    """Return the policy: requests for each instance, CPU or GPU percent, or length of the backlog."""
+    if target.kind in UTILISATION:
+        metric: dict[str, Any] = {"CustomizedMetricSpecification": _utilisation(name, target.kind)}
+    elif asynchronous:
+        metric = {"CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")}
+    else:
+        kind = "SageMakerVariantInvocationsPerInstance"
+        metric = {"PredefinedMetricSpecification": {"PredefinedMetricType": kind}}
+    return {
+        "TargetValue": target.value,
+        **metric,
+        "ScaleOutCooldown": SCALE_OUT_COOLDOWN_S,
+        "ScaleInCooldown": SCALE_IN_COOLDOWN_S,
+    }
+
+
+def _utilisation(name: str, kind: str) -> dict[str, Any]:
+    return {
+        "MetricName": UTILISATION[kind],
+        "Namespace": INSTANCE_METRICS,
+        "Dimensions": [
+            {"Name": "EndpointName", "Value": name},
+            {"Name": "VariantName", "Value": resource_names.VARIANT},
+        ],
+        "Statistic": "Average",
+        "Unit": "Percent",
+    }
+
+
+def _backlog(name: str, metric: str) -> dict[str, Any]:
+    return {
+        "MetricName": metric,
+        "Namespace": "AWS/SageMaker",
+        "Dimensions": [{"Name": "EndpointName", "Value": name}],
+        "Statistic": "Average",
+    }
+
+
+def _wake(account: Account, name: str) -> None:
+    """Start the first instance by another alarm: without instances there is no backlog per instance."""
+    policy = account.create(
+        SERVICE,
+        "put_scaling_policy",
+        "set the policy that starts the first instance",
+        PolicyName=f"{name}-wake",
+        PolicyType="StepScaling",
+        StepScalingPolicyConfiguration=wake_policy(),
+        **scalable_resource(name),
+    )
+    account.create(
+        "cloudwatch",
+        "put_metric_alarm",
+        "make the alarm that starts the first instance",
+        **wake_alarm(name),
+        AlarmActions=[policy.get("PolicyARN", "ARN-OF-THE-POLICY")],
+    )
+
+
+def wake_policy() -> dict[str, Any]:
+    """Return the policy that starts the first instance."""
+    return {
+        "AdjustmentType": "ChangeInCapacity",
+        "MetricAggregationType": "Average",
+        "Cooldown": SCALE_IN_COOLDOWN_S,
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
+    }
+
+
+def wake_alarm(name: str) -> dict[str, Any]:
+    """Return the alarm for that policy."""
+    return {
+        "AlarmName": f"{name}-backlog",
+        **_backlog(name, "HasBacklogWithoutCapacity"),
+        "Threshold": 1.0,
+        "Period": 60,
+        "EvaluationPeriods": 2,
+        "DatapointsToAlarm": 2,
+        "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+        "TreatMissingData": "missing",
+        "Tags": aws.to_tags({resource_names.TAG: name}),
+    }

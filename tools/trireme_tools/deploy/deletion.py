@@ -1,0 +1,103 @@
+"""Remove everything that a deployment has: list it, ask, delete."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from sm.errors import StartError
+from sm.router.s3.uris import S3Uri
+from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.resources import Resources
+from trireme_tools.deploy.upload import default_bucket
+from trireme_tools.deploy.waiting import Waiter
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource with its description; ``remove`` is no error if it is gone."""
+
+    description: str
+    remove: Callable[[], None]
+
+
+class Deletion:
+    """Finds a deployment's resources by name and tag, including those of an interrupted run."""
+
+    def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
+        self._account, self._name, self._waiter = account, name, waiter
+        self._deployed = Resources(account, name)
+
+    def run(self, is_sure: bool) -> None:
+        """List the resources, ask unless ``is_sure``, and remove them."""
+        resources = list(self._resources())
+        if not resources:
+            raise StartError(
+                f"there is nothing of {self._name!r} in {self._account.region}; look at name and --region."
+            )
+        for resource in resources:
+            self._account.results.say(resource.description)
+        if not is_sure:
+            self._ask()
+        for resource in resources:
+            resource.remove()
+        self._account.progress.say(
+            f"removed. Its logs stay to be read; without them: "
+            f"aws logs delete-log-group --log-group-name {endpoint_logs.group_name(self._name)}"
+        )
+
+    def _ask(self) -> None:
+        if not sys.stdin.isatty():
+            raise StartError("nothing was removed: nobody can be asked here. Give --yes.")
+        self._account.progress.say(f"Remove all this? Write {self._name} to do so:")
+        if sys.stdin.readline().strip() != self._name:
+            raise StartError("nothing was removed.")
+
+    def _resources(self) -> Iterator[Resource]:
+        """Yield the resources in the order of deletion: archives last, as they are found through the
+        models.
+        """
+        account, name, deployed = self._account, self._name, self._deployed
+        endpoint = deployed.endpoint()
+        if autoscaling.current_limits(account, name):
+            yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
+        if endpoint:
+            yield Resource(f"endpoint {name} ({endpoint['EndpointStatus']})", self._remove_endpoint)
+        if own_alarms := [alarm["AlarmName"] for alarm in alarms.find_own(account, name)]:
+            yield Resource(f"alarms {', '.join(own_alarms)}", partial(alarms.remove, account, own_alarms))
+        for resource_name in deployed.configurations():
+            yield Resource(
+                f"configuration {resource_name}", partial(deployed.remove_configuration, resource_name)
+            )
+        models = deployed.models()
+        for place in self._archives(models):
+            yield Resource(f"archive {place}", partial(self._remove_archive, place))
+        for resource_name in models:
+            yield Resource(f"model {resource_name}", partial(deployed.remove_model, resource_name))
+
+    def _remove_endpoint(self) -> None:
+        """SageMaker refuses to delete an endpoint while it is being created or updated."""
+        self._waiter.wait(self._name)
+        self._deployed.remove_endpoint()
+        self._waiter.wait(self._name)
+
+    def _archives(self, models: list[str]) -> Iterator[S3Uri]:
+        """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
+        prefix = f"{resource_names.KEY_PREFIX}/{self._name}/"
+        buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
+        for name in models:
+            model = self._deployed.model(name) or {}
+            url = str(model.get("PrimaryContainer", {}).get("ModelDataUrl", ""))
+            if url.startswith("s3://") and aws.s3_place(url).key.startswith(prefix):
+                buckets.add(aws.s3_place(url).bucket)
+        for bucket in sorted(buckets):
+            objects = self._account.paginate(
+                "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=prefix
+            )
+            yield from (S3Uri(bucket, entry["Key"]) for entry in objects)
+
+    def _remove_archive(self, place: S3Uri) -> None:
+        self._account.remove("s3", "delete_object", f"remove {place}", Bucket=place.bucket, Key=place.key)

@@ -1,0 +1,253 @@
+"""Arguments of ``sm deploy``, ``status``, ``logs``, ``delete``, ``images``. Importing it loads no boto3."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from sm.errors import StartError
+from trireme_tools.deploy.box_alarms import BoxAlarms
+
+#: The cores of SageMaker's largest instance.
+MAX_CORES = 192
+#: Megabytes of a serverless endpoint that SageMaker offers.
+MEMORY_SIZES_MB = tuple(range(1024, 6145, 1024))
+
+
+def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the endpoint's name")
+    add_description_arguments(command)
+    command.add_argument("--bucket", help="the bucket for a folder's archive (sagemaker-REGION-ACCOUNT)")
+    add_shadow_arguments(command)
+    add_update_arguments(command)
+    command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
+    add_account_arguments(command)
+
+
+def add_description_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe the deployment; ``sm template`` has the same."""
+    command.add_argument("--image", metavar="URI", help="the image's URI in this Region's ECR")
+    command.add_argument(
+        "--model-data",
+        metavar="s3://…|DIR",
+        help="an archive on S3 (with --mme a prefix), or a model repository; none if the image has models",
+    )
+    command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
+    command.add_argument(
+        "--count", type=whole_number("count", 1, 10_000), default=1, metavar="N", help="number of instances"
+    )
+    command.add_argument(
+        "--role", metavar="ARN", help="SageMaker's role (the endpoint's current one, or one named trireme)"
+    )
+    command.add_argument(
+        "--env",
+        type=key_value,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="an environment variable of the box",
+    )
+    command.add_argument("--mme", action="store_true", help="a multi-model endpoint: one archive per model")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--async",
+        dest="output",
+        type=s3_url,
+        metavar="s3://…",
+        help="an asynchronous endpoint; answers go to this place",
+    )
+    kind.add_argument(
+        "--serverless",
+        type=serverless,
+        metavar="MEMORY:CONCURRENCY",
+        help="a serverless endpoint: its memory in MB and its concurrent requests",
+    )
+    command.add_argument(
+        "--alarms",
+        type=alarm_limits,
+        nargs="?",
+        const=BoxAlarms(),
+        metavar="PERCENT:MS",
+        help="two CloudWatch alarms on the box's own metrics: errors over PERCENT of the requests, and a p99 "
+        "over MS milliseconds (1:1000)",
+    )
+    command.add_argument("--autoscale", type=limits, metavar="MIN:MAX", help="number of instances")
+    command.add_argument(
+        "--target-invocations",
+        type=float,
+        metavar="N",
+        help="with --autoscale: requests per minute and instance (with --async: waiting requests)",
+    )
+    for unit, parts in (("cpu", "cores"), ("gpu", "GPUs")):
+        command.add_argument(
+            f"--target-{unit}",
+            type=percent,
+            metavar="PERCENT",
+            help=f"with --autoscale: {unit.upper()} utilisation of each instance, all {parts} added up",
+        )
+    command.add_argument(
+        "--startup-timeout",
+        type=whole_number("startup timeout", 60, 3600),
+        metavar="S",
+        help="seconds until /ping must answer 200",
+    )
+    command.add_argument("--tags", type=key_value, nargs="+", action="extend", default=[], metavar="K=V")
+
+
+def add_shadow_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe a shadow variant; ``sm template`` has the same."""
+    command.add_argument(
+        "--shadow",
+        metavar="URI|s3://…|DIR",
+        help="an image or an archive that gets a copy of the requests, and whose answers are thrown away",
+    )
+    command.add_argument(
+        "--percent",
+        type=whole_number("percent", 1, 100),
+        default=10,
+        metavar="N",
+        help="with --shadow: the share of the requests that it gets (10)",
+    )
+
+
+def add_update_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments for updates."""
+    ending = command.add_mutually_exclusive_group()
+    ending.add_argument("--promote-shadow", action="store_true", help="serve what the shadow runs")
+    ending.add_argument("--remove-shadow", action="store_true", help="serve on without the shadow")
+    command.add_argument(
+        "--rollback", action="store_true", help="go back to what was served before the last update"
+    )
+    steps = command.add_mutually_exclusive_group()
+    steps.add_argument(
+        "--canary",
+        type=whole_number("canary", 1, 50),
+        metavar="PERCENT",
+        help="move this share of the traffic first, then all",
+    )
+    steps.add_argument(
+        "--linear",
+        type=whole_number("linear", 10, 50),
+        metavar="PERCENT",
+        help="move this share of the traffic in each step",
+    )
+    command.add_argument(
+        "--bake",
+        type=whole_number("bake", 0, 3600),
+        default=300,
+        metavar="S",
+        help="seconds between two steps (300)",
+    )
+    command.add_argument(
+        "--alarm",
+        action="append",
+        default=[],
+        metavar="NAME|errors|latency:MS",
+        help="an alarm that rolls the update back; errors and latency:MS are created for you",
+    )
+
+
+def add_status_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the endpoint's name")
+    add_account_arguments(command)
+
+
+def add_delete_arguments(command: argparse.ArgumentParser) -> None:
+    add_status_arguments(command)
+    command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def add_images_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--region", metavar="R", help="only images of this Region")
+    command.add_argument("--version", default="24.09", metavar="YY.MM", help="Triton's release (24.09)")
+    command.add_argument("--cpu", action="store_true", help="the image without GPU libraries")
+
+
+def add_account_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--region", metavar="R", help="default: AWS_REGION, or the profile's")
+    command.add_argument("--profile", metavar="P", help="the profile of your AWS configuration")
+
+
+def alarm_limits(text: str) -> BoxAlarms:
+    """Parse ``PERCENT:MS``."""
+    rate, colon, latency = text.partition(":")
+    try:
+        limits = BoxAlarms(float(rate), float(latency))
+    except ValueError:
+        limits = BoxAlarms(0.0, 0.0)
+    if not colon or not 0 < limits.error_percent <= 100 or not 0 < limits.p99_ms < 1e7:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PERCENT:MS, such as 1:1000")
+    return limits
+
+
+def key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def s3_url(text: str) -> str:
+    if not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not s3://BUCKET/PREFIX")
+    return text
+
+
+def percent(text: str) -> float:
+    """Parse a percentage; it may exceed 100 on an instance with several cores or GPUs."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 100 * MAX_CORES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, such as 70; for 4 cores together 280")
+    return value
+
+
+def limits(text: str) -> tuple[int, int]:
+    least, most = _two_numbers(text, "MIN:MAX")
+    if most < max(1, least):
+        raise argparse.ArgumentTypeError(f"{text!r}: MAX is at least 1, and not below MIN")
+    return least, most
+
+
+def serverless(text: str) -> tuple[int, int]:
+    memory, concurrency = _two_numbers(text, "MEMORY:CONCURRENCY")
+    if memory not in MEMORY_SIZES_MB or not 1 <= concurrency <= 200:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: MEMORY is one of {MEMORY_SIZES_MB}, CONCURRENCY 1 to 200"
+        )
+    return memory, concurrency
+
+
+def _two_numbers(text: str, form: str) -> tuple[int, int]:
+    if not (match := re.fullmatch(r"(\d+):(\d+)", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
+    return int(match[1]), int(match[2])
+
+
+def whole_number(name: str, least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{name} is a number from {least} to {most}, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def local_repository(text: str | None) -> Path | None:
+    """Return the folder that ``--model-data`` names; None if the data is on S3, or in the image."""
+    return None if not text or text.startswith("s3://") else Path(text)
+
+
+def check_data(options: argparse.Namespace) -> None:
+    """Raise :class:`StartError` if there is no image, or no place for a multi-model endpoint's archives."""
+    if not options.image:
+        raise StartError("--image is needed; --model-data too, unless the image has the models inside.")
+    if options.mme and not options.model_data:
+        raise StartError(
+            "--mme wants --model-data: the prefix on S3 below which the archives lie, or a folder."
+        )

@@ -1,0 +1,191 @@
+"""``sm deploy``, ``status``, ``logs``, ``delete`` and ``images``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sm.commands.progress import Progress
+from sm.commands.selftest import print_outcomes
+from sm.errors import StartError
+from sm.settings import Settings
+from trireme_tools.deploy import (
+    alarms,
+    autoscaling,
+    aws,
+    deploy_arguments,
+    endpoint_logs,
+    preflight,
+    resource_names,
+    scaling,
+    status,
+    triton_images,
+)
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.deletion import Deletion
+from trireme_tools.deploy.deployment import Deployment
+from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.rollout import Rollout
+from trireme_tools.deploy.shadow import Shadow
+from trireme_tools.deploy.start_failures import EndpointFailed
+from trireme_tools.deploy.upload import Uploader, fingerprint
+from trireme_tools.deploy.verifying import Verifier
+from trireme_tools.deploy.waiting import Waiter
+
+
+def deploy(options: argparse.Namespace) -> int:
+    """Create or update an endpoint, wait for it, and compare its answers; return 1 if one differs."""
+    resource_names.check(options.name)
+    _check(options)
+    account = _account(options, options.dry_run)
+    deployment = Deployment(account, options.name, Waiter(account))
+    try:
+        if options.rollback:
+            configuration = deployment.roll_back(_rollout(account, options))
+            if not options.dry_run:
+                account.progress.say(f"endpoint {options.name} serves {configuration} again")
+            return 0
+        if _changes_shadow(options):
+            _change_shadow(account, options, deployment)
+            return 0
+        plan = _plan(account, options, deployment)
+        _apply(account, options, deployment, plan)
+    except KeyboardInterrupt:
+        account.progress.say(
+            f"\nstopped waiting, AWS goes on: 'sm status {options.name}' tells how far it is, the same "
+            f"command takes it up again, 'sm delete {options.name}' removes it all"
+        )
+        raise
+    return 0 if options.dry_run else _verify(account, options, plan)
+
+
+def show_status(options: argparse.Namespace) -> int:
+    return status.show(_account(options), resource_names.check(options.name))
+
+
+def show_logs(options: argparse.Namespace) -> int:
+    endpoint_logs.show(_account(options), resource_names.check(options.name), options.lines, options.follow)
+    return 0
+
+
+def delete(options: argparse.Namespace) -> int:
+    account = _account(options)
+    Deletion(account, resource_names.check(options.name), Waiter(account)).run(options.yes)
+    return 0
+
+
+def _account(options: argparse.Namespace, dry: bool = False) -> Account:
+    session = aws.session(options.region, options.profile)
+    return Account(session, Progress(sys.stderr), Progress(sys.stdout), dry)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Check which options go together."""
+    if _changes_shadow(options):
+        if options.image or options.model_data or options.rollback:
+            raise StartError(
+                "--shadow, --promote-shadow and --remove-shadow change an endpoint that serves: they go "
+                "without --image, --model-data and --rollback."
+            )
+    elif not options.rollback:
+        deploy_arguments.check_data(options)
+    scaling.read(options)
+    if options.alarms and options.image and triton_images.is_prebuilt(options.image):
+        raise StartError(
+            "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
+            "--alarm latency:MS."
+        )
+    if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
+        raise StartError(
+            "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
+        )
+
+
+def _changes_shadow(options: argparse.Namespace) -> bool:
+    return bool(options.shadow or options.promote_shadow or options.remove_shadow)
+
+
+def _change_shadow(account: Account, options: argparse.Namespace, deployment: Deployment) -> None:
+    """Add, promote or remove the shadow variant."""
+    rollout, name = _rollout(account, options), options.name
+    if options.promote_shadow:
+        deployment.promote_shadow(rollout)
+        account.progress.say(f"endpoint {name} serves what its shadow ran")
+    elif options.remove_shadow:
+        deployment.remove_shadow(rollout)
+        account.progress.say(f"endpoint {name} has no shadow any more")
+    else:
+        shadow, content_id = _read_shadow(account, options)
+        deployment.add_shadow(shadow, content_id, rollout)
+        account.progress.say(
+            f"the shadow gets a copy of {shadow.percent} % of the requests: 'sm status {name}' compares, "
+            f"'sm deploy {name} --promote-shadow' or '--remove-shadow' ends it"
+        )
+
+
+def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow, str]:
+    """Return the shadow, and what identifies the content of its archive. A folder is packed and uploaded."""
+    chosen, percent = options.shadow, options.percent
+    if Path(chosen).is_dir():
+        uploader = Uploader(account, Settings.read(os.environ).cache)
+        url = uploader.send(Path(chosen), options.name, options.bucket, mme=False)
+        return Shadow(data=url, percent=percent), ""
+    if chosen.startswith("s3://"):
+        return Shadow(data=chosen, percent=percent), fingerprint(account, chosen, False)
+    preflight.check_image(account, chosen)
+    return Shadow(image=chosen, percent=percent), ""
+
+
+def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
+    """Make all checks of the account before anything is created, then pack the archive."""
+    preflight.check_image(account, options.image)
+    if options.mme:
+        preflight.check_multi_model(account, options.image, options.instance_type)
+    role = preflight.choose_role(account, deployment.resources, options.role)
+    repository = deploy_arguments.local_repository(options.model_data)
+    url, content_id = options.model_data or "", ""
+    if repository:
+        cache = Settings.read(os.environ).cache
+        url = Uploader(account, cache).send(repository, options.name, options.bucket, options.mme)
+    elif url:
+        url = url.rstrip("/") + "/" if options.mme else url
+        content_id = fingerprint(account, url, options.mme)
+    return Plan.of(options, url, role, content_id)
+
+
+def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
+    try:
+        deployment.apply(plan, _rollout(account, options))
+    except EndpointFailed as error:
+        note = f" The archive stays at {plan.data} for the next run." if plan.data else ""
+        raise EndpointFailed(f"{error}{note}") from None
+    if limits := scaling.read(options):
+        autoscaling.apply(account, plan.name, limits, bool(plan.output))
+    alarms.create(account, plan.alarms())
+
+
+def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
+    kind = "CANARY" if options.canary else "LINEAR" if options.linear else "ALL_AT_ONCE"
+    chosen_alarms = alarms.choose(account, options.name, options.alarm)
+    return Rollout(kind, options.canary or options.linear or 0, options.bake, tuple(chosen_alarms))
+
+
+def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
+    if triton_images.is_prebuilt(plan.image):
+        account.progress.say("AWS's own image has no clients: no samples are compared")
+        return 0
+    settings = Settings.read(os.environ)
+    repository = deploy_arguments.local_repository(options.model_data)
+    outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
+    differs = print_outcomes(outcomes)
+    if not any(outcome.differences is not None for outcome in outcomes):
+        account.progress.say("no client that is served has a sample: nothing was compared")
+    account.progress.say(
+        f"endpoint {plan.name} serves, but not what it should. It was left: "
+        f"'sm deploy {plan.name} --rollback' or 'sm delete {plan.name}'"
+        if differs
+        else f"endpoint {plan.name} serves"
+    )
+    return differs

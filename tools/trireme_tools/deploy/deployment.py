@@ -1,0 +1,258 @@
+"""Create model, configuration and endpoint, in this order, if they do not exist.
+
+So the next run completes one that was killed: names identify resources
+(:mod:`trireme_tools.deploy.resource_names`), and all state is in the account.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sm.errors import StartError
+from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names, shadow
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
+from trireme_tools.deploy.rollout import Rollout
+from trireme_tools.deploy.shadow import Shadow
+from trireme_tools.deploy.start_failures import make_failure
+from trireme_tools.deploy.waiting import Waiter
+
+#: Lines of the containers' logs that are shown after a failure.
+LOG_LINES = 20
+
+
+class Deployment:
+    """One deployment in an account."""
+
+    def __init__(self, account: Account, name: str, waiter: Waiter) -> None:
+        self._account, self._name, self._waiter = account, name, waiter
+        self.resources = Resources(account, name)
+
+    def apply(self, plan: Plan, rollout: Rollout) -> None:
+        """Make the endpoint serve ``plan``. After a failure, what this run created is removed.
+
+        After :class:`trireme_tools.deploy.aws.ServiceUnavailable` nothing is removed: the next run continues.
+        """
+        endpoint = self._wait_until_steady()
+        try:
+            self._make_model(plan)
+            self._make_configuration(plan)
+            self._make_endpoint(plan, rollout, endpoint)
+        except aws.ServiceUnavailable:
+            raise
+        except StartError as error:
+            raise self._clean_up_after(plan.configuration_name, plan.model_name, error) from None
+
+    def add_shadow(self, chosen: Shadow, fingerprint: str, rollout: Rollout) -> None:
+        """Serve what is served, with a shadow. ``fingerprint`` identifies the content of its archive."""
+        configuration = self._served()
+        content = chosen.model(self._model_behind(model_of(configuration)))
+        model_name = resource_names.add_hash(self._name, [content, fingerprint])
+        self._serve(shadow.add(configuration, chosen, model_name), model_name, content, rollout)
+
+    def promote_shadow(self, rollout: Rollout) -> None:
+        """Serve the shadow's model instead of production's."""
+        configuration = self._served()
+        model_name = shadow.find(configuration)["ModelName"]
+        described = self._model_behind(model_name)
+        container = described["PrimaryContainer"]
+        content = shadow.model(
+            described, {key: container[key] for key in shadow.CONTAINER if key in container}
+        )
+        if content["PrimaryContainer"]["Environment"] != container.get("Environment", {}):
+            model_name = resource_names.add_hash(self._name, [content, model_name])
+        self._serve(shadow.promote(configuration, model_name), model_name, content, rollout)
+
+    def remove_shadow(self, rollout: Rollout) -> None:
+        """Serve what is served, without the shadow."""
+        configuration = self._served()
+        self._serve(shadow.remove(configuration), model_of(configuration), {}, rollout)
+
+    def _served(self) -> dict[str, Any]:
+        """Describe the configuration of a steady endpoint."""
+        endpoint = self.resources.existing()
+        endpoint = self._waiter.wait(self._name) or endpoint
+        configuration = self.resources.configuration(endpoint["EndpointConfigName"])
+        if endpoint["EndpointStatus"] == "Failed" or configuration is None:
+            raise StartError(f"endpoint {self._name!r} serves nothing that could have a shadow.")
+        return configuration
+
+    def _model_behind(self, name: str) -> dict[str, Any]:
+        if described := self.resources.model(name):
+            return described
+        raise StartError(f"there is no model {name!r} any more: deploy the endpoint again.")
+
+    def _serve(
+        self, configuration: dict[str, Any], model_name: str, model: dict[str, Any], rollout: Rollout
+    ) -> None:
+        """Update the endpoint to a changed configuration, and create the model if it does not exist."""
+        name = resource_names.add_hash(self._name, configuration)
+        endpoint = self.resources.existing()
+        if endpoint["EndpointConfigName"] == name:
+            self._account.progress.say(f"endpoint {self._name} is up to date")
+            return
+        tags = self.resources.tags(endpoint["EndpointArn"])
+        labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resource_names.PREVIOUS})}
+        try:
+            if self.resources.model(model_name) is None:
+                self._create_model({"ModelName": model_name, **model, **labels})
+            if self.resources.configuration(name) is None:
+                self._create_configuration({"EndpointConfigName": name, **configuration, **labels})
+            self._update(name, rollout, endpoint)
+        except aws.ServiceUnavailable:
+            raise
+        except StartError as error:
+            raise self._clean_up_after(name, model_name, error) from None
+
+    def roll_back(self, rollout: Rollout) -> str:
+        """Serve the previous configuration; return its name."""
+        endpoint = self.resources.existing()
+        endpoint = self._waiter.wait(self._name) or endpoint
+        current = self.resources.configuration(endpoint["EndpointConfigName"])
+        before = self.resources.previous(current) if current else None
+        if not before or self.resources.configuration(before) is None:
+            raise StartError(
+                f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
+            )
+        self._update(before, rollout, endpoint)
+        return before
+
+    def _wait_until_steady(self) -> dict[str, Any] | None:
+        """Return the endpoint after another run or AWS has finished with it. A failed endpoint can only be
+        removed.
+        """
+        if self.resources.endpoint() is None:
+            return None
+        endpoint = self._waiter.wait(self._name)
+        if endpoint and endpoint["EndpointStatus"] == "Failed":
+            self._account.progress.say(f"endpoint {self._name} has failed earlier: it is made anew")
+            self.resources.remove_endpoint()
+            endpoint = None if self._account.dry else self._waiter.wait(self._name)
+        return endpoint
+
+    def _make_model(self, plan: Plan) -> None:
+        if self.resources.model(plan.model_name) is None:
+            self._create_model(plan.model())
+
+    def _create_model(self, arguments: dict[str, Any]) -> None:
+        doing = f"make model {arguments['ModelName']}"
+        self._account.create(SAGEMAKER, "create_model", doing, **arguments)
+
+    def _make_configuration(self, plan: Plan) -> None:
+        if self.resources.configuration(plan.configuration_name) is None:
+            self._create_configuration(plan.configuration())
+
+    def _create_configuration(self, arguments: dict[str, Any]) -> None:
+        doing = f"make configuration {arguments['EndpointConfigName']}"
+        self._account.create(SAGEMAKER, "create_endpoint_config", doing, **arguments)
+
+    def _make_endpoint(self, plan: Plan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
+        if endpoint is None:
+            self._account.create(
+                SAGEMAKER, "create_endpoint", f"make endpoint {plan.name}", **plan.endpoint()
+            )
+            self._wait_serving(plan.configuration_name, "could not be created")
+        elif endpoint["EndpointConfigName"] != plan.configuration_name:
+            self._update(plan.configuration_name, rollout, endpoint)
+        else:
+            self._account.progress.say(f"endpoint {plan.name} is up to date")
+        if (
+            endpoint
+            and aws.tags_by_name(plan.all_tags()).items()
+            - self.resources.tags(endpoint["EndpointArn"]).items()
+        ):
+            arn = endpoint["EndpointArn"]
+            self._account.create(
+                SAGEMAKER, "add_tags", "set the endpoint's tags", ResourceArn=arn, Tags=plan.all_tags()
+            )
+
+    def _update(self, configuration: str, rollout: Rollout, endpoint: dict[str, Any]) -> None:
+        """Update blue/green. The number of instances that autoscaling started is kept."""
+        self._remember(configuration, endpoint["EndpointConfigName"])
+        arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
+        if autoscaling.current_limits(self._account, self._name):
+            arguments["RetainAllVariantProperties"] = True
+        if not rollout.is_default:
+            arguments["DeploymentConfig"] = rollout.deployment()
+        self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
+        self._wait_serving(configuration, "could not be updated, and serves what it did")
+
+    def _remember(self, configuration: str, before: str) -> None:
+        """Tag the new configuration with its predecessor before the update, so that --rollback works after a
+        crash too.
+        """
+        existing = self.resources.configuration(configuration)
+        arn = existing["EndpointConfigArn"] if existing else f"ARN-OF-{configuration}"  # in a dry run
+        self._account.create(
+            SAGEMAKER,
+            "add_tags",
+            f"tag configuration {configuration}",
+            ResourceArn=arn,
+            Tags=aws.to_tags({resource_names.PREVIOUS: before}),
+        )
+
+    def _wait_serving(self, configuration: str, otherwise: str) -> None:
+        if self._account.dry:
+            return
+        since = time.time()
+        endpoint = self._waiter.wait(self._name) or {"EndpointStatus": "gone"}
+        if endpoint["EndpointStatus"] == "InService" and endpoint["EndpointConfigName"] == configuration:
+            return
+        reason = str(endpoint.get("FailureReason", ""))
+        raise make_failure(self._name, otherwise, reason, self._last_lines(since))
+
+    def _last_lines(self, since: float) -> list[str]:
+        try:
+            return endpoint_logs.last_lines(self._account, self._name, LOG_LINES, since)
+        except StartError as error:
+            return [f"({error})"]
+
+    def _clean_up_after(self, configuration: str, model: str, error: StartError) -> StartError:
+        """Return the error, with what became of the unfinished resources."""
+        if self._account.dry:
+            return error
+        try:
+            return type(error)(f"{error}\n{self.undo(configuration, model)}")
+        except StartError as another:
+            return StartError(
+                f"{error}\nThe new resources could not be removed ({another}) "
+                f"There may be left: model {model}, configuration {configuration}, "
+                f"endpoint {self._name}. 'sm delete {self._name}' removes them."
+            )
+
+    def undo(self, configuration: str, model: str) -> str:
+        """Remove what a run created and nothing serves; describe it in a sentence."""
+        endpoint, removed = self.resources.endpoint(), []
+        is_served = endpoint is not None and endpoint["EndpointConfigName"] == configuration
+        if endpoint and is_served and endpoint["EndpointStatus"] == "Failed":
+            self.resources.remove_endpoint()
+            self._waiter.wait(self._name)
+            removed, endpoint = ["endpoint"], None
+        elif is_served:
+            return "Nothing was removed."
+        in_use = self._names_in_use(endpoint)
+        own_alarms = [alarm["AlarmName"] for alarm in alarms.find_own(self._account, self._name)]
+        if endpoint is None and own_alarms:
+            alarms.remove(self._account, own_alarms)
+            removed.append("alarms")
+        if configuration not in in_use and self.resources.configuration(configuration):
+            self.resources.remove_configuration(configuration)
+            removed.append("configuration")
+        if model not in in_use and self.resources.model(model):
+            self.resources.remove_model(model)
+            removed.append("model")
+        return f"Removed again: {', '.join(removed)}." if removed else "Nothing is left of it."
+
+    def _names_in_use(self, endpoint: dict[str, Any] | None) -> set[str]:
+        """Return the configurations and models that serve, or that --rollback would use."""
+        if not endpoint:
+            return set()
+        needed = set[str]()
+        current = self.resources.configuration(endpoint["EndpointConfigName"])
+        previous = self.resources.previous(current) if current else None
+        for configuration in (current, self.resources.configuration(previous) if previous else None):
+            if configuration:
+                needed |= {configuration["EndpointConfigName"], *models_of(configuration)}
+        return needed

@@ -1,0 +1,109 @@
+"""Logs of an endpoint's containers, from CloudWatch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from sm.errors import StartError
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.aws import ServiceUnavailable
+
+#: Streams that are read for the last lines: old and new instances during an update.
+MAX_STREAMS = 4
+#: Seconds between two polls.
+POLL_INTERVAL_S = 2.0
+READ_LOGS = "read the logs"
+
+
+def group_name(name: str) -> str:
+    return f"/aws/sagemaker/Endpoints/{name}"
+
+
+def last_lines(account: Account, name: str, lines: int, since: float = 0.0) -> list[str]:
+    """Return the newest ``lines`` of all instances, oldest first; none if there is no log yet.
+
+    ``since`` is in seconds since 1970: older lines belong to an earlier endpoint of the same name.
+    """
+    response = account.describe(
+        "logs",
+        "describe_log_streams",
+        READ_LOGS,
+        logGroupName=group_name(name),
+        orderBy="LastEventTime",
+        descending=True,
+        limit=MAX_STREAMS,
+    )
+    events: list[Any] = []
+    for stream in (response or {}).get("logStreams", ()):
+        page = account.describe(
+            "logs",
+            "get_log_events",
+            READ_LOGS,
+            logGroupName=group_name(name),
+            logStreamName=stream["logStreamName"],
+            startTime=int(since * 1000),
+            limit=lines,
+        )
+        events += (page or {}).get("events", ())
+    events.sort(key=lambda event: event["timestamp"])
+    return [str(event["message"]).rstrip() for event in events[-lines:]]
+
+
+class Follower:
+    """Yields lines as they arrive. Tests replace ``wait``, which sleeps, and the clock."""
+
+    def __init__(self, account: Account, name: str, wait: Callable[[float], None] = time.sleep) -> None:
+        self._account, self._name, self._wait = account, name, wait
+        self._from = 0
+        self._shown_events: set[str] = set()
+
+    def lines(self, since: float) -> Iterator[str]:
+        """Yield lines for ever, also after a short outage of the network."""
+        self._from = int(since * 1000)
+        while True:
+            try:
+                yield from self._new()
+            except ServiceUnavailable as error:
+                self._account.progress.say(f"still trying: {error}")
+            self._wait(POLL_INTERVAL_S)
+
+    def _new(self) -> Iterator[str]:
+        events = self._account.paginate(
+            "logs",
+            "filter_log_events",
+            "events",
+            READ_LOGS,
+            logGroupName=group_name(self._name),
+            startTime=self._from,
+        )
+        for event in events:
+            if event["eventId"] not in self._shown_events:
+                if event["timestamp"] > self._from:
+                    # Lines of the same moment may come in two answers, so only older ones are forgotten.
+                    self._from = event["timestamp"]
+                self._shown_events.add(event["eventId"])
+                yield format_event(event)
+
+
+def format_event(event: dict[str, Any]) -> str:
+    moment = datetime.fromtimestamp(event["timestamp"] / 1000, timezone.utc)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ} {str(event['message']).rstrip()}"
+
+
+def show(account: Account, name: str, lines: int, follow: bool) -> None:
+    """Print the last lines and, with ``follow``, new ones until interrupted."""
+    began = time.time()
+    recent = last_lines(account, name, lines)
+    for line in recent:
+        account.results.say(line)
+    if follow:
+        for line in Follower(account, name).lines(began):
+            account.results.say(line)
+    elif not recent:
+        raise StartError(
+            f"there are no logs of {name!r} in {account.region}: "
+            "it has not started yet, or has another name ('sm status NAME')."
+        )

@@ -1,0 +1,92 @@
+"""Check the role and the image before anything is created."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sm.errors import StartError
+from trireme_tools.deploy import aws, triton_images
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.resources import Resources
+
+ECR = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
+    r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
+)
+#: The role that is used if none is named and it exists.
+DEFAULT_ROLE = "trireme"
+
+
+def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
+    """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
+    if arn:
+        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
+            raise StartError(f"{arn!r} is no role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
+        return arn
+    if serving := resources.serving():
+        return str(serving["ExecutionRoleArn"])
+    if existing := _look_up(
+        account, "iam", "get_role", f"look for role {DEFAULT_ROLE}", RoleName=DEFAULT_ROLE
+    ):
+        return str(existing["Role"]["Arn"])
+    raise StartError(
+        f"no role: give --role ARN, or make one named {DEFAULT_ROLE!r} "
+        f"('sm iam {resources.name}' prints its policies)."
+    )
+
+
+def check_image(account: Account, uri: str) -> None:
+    """Raise :class:`StartError` if SageMaker could not pull the image, as far as can be seen."""
+    match = ECR.fullmatch(uri)
+    if match is None:
+        account.progress.say(f"{uri} is not in ECR: SageMaker pulls from elsewhere only through a VPC")
+        return
+    if match["region"] != account.region:
+        raise StartError(
+            f"the image is in {match['region']} and the endpoint would be in {account.region}: SageMaker "
+            f"pulls from its own Region only. Push it there: ./build_and_push.sh --region {account.region}."
+        )
+    if match["account"] == account.number:
+        _check_exists(account, uri, match)
+
+
+def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
+    """Warn that AWS supports multi-model endpoints on GPUs for its own image only."""
+    if instance_type.startswith(("ml.g", "ml.p")) and not triton_images.is_prebuilt(uri):
+        account.progress.say(
+            f"multi-model endpoints with GPUs ({instance_type}) are documented for AWS's own image only"
+        )
+
+
+def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
+    names = {"imageDigest": parts["digest"], "imageTag": parts["tag"] or "latest"}
+    image_id = {key: names[key] for key in [next(key for key in names if names[key])]}
+    try:
+        description: Any = account.describe(
+            "ecr",
+            "describe_images",
+            f"look at image {uri}",
+            repositoryName=parts["repository"],
+            imageIds=[image_id],
+        )
+    except aws.ServiceUnavailable:
+        raise
+    except StartError as error:
+        account.progress.say(f"not checked: {error}")
+        return
+    if description is None:
+        raise StartError(
+            f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
+            f"or look at its tag: aws ecr list-images --repository-name {parts['repository']}."
+        )
+
+
+def _look_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
+    """Describe a resource; None if it does not exist, or without the permission to look."""
+    try:
+        return account.describe(service, operation, doing, **arguments)
+    except aws.ServiceUnavailable:
+        raise
+    except StartError:
+        return None

@@ -1,0 +1,91 @@
+"""Wait until an endpoint is steady, and show its state, the time and the last line of its log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from sm.errors import StartError
+from trireme_tools.deploy import endpoint_logs
+from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.aws import ServiceUnavailable
+
+#: States that end by themselves.
+PASSING = {"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"}
+#: Seconds between two polls: short at first, for endpoints that are ready already.
+FIRST_POLL_INTERVAL_S, POLL_INTERVAL_S = 0.5, 5.0
+#: Seconds between two lines where there is no terminal.
+PLAIN_LINE_INTERVAL_S = 30.0
+#: Seconds for which AWS may be away: the endpoint goes on starting.
+MAX_AWS_OUTAGE_S = 300.0
+
+
+@dataclass
+class Clock:
+    """The time, and a way to sleep."""
+
+    now: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
+
+
+class Waiter:
+    """Polls an endpoint until it is steady."""
+
+    def __init__(self, account: Account, clock: Clock | None = None) -> None:
+        self._account, self._clock = account, clock or Clock()
+        #: What the endpoint does, and the last line of its log.
+        self._status = self._detail = ""
+        self._last_status, self._shown_at = "", 0.0
+
+    def wait(self, name: str) -> dict[str, Any] | None:
+        """Return the endpoint in a lasting state; None if it does not exist."""
+        began, since = self._clock.now(), time.time()
+        last_answer, pause = began, FIRST_POLL_INTERVAL_S
+        with ExitStack() as status_line:
+            while True:
+                try:
+                    endpoint = self._poll(name)
+                    last_answer = self._clock.now()
+                    if endpoint is None or endpoint["EndpointStatus"] not in PASSING:
+                        break
+                    self._status, self._detail = endpoint["EndpointStatus"], self._last_line(name, since)
+                except ServiceUnavailable as error:
+                    if self._clock.now() - last_answer > MAX_AWS_OUTAGE_S:
+                        raise
+                    self._status, self._detail = "still trying", str(error)
+                if pause == FIRST_POLL_INTERVAL_S:
+                    status = self._account.progress.status(f"endpoint {name}", lambda: self._line(began))
+                    status_line.enter_context(status)
+                self._say(began)
+                self._clock.wait(pause)
+                pause = min(pause * 2, POLL_INTERVAL_S)
+        if self._status:
+            state = endpoint["EndpointStatus"] if endpoint else "gone"
+            self._account.progress.say(f"{state} after {self._clock.now() - began:.0f} s")
+        return endpoint
+
+    def _poll(self, name: str) -> dict[str, Any] | None:
+        return self._account.describe(
+            "sagemaker", "describe_endpoint", f"look at endpoint {name}", EndpointName=name
+        )
+
+    def _last_line(self, name: str, since: float) -> str:
+        try:
+            recent = endpoint_logs.last_lines(self._account, name, 1, since)
+        except (ServiceUnavailable, StartError):  # who may deploy need not be allowed to read logs
+            return ""
+        return recent[0] if recent else ""
+
+    def _line(self, began: float) -> str:
+        return f"{self._status} {self._clock.now() - began:.0f} s  {self._detail}".rstrip()
+
+    def _say(self, began: float) -> None:
+        """Write a line for each state, and now and then, where there is no terminal."""
+        progress, now = self._account.progress, self._clock.now()
+        is_due = self._status != self._last_status or now - self._shown_at >= PLAIN_LINE_INTERVAL_S
+        if not progress.live and is_due:
+            progress.say(self._line(began))
+            self._last_status, self._shown_at = self._status, now

@@ -1,0 +1,91 @@
+"""Create an environment from wheels, or with conda-pack."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sm.errors import StartError
+from sm.triton.python_stub import Stub
+from trireme_tools.environments.interpreter import Interpreter
+
+#: The python backend sources this in bash, and puts ``lib`` on LD_LIBRARY_PATH itself.
+ACTIVATE = """\
+# For bash: `source bin/activate`, from wherever this folder is.
+environment="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+unset PYTHONHOME PYTHONPATH
+export PYTHONNOUSERSITE=1
+export PATH="$environment/bin:$environment/local/bin:$PATH"
+unset environment
+"""
+#: The first lines of a script that pip or uv installed; they contain the folder of the installation.
+FIRST_LINES = re.compile(rb"\A(#!/bin/sh\n'''exec' [^\n]*\n' '''\n|#![^\n]*python[^\n]*\n)")
+
+
+def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub) -> None:
+    """Create a relocatable Python with the packages; nothing is compiled."""
+    base.copy(folder)
+    python = folder / "bin" / "python3"
+    # NumPy is always included: the backend imports it in every model's process.
+    packages = ["--only-binary", ":all:", "--requirement", str(requirements.absolute()), stub.numpy]
+    _run(
+        [*_installer(python), *packages],
+        f"{requirements} cannot be installed from wheels for Python {stub.python} with {stub.numpy}, which "
+        "the stub wants",
+        requirements.absolute().parent,
+    )
+    (folder / "bin" / "activate").write_text(ACTIVATE)
+    # Debian's Python has its scripts in local/bin.
+    for script in (*folder.glob("bin/*"), *folder.glob("local/bin/*")):
+        if script.is_file() and not script.is_symlink() and script.stat().st_size < 2**16:
+            script.write_bytes(FIRST_LINES.sub(b"#!/usr/bin/env python3\n", script.read_bytes()))
+
+
+def from_conda(folder: Path, file: Path) -> None:
+    """Create an environment from a conda file, packed by conda-pack, whose ``bin/activate`` works
+    anywhere.
+    """
+    tools = [shutil.which(tool) for tool in ("conda", "conda-pack")]
+    if not all(tools):
+        missing = " and no ".join(
+            name for name, tool in zip(("conda", "conda-pack"), tools, strict=True) if not tool
+        )
+        raise StartError(f"There is no {missing} on PATH: install them, or use --requirements.")
+    conda, pack = map(str, tools)
+    environment, packed = folder.with_name("conda"), folder.with_name("conda.tar.gz")
+    line = [conda, "env", "create", "--yes", "--prefix", str(environment), "--file", str(file.absolute())]
+    _run(line, f"conda cannot make {file}", file.absolute().parent)
+    _run(
+        [pack, "--prefix", str(environment), "--output", str(packed)],
+        f"conda-pack cannot pack {file}",
+        environment.parent,
+    )
+    folder.mkdir()
+    _run(["tar", "xzf", str(packed), "-C", str(folder)], f"{packed} cannot be unpacked", environment.parent)
+
+
+def _installer(python: Path) -> list[str]:
+    """Return uv, which is faster and one of the test tools, or else pip."""
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv:
+        return [uv, "pip", "install", "--quiet", "--python", str(python)]
+    if importlib.util.find_spec("pip") is None:
+        raise StartError("There is neither uv nor pip to install the packages with.")
+    return [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
+
+
+def _run(line: Sequence[str], failure: str, folder: Path) -> None:
+    # Packages on PYTHONPATH or in the user's folder would count as installed and be left out.
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    environment = {**variables, "PYTHONNOUSERSITE": "1"}
+    process = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    if process.returncode:
+        raise StartError(f"{failure}:\n{(process.stderr or process.stdout).strip()}")

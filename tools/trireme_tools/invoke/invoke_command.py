@@ -1,0 +1,202 @@
+"""``sm invoke``: send a request, and show the answer and the time it took."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+from sm.commands.api_key import read_api_key
+from sm.commands.progress import Progress
+from sm.errors import StartError
+from sm.settings import Settings
+from trireme_tools import bars, plots
+from trireme_tools.invoke import invoke_request, load_test, showing
+from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools.invoke.load_test import LoadTest
+from trireme_tools.invoke.reply import Reply, to_error
+from trireme_tools.invoke.url import Url
+
+#: The most requests of a load test that ends after a time.
+MAX_REQUESTS = 1_000_000
+
+
+class Target(Protocol):
+    """The target of requests."""
+
+    def ask(self, request: InvokeRequest) -> Reply: ...
+
+    def close(self) -> None: ...
+
+
+class StreamingTarget(Target, Protocol):
+    def stream(self, request: InvokeRequest) -> Iterator[bytes]: ...
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send what the options say."""
+    options.target = options.target or f"http://localhost:{Settings.read(os.environ).port}"
+    is_load = bool(options.n or options.load)
+    if options.c > 1 and not is_load:
+        raise StartError("-c goes with -n or --load: so many requests at once, of how many?")
+    if options.content_type and not options.file:
+        raise StartError("--content-type goes with --file.")
+    if options.plot:
+        if not is_load:
+            raise StartError("--plot goes with -n or --load: it draws the times of many requests.")
+        plots.check(options.plot)
+    request = build_request(options)
+    if options.save_picture:
+        if is_load or options.stream or options.through_s3:
+            raise StartError("--save-picture is for one request: leave out -n, --load, --stream and --async.")
+        return save_picture(request, options)
+    if options.through_s3:
+        with closing(open_async_endpoint(options)) as target:
+            return send_once(target, request, options)
+    with closing(open_target(options)) as target:
+        if options.stream:
+            return stream(target, request, options.raw)
+        return send_many(target, request, options) if is_load else send_once(target, request, options)
+
+
+def build_request(options: argparse.Namespace) -> InvokeRequest:
+    if options.image:
+        body, content_type = invoke_request.picture_body(options.image)
+    elif options.file:
+        body, content_type = invoke_request.file_body(options.file, options.content_type)
+    elif options.json:
+        body, content_type = invoke_request.json_body(options.json, options.model)
+    else:
+        body, content_type = invoke_request.text_body(options.text)
+    accept = options.accept or "application/json"
+    return InvokeRequest(body, content_type, accept, options.model, options.target_model)
+
+
+def is_url(target: str) -> bool:
+    """True for a URL. Raises :class:`StartError` if it is no endpoint's name either."""
+    if target.startswith(("http://", "https://")):
+        return True
+    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", target):
+        raise StartError(f"{target!r} is no endpoint's name, and a URL begins with http:// or https://.")
+    return False
+
+
+def open_target(options: argparse.Namespace) -> StreamingTarget:
+    """Return the target of the options. boto3 is imported only for an endpoint."""
+    if is_url(options.target):
+        return Url(options.target, read_api_key(options.api_key))
+    if options.api_key:
+        raise StartError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
+    from trireme_tools.deploy import aws
+    from trireme_tools.invoke.endpoint import Endpoint
+
+    return Endpoint(options.target, aws.session(options.region, options.profile), options.c)
+
+
+def open_async_endpoint(options: argparse.Namespace) -> Target:
+    if is_url(options.target):
+        raise StartError("--async is for an endpoint of SageMaker: give its name.")
+    from trireme_tools.deploy import aws
+    from trireme_tools.invoke.asynchronous import AsyncEndpoint
+
+    return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
+
+
+def send_once(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
+    """Print one answer to standard output, and its time to standard error."""
+    if options.through_s3:
+        with Progress(sys.stderr).step("waiting for the answer in S3"):
+            reply = target.ask(request)
+    else:
+        reply = target.ask(request)
+    if not reply.is_success:
+        raise to_error(reply)
+    if options.raw:
+        sys.stdout.buffer.write(reply.body)
+        return 0
+    say(f"{reply.status} in {reply.seconds * 1000:.1f} ms, {len(reply.body)} bytes of {reply.content_type}")
+    for line in showing.format_reply(reply, options.model or "answer", Path()):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def stream(target: StreamingTarget, request: InvokeRequest, raw: bool) -> int:
+    """Print the parts as they arrive."""
+    chunks = target.stream(request)
+    if raw:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return 0
+    for part in showing.event_data(chunks):
+        sys.stdout.write(f"{part}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def send_many(target: Target, request: InvokeRequest, options: argparse.Namespace) -> int:
+    """Print the table of many requests; return 1 if any failed."""
+    how_many = f"{options.n} requests" if options.n else f"requests for {options.load:g} s"
+    say(f"{how_many}, {options.c} at once")
+    load = LoadTest()
+    requests, limit_s = options.n or MAX_REQUESTS, options.load or math.inf
+    began = time.monotonic()
+    size = options.n or round(options.load)
+    done, unit = (
+        (lambda: load.request_count, "") if options.n else (lambda: round(time.monotonic() - began), " s")
+    )
+    with Progress(sys.stderr).step("sending", size, done, lambda count: f"{count}{unit}"):
+        load_test.measure(lambda: target.ask(request), requests, options.c, limit_s, load)
+    bars.show(load_test.table(load), sys.stdout)
+    if options.plot and load.latencies:
+        latencies = sorted(load.latencies)
+        marks = {name: load_test.quantile(latencies, share) * 1000 for name, share in load_test.MARKS.items()}
+        plots.histogram(
+            options.plot,
+            f"{options.target}, {options.c} at once",
+            [1000 * seconds for seconds in latencies],
+            marks,
+        )
+        say(f"drawn in {options.plot}")
+    return int(bool(load.errors))
+
+
+def save_picture(request: InvokeRequest, options: argparse.Namespace) -> int:
+    """Send one request and draw its answer on the picture that was sent."""
+    # Pictures are decoded with OpenCV and Pillow: only who draws waits for them.
+    from trireme_tools.invoke import result_kind, result_picture
+
+    result_picture.check_file(options.save_picture)
+    sent_picture = request.sent_picture
+    if sent_picture is None:
+        raise StartError(
+            "--save-picture needs a request with a picture: --image FILE, or a payload with one."
+        )
+    kind = None
+    if is_url(options.target):
+        key = read_api_key(options.api_key)
+        kind = result_kind.fetch_declared(options.target, options.model, key)
+        request = request.with_parameters(kind.parameters if kind else {})
+    with closing(open_target(options)) as target:
+        reply = target.ask(request)
+    if not reply.is_success:
+        raise to_error(reply)
+    result = reply.member("result")
+    if picture := result_picture.picture_in(reply, result):
+        drawn = result_picture.decode_picture(picture)
+    else:
+        drawn = result_picture.draw_result(kind or result_kind.guess(result), result, sent_picture)
+    result_picture.save(drawn, options.save_picture)
+    say(f"{reply.status} in {reply.seconds * 1000:.1f} ms, drawn in {options.save_picture}")
+    return 0
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,225 @@
+"""Decide which archives a repository becomes: one with everything, or one for each model that is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from sm.errors import StartError
+from sm.multimodel.staging import CONFIG, rename_config
+from sm.plugins.loading import ClientSource, discover
+from sm.plugins.name_conflicts import find_differences
+from sm.repository import models
+from sm.repository.ensembles import steps
+from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model
+from trireme_tools.package.contents import Contents, Entry, is_cache
+from trireme_tools.package.exclusion import Exclusion
+
+CODE = "code"
+
+
+@dataclass(frozen=True)
+class ArchivePlan:
+    """The content of one archive, ``<name>.tar.gz``."""
+
+    name: str
+    entries: Sequence[Entry]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each model, by the first part of the names."""
+        by_top: dict[str, int] = {}
+        for entry in self.entries:
+            top = entry.name.partition("/")[0]
+            by_top[top] = by_top.get(top, 0) + entry.size
+        return by_top
+
+
+@dataclass(frozen=True)
+class Copies:
+    """``count`` copies of each model from number ``start`` on, named by ``pattern``."""
+
+    count: int
+    start: int = 1
+    pattern: str = "{model}-{number}"
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.start < 0:
+            raise StartError("--copies is a number from 1, and --copies-from a number from 0.")
+        example = self.pattern.replace("{model}", "m").replace("{number}", "1")
+        if not {"{model}", "{number}"} <= set(re.findall(r"{\w+}", self.pattern)) or not re.fullmatch(
+            r"\w[\w.-]*", example
+        ):
+            raise StartError(
+                f"--copy-name {self.pattern!r} is no name for copies: it has {{model}} and {{number}}, "
+                "and else letters, digits, '.', '_' and '-'."
+            )
+
+    def numbers(self) -> range:
+        return range(self.start, self.start + self.count)
+
+    def name(self, model: str, number: int) -> str:
+        return self.pattern.replace("{model}", model).replace("{number}", str(number))
+
+
+def plan_one(
+    repository: Path, output: Path, exclusion: Exclusion, client_folders: Sequence[Path] = ()
+) -> ArchivePlan:
+    """Return one archive: models at the top and ``code/`` beside them, without hidden files and the archive
+    ``output`` itself. The clients of ``client_folders`` are packed into ``code/``.
+    """
+    contents = Contents(repository, exclusion.excludes)
+    tops = [
+        path
+        for path in sorted(repository.iterdir())
+        if path.name[0] != "."
+        and not is_cache(path)
+        and path.absolute() != output.absolute()
+        and not exclusion.excludes(path)
+    ]
+    entries = [entry for path in tops for entry in contents.of(path, path.name)]
+    client_files = client_entries(repository, client_folders, exclusion)
+    return ArchivePlan("model", [*entries, *_code_folder(entries, repository, client_files), *client_files])
+
+
+def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusion) -> list[Entry]:
+    """Return the clients of ``folders`` as ``code/<name>``, without those that the repository has already.
+
+    Raises:
+        StartError: a folder does not exist, or ``code/`` has another client of that name.
+    """
+    sources = [source for folder in folders for source in _clients(folder)]
+    in_code = {source.name: source for source in discover((repository / CODE,)) if not source.module}
+    entries = []
+    for source in sources:
+        other = in_code.setdefault(source.name, source)
+        if other is not source:
+            if differing := next(find_differences(other, source), ""):
+                raise StartError(
+                    f"{source.file} and {other.file} are two clients of one name; they differ in {differing}."
+                )
+            continue
+        path = source.file.parent if source.file.name == "client.py" else source.file
+        entries += Contents(path.parent, exclusion.excludes).of(path, f"{CODE}/{path.name}")
+    return entries
+
+
+def _clients(folder: Path) -> list[ClientSource]:
+    if not folder.is_dir():
+        raise StartError(f"--clients {folder} is no folder.")
+    return [source for source in discover((folder.absolute(),)) if not source.module]
+
+
+def _code_folder(entries: Sequence[Entry], repository: Path, added: Sequence[Entry]) -> list[Entry]:
+    """Return the entry of ``code`` itself, if clients are added and there is none."""
+    exists = any(entry.name == CODE for entry in entries)
+    return [] if exists or not added else [Entry(CODE, repository)]
+
+
+def plan_each(
+    repository: Path,
+    exclusion: Exclusion,
+    copies: Copies | None = None,
+    client_folders: Sequence[Path] = (),
+) -> list[ArchivePlan]:
+    """Return an archive for each model that is no other's step; an ensemble's contains its steps. Each gets
+    its client of ``client_folders``, and a single model all of them.
+
+    Copies have no client, as it would call the model by its original name.
+    """
+    by_name = {model.name: model for model in models.read(repository) if not exclusion.excludes(model.folder)}
+    step_names = {name for model in by_name.values() for name in steps(model)}
+    tops = [model for name, model in by_name.items() if name not in step_names]
+    if not tops:
+        raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
+    archives = SingleModelArchives(
+        repository, by_name, Contents(repository, exclusion.excludes), alone=len(tops) == 1
+    )
+    if copies is None:
+        client_files = client_entries(repository, client_folders, exclusion)
+        return [archives.plan(model, client_files) for model in tops]
+    return [archives.copy(model, copies, number) for model in tops for number in copies.numbers()]
+
+
+class SingleModelArchives:
+    """Plans archives of single models. ``alone``: there is only one model, so it gets all of ``code/``."""
+
+    def __init__(
+        self, repository: Path, models_by_name: Mapping[str, Model], contents: Contents, alone: bool
+    ) -> None:
+        self._repository, self._models_by_name, self._contents, self._alone = (
+            repository,
+            models_by_name,
+            contents,
+            alone,
+        )
+
+    def plan(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
+        """Return the archive of a model, its steps and its client. ``clients`` has those of all models."""
+        names = {name: name for name in self._with_steps(model.name)}
+        code = self._code(model.name)
+        own = [entry for entry in clients if self._alone or entry.name.split("/")[1] == model.name]
+        top = _code_folder(code, self._repository, own)
+        return ArchivePlan(model.name, [*code, *top, *own, *self._models(names)])
+
+    def copy(self, model: Model, copies: Copies, number: int) -> ArchivePlan:
+        """Return a copy of the model and its steps under other names."""
+        names = {name: copies.name(name, number) for name in self._with_steps(model.name)}
+        return ArchivePlan(names[model.name], self._models(names))
+
+    def _models(self, names: Mapping[str, str]) -> list[Entry]:
+        return [entry for name in names for entry in self._model(self._models_by_name[name], names)]
+
+    def _with_steps(self, name: str) -> list[str]:
+        """Return the model and its steps, sorted by name."""
+        needed, unvisited = set[str](), [name]
+        while unvisited:
+            model_name = unvisited.pop()
+            if model_name not in needed:
+                needed.add(model_name)
+                unvisited += steps(self._models_by_name[model_name])
+        return sorted(needed)
+
+    def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
+        name = names[model.name]
+        entries = self._contents.of(model.folder, name)
+        if model.config is None:
+            return entries
+        config, environment = self._own_environment(model, model.config, name)
+        if name != model.name:
+            config = rename_config(config, name, names)
+        if config == model.config:
+            return entries
+        text = text_format.MessageToString(config).encode()
+        path = f"{name}/{CONFIG}"
+        written = [Entry(path, entry.source, text) if entry.name == path else entry for entry in entries]
+        return [*written, *environment]
+
+    def _own_environment(self, model: Model, config: Any, name: str) -> tuple[Any, list[Entry]]:
+        """Move an environment of another folder into the model's, as the archive has no such neighbour."""
+        path = model.environment
+        if path is None or not model.has_own_environment or ".." not in path.relative_to(model.folder).parts:
+            return config, []
+        changed = type(config)()
+        changed.CopyFrom(config)
+        changed.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"
+        return changed, self._contents.of(path, f"{name}/{path.name}")
+
+    def _code(self, name: str) -> list[Entry]:
+        """Return ``code/`` without the clients of other models."""
+        code = self._repository / CODE
+        if not code.is_dir():
+            return []
+        return [
+            entry
+            for entry in self._contents.of(code, CODE)
+            if self._alone or not self._is_of_another(code, entry, name)
+        ]
+
+    def _is_of_another(self, code: Path, entry: Entry, name: str) -> bool:
+        top = entry.name.split("/")[1:2]
+        return bool(top) and top[0] != name and (code / top[0] / "client.py").is_file()

@@ -1,0 +1,98 @@
+"""``sm package``: pack a model repository for S3."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sm.commands.inspect import client_loading, inspection_report
+from sm.commands.progress import Progress
+from sm.errors import StartError
+from sm.inspection import problems
+from sm.inspection.problems import Problem
+from trireme_tools.package import archive_plan, archive_writer
+from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
+from trireme_tools.package.exclusion import Exclusion
+
+
+def run(options: argparse.Namespace) -> int:
+    """Inspect and pack; print sizes, and what was left out."""
+    if options.copies < 0 or (options.copies and not options.mme):
+        raise StartError("--copies goes with --mme, and is a number from 1.")
+    copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
+    progress, results = Progress(sys.stderr), Progress(sys.stdout)
+    exclusion = Exclusion(options.repository, options.exclude)
+    client_problems = (
+        client_loading.find_problems(options.repository, options.clients, mme=options.mme)
+        if options.client_check
+        else []
+    )
+    inspect(options.repository, progress, exclusion, client_problems)
+    if options.mme:
+        if copies and (options.repository / CODE).is_dir():
+            progress.say("the copies have no client: it would call the model by the name it had")
+        for plan in archive_plan.plan_each(options.repository, exclusion, copies, options.clients):
+            place = (options.out or Path("archives")) / f"{plan.name}.tar.gz"
+            pack(plan, place, progress, results)
+    else:
+        place = options.out or Path("model.tar.gz")
+        plan = archive_plan.plan_one(options.repository, place, exclusion, options.clients)
+        pack(plan, place, progress, results)
+    print_excluded(exclusion, options.repository, progress, results)
+    return 0
+
+
+def inspect(
+    repository: Path,
+    progress: Progress,
+    exclusion: Exclusion | None = None,
+    client_problems: Sequence[Problem] = (),
+) -> None:
+    """Print the problems; :class:`StartError` lists those that would stop a start."""
+    problem_list = [*problems.find_all(repository), *client_problems]
+    left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
+    names = {path.name for path in left_out if path.parent == repository}
+    rows = [
+        row
+        for row in inspection_report.report(repository, problem_list)["models"]
+        if row["model"] not in names
+    ]
+    for line in inspection_report.table(rows) if rows else ():
+        progress.say(line)
+    # A sentence begins with the path that it is about.
+    about = tuple(
+        f"{place}{end}" for path in left_out for place in (path, path.absolute()) for end in (" ", "/", ":")
+    )
+    problem_list = [problem for problem in problem_list if not problem.sentence.startswith(about)]
+    for problem in problem_list:
+        # A model may be for a GPU or a backend that this machine does not have.
+        if problem.is_local:
+            progress.say(f"on this machine: {problem}")
+        elif not problem.is_certain:
+            progress.say(f"warning: {problem}")
+    wrong = [problem.sentence for problem in problem_list if problem.is_certain and not problem.is_local]
+    if wrong:
+        hint = (
+            "\n'sm package --no-client-check' packs clients that load elsewhere." if client_problems else ""
+        )
+        raise StartError("nothing is packed:\n" + "\n".join(wrong) + hint)
+    if exclusion:
+        exclusion.check()
+
+
+def print_excluded(exclusion: Exclusion, repository: Path, progress: Progress, results: Progress) -> None:
+    for path, size in exclusion.excluded_sizes().items():
+        results.say(f"left out {path.relative_to(repository)}  {size / 1e6:.1f} MB")
+    for pattern in exclusion.unused():
+        progress.say(f"--exclude {pattern}: nothing in {repository} has this name or path")
+
+
+def pack(plan: ArchivePlan, place: Path, progress: Progress, results: Progress) -> None:
+    digest = archive_writer.write(place, plan.entries, progress)
+    sizes = plan.sizes()
+    width = max(map(len, sizes), default=0)
+    for name, size in sizes.items():
+        results.say(f"  {name:<{width}}  {size / 1e6:10.1f} MB")
+    results.say(f"{place}  {place.stat().st_size / 1e6:.1f} MB  sha256 {digest}")

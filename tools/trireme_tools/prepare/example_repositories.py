@@ -1,0 +1,181 @@
+"""Assemble the examples into Triton repositories: each alone, or all of them with the demo's models.
+
+An example is a folder of ``examples/``::
+
+    recipe/recipe.py     the source of its weights; it writes ``<model>/1/model.onnx`` and the like
+    repository/          its repository without weights: configurations, Python models, ``code/<client>``
+    curl.txt             a command that shows it, with the placeholders {address} and {folder}
+
+A model with a ``requirements.txt`` gets an environment from it, as its ``env`` folder. A model with
+a graph and no ``model.py`` runs on the CPU as the demo's models do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from sm.commands.build.prepare import Preparation
+from sm.commands.build.recipes import Recipe
+from sm.commands.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
+from sm.commands.progress import Progress
+from sm.errors import StartError
+from sm.repository.cache import Cache
+from sm.settings import HERE, Settings
+from sm.triton import server
+from sm.triton.python_stub import Stub
+from trireme_tools.environments.pack_env import MARK_FILE, Environments
+
+#: The repository of all examples, and the folder of the repositories with one example.
+ALL_FOLDER, SINGLE_FOLDER = "examples", "example"
+REQUIREMENTS, ENVIRONMENT = "requirements.txt", "env"
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example, by its folder in git."""
+
+    folder: Path
+
+    @property
+    def repository(self) -> Path:
+        return self.folder / "repository"
+
+    def files(self) -> Iterator[Path]:
+        """Return the files of its repository that are in git."""
+        return (
+            path
+            for path in sorted(self.repository.rglob("*"))
+            if path.is_file() and "__pycache__" not in path.parts
+        )
+
+
+def find(folder: Path) -> tuple[Example, ...]:
+    """Return the examples in ``folder``, sorted by name."""
+    return tuple(Example(path.parent) for path in sorted(folder.glob("*/repository")))
+
+
+def prepare(
+    settings: Settings,
+    name: str = "",
+    *,
+    folder: Path = HERE / "examples",
+    stream: TextIO = sys.stderr,
+) -> Path:
+    """Build what is missing and return the repository: of one example, or of all with the demo's models.
+
+    Progress goes to ``stream``. Raises :class:`StartError` with the reason.
+    """
+    examples = [example for example in find(folder) if name in ("", example.folder.name)]
+    if not examples:
+        raise StartError(f"there is no example {name!r} in {folder}.")
+    cache, progress = Cache(settings.cache), Progress(stream)
+    stub = Stub.find(server.find(settings), "")
+    with cache.locked(progress.say):
+        demo = None if name else Preparation(cache, HERE / "model", progress).run(None)
+        path = cache.repositories / (Path(SINGLE_FOLDER) / name if name else ALL_FOLDER)
+        Assembly(cache, progress, stub, path).run(examples, demo)
+    return path
+
+
+class Assembly:
+    """Assembles one repository at ``path``; the caller holds the cache's lock."""
+
+    def __init__(self, cache: Cache, progress: Progress, stub: Stub, path: Path) -> None:
+        self.cache = cache
+        self.progress = progress
+        self.stub = stub
+        self.path = path
+        self.environments = Environments(cache, progress)
+
+    def run(self, examples: Iterable[Example], demo: Path | None) -> None:
+        """Assemble the repository unless it is current. ``demo``: a repository whose models it includes."""
+        weights_by_example = {example: self._build_weights(example) for example in examples}
+        environments = {
+            str(path.relative_to(example.repository).parent): self._make_environment(path)
+            for example in weights_by_example
+            for path in sorted(example.repository.glob(f"*/{REQUIREMENTS}"))
+        }
+        inputs = self._inputs(weights_by_example, environments, demo)
+        if self._is_current(inputs):
+            return
+        with (
+            self.progress.step(f"assembling {self.path}"),
+            self.cache.scratch_folder() as workshop,
+        ):
+            staged = workshop / "staged"
+            staged.mkdir()
+            if demo:
+                _link_tree(demo, staged)
+                (staged / STAMP).unlink()
+            for example, weights in weights_by_example.items():
+                self._add(example, weights, staged)
+            for model, environment in environments.items():
+                shutil.copytree(
+                    environment, staged / model / ENVIRONMENT, symlinks=True, copy_function=_link_or_copy
+                )
+            (staged / STAMP).write_text(json.dumps({"inputs": inputs, "files": sizes(staged)}))
+            self.cache.place(staged, self.path)
+
+    def _build_weights(self, example: Example) -> Path:
+        preparation = Preparation(self.cache, example.folder.parent, self.progress)
+        return preparation.build(Recipe.load(example.folder), product=".")
+
+    def _make_environment(self, requirements: Path) -> Path:
+        return self.environments.make_locked(requirements, False, self.stub)[0]
+
+    def _add(self, example: Example, weights: Path, staged: Path) -> None:
+        for path in example.files():
+            target = staged / path.relative_to(example.repository)
+            if target.exists():
+                raise StartError(f"{path}: another example has a {target.relative_to(staged)} too.")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        _link_tree(weights, staged)
+        for graph in sorted(weights.glob(f"*/1/{GRAPH}")):
+            model = graph.parent.parent.name
+            if not (staged / model / "1" / "model.py").exists():
+                source = f"examples/{example.folder.name}/recipe, {weights.name}"
+                run_on_cpu(staged / model, example.repository / model / "config.pbtxt", source)
+
+    def _inputs(
+        self, weights_by_example: Mapping[Example, Path], environments: Mapping[str, Path], demo: Path | None
+    ) -> dict[str, str]:
+        files = [
+            *RUNNER,
+            Path(__file__),
+            *(path for example in weights_by_example for path in example.files()),
+        ]
+        return {
+            **digests(files),
+            **{example.folder.name: str(weights) for example, weights in weights_by_example.items()},
+            **{model: (environment / MARK_FILE).read_text() for model, environment in environments.items()},
+            "demo": hashlib.sha256((demo / STAMP).read_bytes()).hexdigest() if demo else "",
+        }
+
+    def _is_current(self, inputs: Mapping[str, str]) -> bool:
+        try:
+            stamp = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(stamp == {"inputs": inputs, "files": sizes(self.path)})
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    """Add a tree's folders and files to another tree; the files are hard links."""
+    for path in sorted(source.rglob("*")):
+        place = target / path.relative_to(source)
+        if path.is_dir():
+            place.mkdir(exist_ok=True)
+        else:
+            link(path, place)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    link(Path(source), Path(target))

@@ -1,0 +1,26 @@
+"""The input of a template: the deployment's plan, its role and its autoscaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.scaling import Scaling
+from trireme_tools.templates.policies import Document
+
+
+@dataclass(frozen=True)
+class Stack:
+    """If the plan names no role, the template creates one with ``policy``."""
+
+    plan: Plan
+    policy: Document
+    scaling: Scaling | None = None
+    #: On Kubernetes: what a pod may have in flight before another one starts; None for the default.
+    in_flight: int | None = None
+    #: On Kubernetes: write a ServiceMonitor. A cluster without Prometheus' operator refuses it.
+    service_monitor: bool = False
+
+    @property
+    def role_name(self) -> str:
+        return f"{self.plan.name}-execution"

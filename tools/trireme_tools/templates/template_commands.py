@@ -1,0 +1,175 @@
+"""``sm template`` and ``sm iam``: print documents; nothing is created."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from sm.commands.progress import Progress
+from sm.errors import StartError
+from trireme_tools.deploy import aws, deploy_arguments, resource_names, scaling, triton_images
+from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.shadow import Shadow
+from trireme_tools.templates import (
+    cloudformation,
+    deployer_policy,
+    gateway_policy,
+    helm,
+    kserve,
+    kubernetes,
+    policies,
+    terraform,
+    yaml_text,
+)
+from trireme_tools.templates.arns import Image, Objects
+from trireme_tools.templates.policies import EndpointNeeds
+from trireme_tools.templates.stack import Stack
+
+WRITERS = {
+    "cloudformation": cloudformation.template,
+    "terraform": terraform.template,
+}
+#: Forms that consist of several documents.
+KUBERNETES_WRITERS = {"kubernetes": kubernetes.template, "kserve": kserve.template}
+CLUSTER_FORMATS = (*KUBERNETES_WRITERS, "helm")
+#: Any account: a role's policy reaches other accounts only if they allow it.
+ANY = "*"
+
+
+def template(options: argparse.Namespace) -> int:
+    """Print the deployment in the chosen form."""
+    resource_names.check(options.name)
+    stack = read_stack(options)
+    if (options.format == "helm") != bool(options.out):
+        raise StartError("--format helm and --out FOLDER go together: a chart is a folder of files.")
+    if options.format == "helm":
+        helm.write(stack, options.out)
+    elif write := KUBERNETES_WRITERS.get(options.format):
+        sys.stdout.write(yaml_text.documents(write(stack)))
+    else:
+        show(WRITERS[options.format](stack))
+    return 0
+
+
+def iam(options: argparse.Namespace) -> int:
+    """Print the policies."""
+    show(gateway_documents(options) if options.gateway else endpoint_documents(options))
+    return 0
+
+
+def show(document: dict[str, Any]) -> None:
+    json.dump(document, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def read_stack(options: argparse.Namespace) -> Stack:
+    deploy_arguments.check_data(options)
+    data = options.model_data or ""
+    data = data.rstrip("/") + "/" if options.mme else data
+    plan = Plan.of(options, data, options.role or "")
+    on_cluster = options.format in CLUSTER_FORMATS
+    if options.shadow:
+        plan = replace(plan, shadow=read_shadow(options, on_cluster))
+    autoscaling = scaling.read(options, has_default=on_cluster)
+    if options.target_in_flight and not (on_cluster and options.autoscale):
+        raise StartError("--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm.")
+    if options.service_monitor and options.format not in ("kubernetes", "helm"):
+        raise StartError("--service-monitor goes with --format kubernetes or helm.")
+    if options.role or on_cluster:
+        return Stack(plan, {}, autoscaling, options.target_in_flight, options.service_monitor)
+    archives = archives_in(data, options.mme)
+    needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
+    policy = policies.execution_policy(needs)
+    if plan.shadow:
+        image = Image.read(plan.shadow.image or options.image)
+        shadow = replace(needs, image=image, data=archives_in(plan.shadow.data or data, many=False))
+        policy = policies.merge(policy, policies.execution_policy(shadow), "Shadow")
+    return Stack(plan, policy, autoscaling)
+
+
+def read_shadow(options: argparse.Namespace, on_cluster: bool) -> Shadow:
+    if on_cluster or options.mme:
+        raise StartError("--shadow goes with SageMaker's formats, and without --mme.")
+    kind = "data" if options.shadow.startswith("s3://") else "image"
+    return Shadow(**{kind: options.shadow}, percent=options.percent)
+
+
+def archives_in(data: str, many: bool) -> Objects | None:
+    """Return the archive, or everything below the prefix; None if the image contains the models."""
+    if not data:
+        return None
+    return Objects.below(data) if many else Objects.read(data)
+
+
+def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the role's policy and trust, the deployer's policy, and the policy of an image repository in
+    another account.
+    """
+    resource_names.check(options.name)
+    needs, role = needs_of_options(options) if options.image else needs_of_endpoint(options)
+    documents = {
+        "role": {
+            "arn": role,
+            "trust": policies.trust_policy("sagemaker.amazonaws.com"),
+            "policy": policies.execution_policy(needs),
+        },
+        "deployer": deployer_policy.policy(needs, role),
+    }
+    # Everyone may pull AWS's own image.
+    if needs.image.account != needs.account and needs.image.repository != triton_images.REPOSITORY:
+        documents["repository"] = policies.repository_policy(needs)
+    return documents
+
+
+def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
+    """Return the needs that the options describe, and the role's ARN.
+
+    A folder's archives are expected where ``sm deploy`` puts them.
+    """
+    deploy_arguments.check_data(options)
+    image = Image.read(options.image)
+    account = options.account or image.account
+    if deploy_arguments.local_repository(options.model_data):
+        bucket = options.bucket or f"sagemaker-{image.region}-{account}"
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{resource_names.KEY_PREFIX}/{options.name}/")
+    else:
+        archives = archives_in(options.model_data or "", options.mme)
+    needs = EndpointNeeds(options.name, image, archives, account, options.output)
+    return needs, options.role or f"arn:{image.partition}:iam::{account}:role/{options.name}-execution"
+
+
+def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
+    """Return the needs of an existing endpoint, and its role's ARN."""
+    if options.model_data:
+        raise StartError(
+            "--model-data goes with --image: give both, or neither to read the existing endpoint."
+        )
+    from trireme_tools.deploy.account import Account
+    from trireme_tools.deploy.resources import Resources
+
+    session = aws.session(options.region, options.profile)
+    resources = Resources(Account(session, Progress(sys.stderr), Progress(sys.stdout)), options.name)
+    endpoint = resources.existing()
+    configuration = resources.configuration(endpoint["EndpointConfigName"]) or {}
+    if (model := resources.serving()) is None:
+        raise StartError(
+            f"the endpoint {options.name} has no model: give --image, and --model-data if it has any."
+        )
+    container = model["PrimaryContainer"]
+    output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
+    image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
+    archives = archives_in(container.get("ModelDataUrl", ""), container.get("Mode") == "MultiModel")
+    needs = EndpointNeeds(options.name, image, archives, account, output)
+    return needs, str(model["ExecutionRoleArn"])
+
+
+def gateway_documents(options: argparse.Namespace) -> dict[str, Any]:
+    if not options.bucket:
+        raise StartError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
+    inputs = [prefix for prefix in options.inputs.split(",") if prefix]
+    return gateway_policy.policies(
+        options.name, options.bucket, inputs, options.results, options.models, options.triton_port
+    )

@@ -1,0 +1,234 @@
+"""``sm tune``: measure, choose a setting, show the difference, and write it with ``--apply``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sm.commands.progress import Progress
+from sm.errors import StartError
+from sm.hardware import Hardware
+from sm.run_state import write_atomically
+from sm.settings import Settings, cores
+from trireme_tools.bars import bar
+from trireme_tools.cost import cost_command, prices
+from trireme_tools.cost.per_request import RequestCost, request_cost
+from trireme_tools.tune import sweep, tune_report, tuned_model
+from trireme_tools.tune.sweep import Point, Space
+from trireme_tools.tune.tuned_model import TunedModel
+from trireme_tools.tune.tuning_box import Interrupted, TuningBox, edit, setting_of
+
+#: Limits in seconds for one measurement, which gets an equal share of the time.
+MIN_MEASUREMENT_S, MAX_MEASUREMENT_S = 1.0, 15.0
+#: The share of the time for loading and warming up.
+OVERHEAD_SHARE = 0.4
+#: Numbers of callers for which each setting gets time.
+CALLER_LEVELS = 3
+#: Seconds that the box takes to stop.
+STOP_S = 5.0
+INTERRUPTED = "interrupted"
+DEFAULT_INSTANCES = {"cpu": ("ml.m5.xlarge",), "gpu": ("ml.g4dn.xlarge", "ml.g5.xlarge")}
+
+
+@dataclass
+class Sweep:
+    """The measured points, and why the measuring ended early, if it did."""
+
+    points: list[Point] = field(default_factory=list)
+    ended: str = ""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Return 0; 1 if no setting is within the bound, or there was nothing to choose from."""
+    settings = Settings.read(os.environ)
+    model = tuned_model.find(options.model, options.part, settings)
+    if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
+        raise StartError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
+    costs = price_list(options)
+    folder = options.report or Path(f"tune-{options.model}")
+    space = space_of(model, options)
+    result = read(options.sweep, model) if options.sweep else measure(model, space, options, settings, folder)
+    best = sweep.choose(result.points, options.p99)
+    changed = edit(model.text, best.setting) if best else model.text
+    diff = difference(model.file, model.text, changed)
+    report = tune_report.Report(
+        model.client,
+        model.name,
+        options.p99,
+        tuple(result.points),
+        space.present,
+        best,
+        ended=result.ended,
+        costs=costs(best.rate) if best else (),
+        diff=diff,
+    )
+    for path in tune_report.write(report, folder):
+        say(f"wrote {path}")
+    for line in tune_report.summary(report):
+        say(line)
+    sys.stdout.write(diff)
+    if best is None:
+        return 1
+    return apply_setting(model, changed, options.apply, result.ended == INTERRUPTED)
+
+
+def apply_setting(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> int:
+    """Write the configuration if ``apply``, else say how to."""
+    if changed == model.text:
+        say(f"{model.file} has the best setting already.")
+    elif apply and interrupted:
+        say("Nothing was written, as the measuring was interrupted: --from with --apply writes it.")
+    elif apply:
+        if (model.file.read_text() if model.file.exists() else "") != model.text:
+            raise StartError(f"{model.file} was changed meanwhile, so nothing was written.")
+        replace(model.file, changed)
+        say(f"wrote {model.file}")
+    else:
+        say("Nothing was written: --apply writes it.")
+    return 0
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file's content in one step; its mode stays, and a link stays a link."""
+    target = file.resolve()
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    write_atomically(target, text)
+    target.chmod(mode)
+
+
+def space_of(model: TunedModel, options: argparse.Namespace) -> Space:
+    present = setting_of(model.config)
+    powers = tuple(2**power for power in range(10) if 2**power <= max(2, cores()))
+    return Space(
+        present,
+        options.instances or tuple(sorted({*powers, present.instances})),
+        model.config.max_batch_size,
+        options.callers,
+        options.delays or sweep.DELAYS_US,
+    )
+
+
+def price_list(options: argparse.Namespace) -> Callable[[float], tuple[RequestCost, ...]]:
+    """Return a function from a rate to its costs. Raises :class:`StartError` now if a type has no price."""
+    kind = "gpu" if Hardware.find().gpus else "cpu"
+    types = options.instance_type or DEFAULT_INSTANCES[kind]
+    prices_of_types = cost_command.fetch_prices(options.profile) if options.live else prices.dated_prices()
+    for instance in types:
+        prices_of_types.of(options.region, instance)
+    return lambda rate: tuple(
+        request_cost(instance_type, options.region, rate, prices_of_types.of) for instance_type in types
+    )
+
+
+def read(file: Path, model: TunedModel) -> Sweep:
+    """Read a sweep that was measured before."""
+    try:
+        points, about = sweep.loads(file.read_text())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StartError(f"{file} is no sweep.json of sm tune: {error}.") from None
+    if about.get("model") != model.name:
+        raise StartError(f"{file} is of {about.get('model')!r}, not of {model.name!r}.")
+    return Sweep(points)
+
+
+def measure(
+    model: TunedModel, space: Space, options: argparse.Namespace, settings: Settings, folder: Path
+) -> Sweep:
+    """Measure until all is tried, the time is over, or Ctrl-C. Every point is written to disk at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result, clock = Sweep(), Clock(options.minutes * 60)
+    before = signal.signal(signal.SIGINT, interrupt_once)
+    try:
+        with TuningBox(model, settings) as box:
+            sweep_settings(box, space, options.p99, clock, result, lambda: save(result, model, folder))
+    except (KeyboardInterrupt, Interrupted):
+        # Ignore Ctrl-C until this process ends, which is soon: the report must still be written.
+        before = signal.SIG_IGN
+        result.ended = INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return result
+
+
+def interrupt_once(*_: object) -> None:
+    """End the measuring at the first Ctrl-C; a second one would leave the box running."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def save(result: Sweep, model: TunedModel, folder: Path) -> None:
+    write_atomically(folder / "sweep.json", sweep.dumps(result.points, model=model.name, client=model.client))
+
+
+@dataclass
+class Clock:
+    """The time of one tuning in seconds."""
+
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def remaining(self) -> float:
+        return self.seconds - self.elapsed
+
+    def __str__(self) -> str:
+        share = bar(min(self.elapsed, self.seconds), 2 * self.seconds)
+        return f"{share:░<20} {self.elapsed:.0f} of {self.seconds:.0f} s"
+
+
+def sweep_settings(
+    box: TuningBox, space: Space, bound: float, clock: Clock, result: Sweep, save: Callable[[], None]
+) -> None:
+    """Measure each setting with more and more callers, until more do not help."""
+    progress = Progress(sys.stderr)
+    level_seconds = (
+        clock.seconds * (1 - OVERHEAD_SHARE) / (space.size * min(CALLER_LEVELS, len(space.callers)))
+    )
+    seconds = min(MAX_MEASUREMENT_S, max(MIN_MEASUREMENT_S, level_seconds))
+    while (setting := space.next(result.points, bound)) is not None:
+        points: list[Point] = []
+        for callers in space.callers:
+            needed = 2 * seconds + (0.0 if setting == box.started else box.slowest_start) + STOP_S
+            if clock.remaining < needed and result.points:
+                result.ended = "the time was over"
+                return
+            with progress.step(f"{clock}  {setting}, {sweep.format_count(callers, 'caller')}"):
+                point = box.measure(setting, callers, seconds)
+            points.append(point)
+            result.points.append(point)
+            save()
+            progress.say(f"    {format_point(point)}")
+            if sweep.has_peaked(points, bound):
+                break
+
+
+def format_point(point: Point) -> str:
+    if point.failure:
+        return f"failed: {point.failure}"
+    errors = f", {point.errors} failed: {point.error}" if point.errors else ""
+    return f"{point.rate:.1f}/s, p50 {point.p50 * 1e3:.0f} ms, p99 {point.p99 * 1e3:.0f} ms{errors}"
+
+
+def difference(file: Path, old: str, new: str) -> str:
+    """Return a unified diff; empty if nothing changes."""
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True), new.splitlines(keepends=True), str(file), f"{file} (tuned)"
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

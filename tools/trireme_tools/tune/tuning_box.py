@@ -1,0 +1,192 @@
+"""A box that serves one model, started anew with each setting."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sm.commands import selftest
+from sm.commands.golden import differences
+from sm.errors import StartError
+from sm.repository import config_files
+from sm.repository.models import CONFIG
+from sm.run_state import CODE
+from sm.settings import Settings
+from trireme_tools.invoke import load_test
+from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools.invoke.load_test import LoadTest, quantile
+from trireme_tools.invoke.reply import NoReply
+from trireme_tools.invoke.url import Url
+from trireme_tools.tune import config_edit
+from trireme_tools.tune.sweep import Batching, Point, Setting
+from trireme_tools.tune.tuned_model import TunedModel
+
+#: The most requests of one measurement; the time ends it before.
+MAX_REQUESTS = 10**6
+#: The share of a measurement's time for the uncounted warm-up before it.
+WARM_UP_SHARE = 0.15
+
+
+class Interrupted(Exception):
+    """Ctrl-C during a measurement; the earlier points are kept."""
+
+
+@dataclass
+class TuningBox:
+    """Runs one box at a time, with a copy of the model's configuration; its files are only read.
+
+    Each setting needs a new box: to the supervisor, a model that is unloaded looks like one that died.
+    """
+
+    model: TunedModel
+    settings: Settings
+    #: Seconds of the slowest start, including the end of the previous box.
+    slowest_start: float = 0.0
+    #: The setting of the running box.
+    started: Setting | None = None
+    _url: str = ""
+    _running: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> TuningBox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.started = None
+        self._running.close()
+
+    def measure(self, setting: Setting, callers: int, seconds: float) -> Point:
+        """Measure one point; a failure is in the point. Raises :class:`Interrupted` on Ctrl-C."""
+        try:
+            if setting != self.started:
+                self._start(setting)
+            with closing(Url(self._url)) as target:
+                self._send(target, callers, seconds * WARM_UP_SHARE)
+                return to_point(setting, callers, self._send(target, callers, seconds))
+        except StartError as error:
+            return Point(setting, callers, failure=str(error))
+
+    def _start(self, setting: Setting) -> None:
+        began = time.monotonic()
+        self.stop()
+        folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="trireme-tune-")))
+        link_repository(self.model, setting, folder)
+        box = selftest.own_box(
+            replace(self.settings, repository=folder),
+            TRIREME_MODEL_REPOSITORY=str(folder),
+            TRIREME_CLIENTS=str(self.model.clients),
+            TRIREME_BROKEN_CLIENTS="skip",  # those of models that are not measured
+            SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="",
+            SAGEMAKER_MULTI_MODEL="false",
+            TRIREME_DRAIN_SECONDS="1",
+        )
+        self._url = self._running.enter_context(box)
+        self.slowest_start = max(self.slowest_start, time.monotonic() - began)
+        self._check_answer()
+        self.started = setting
+
+    def _send(self, target: Url, callers: int, seconds: float) -> LoadTest:
+        request = InvokeRequest(self.model.body, "application/json")
+        load = load_test.measure(lambda: target.ask(request), MAX_REQUESTS, callers, seconds)
+        if load.interrupted:
+            raise Interrupted
+        return load
+
+    def _check_answer(self) -> None:
+        with closing(Url(self._url)) as target:
+            reply = target.ask(InvokeRequest(self.model.body, "application/json"))
+        if not reply.is_success:
+            raise NoReply(f"the sample is answered with {reply.code}: {reply.sentence}")
+        if self.model.golden is not None:
+            differing = list(differences(self.model.result(reply.body), self.model.golden))
+            if differing:
+                raise NoReply(f"the sample's answer is not the golden one: {differing[0]}")
+
+
+def link_repository(model: TunedModel, setting: Setting, folder: Path) -> None:
+    """Link all models that the client calls into ``folder``, the tuned one with ``setting``."""
+    for name in (*model.parts, CODE):
+        source = model.repository / name
+        if name == model.name:
+            (folder / name).mkdir()
+            for path in source.iterdir():
+                if path.name != CONFIG:
+                    (folder / name / path.name).symlink_to(path)
+            (folder / name / CONFIG).write_text(edit(model.text, setting))
+        elif source.exists():
+            (folder / name).symlink_to(source)
+
+
+def to_point(setting: Setting, callers: int, load: LoadTest) -> Point:
+    latencies = sorted(load.latencies)
+    ((error, _),) = load.errors.most_common(1) or [("", 0)]
+    sentence = load.sentences.get(error, "")
+    return Point(
+        setting,
+        callers,
+        answers=len(latencies),
+        errors=load.errors.total(),
+        seconds=load.seconds,
+        p50=quantile(latencies, 0.5) if latencies else 0.0,
+        p99=quantile(latencies, 0.99) if latencies else 0.0,
+        error=sentence,
+        failure="" if latencies else sentence or "no answer in time",
+    )
+
+
+def configure(config: Any, setting: Setting) -> Any:
+    """Return a copy of a ``ModelConfig`` with this setting."""
+    changed = type(config)()
+    changed.CopyFrom(config)
+    for group in changed.instance_group or [changed.instance_group.add()]:
+        group.count = setting.instances
+    if setting.batching is None:
+        changed.ClearField("dynamic_batching")
+    else:
+        changed.dynamic_batching.SetInParent()
+        changed.dynamic_batching.preferred_batch_size[:] = setting.batching.preferred_sizes
+        changed.dynamic_batching.max_queue_delay_microseconds = setting.batching.delay_us
+    return changed
+
+
+def setting_of(config: Any) -> Setting:
+    """Return the setting of a ``ModelConfig``; Triton's default is one instance."""
+    counts = [group.count or 1 for group in config.instance_group]
+    batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
+    return Setting(
+        counts[0] if counts else 1,
+        batching and Batching(tuple(batching.preferred_batch_size), batching.max_queue_delay_microseconds),
+    )
+
+
+def edit(text: str, setting: Setting) -> str:
+    """Write a setting into the text of a ``config.pbtxt``; return the same text if it has it already.
+
+    Raises :class:`StartError` if the text cannot be edited safely.
+    """
+    try:
+        config = config_files.parse(text)
+        if setting_of(config) == setting:
+            return text
+        edited = config_edit.set_instance_count(text, setting.instances)
+        if setting.batching is None:
+            edited = config_edit.remove_batching(edited)
+        else:
+            edited = config_edit.set_batching(
+                edited, setting.batching.preferred_sizes, setting.batching.delay_us
+            )
+        if config_files.parse(edited) == configure(config, setting):
+            return edited
+        reason = "the edited text would have another meaning"
+    except ValueError as error:
+        reason = str(error)
+    raise StartError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")
