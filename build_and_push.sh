@@ -89,7 +89,7 @@ check_options() {
         die "'$extra_tag' cannot be a tag: letters, digits, '_', '.' and '-' can, 128 of them at most"
     [[ $target == gpu || $target == cpu ]] || die "there is no target '$target': use gpu or cpu"
     [[ -z $platform || $platform =~ ^[a-z0-9]+(/[a-z0-9]+)+$ ]] ||
-        die "'$platform' is no platform: use one like linux/amd64"
+        die "'$platform' is not a platform: use one like linux/amd64"
     ((${#regions[@]})) || regions=("$(default_region)")
     local region
     for region in "${regions[@]}"; do
@@ -117,7 +117,7 @@ version() { sed -n 's/^__version__ = "\(.*\)"$/\1/p' sm/__init__.py; }
 revision() {
     local commit suffix=''
     commit=$(git rev-parse --short=12 HEAD 2>/dev/null) ||
-        die "this folder is no git checkout with a commit, and the tag names the commit: run this in a clone"
+        die "this folder is not a git checkout with a commit, and the tag names the commit: run this in a clone"
     [[ -z $(git status --porcelain) ]] || suffix=-dirty
     printf '%s' "$commit$suffix"
 }

@@ -60,7 +60,7 @@ class Load:
         try:
             return cls(**json.loads(output.strip().splitlines()[-1]))
         except (ValueError, IndexError, TypeError):
-            raise StartError(f"the driver's last line is no result:\n{output}") from None
+            raise StartError(f"the driver's last line is not a result:\n{output}") from None
 
     @property
     def rate(self) -> float:

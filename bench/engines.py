@@ -1,6 +1,6 @@
 """The runtimes that :mod:`bench.runtimes` compares on processors, and the graphs that they need.
 
-MNN is no part of the box: a way whose package is not there is left out, and said to be.
+MNN is not part of the box: a way whose package is not there is left out, and said to be.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def choose_repository(
     """Choose the folder to serve: the one that is set, the platform's, or the image's if the platform's is
     empty.
 
-    A platform folder with any visible file in it is used: if it is no repository that is an error, as other
+    A platform folder with any visible file in it is used: it must be a repository, as other
     models must not answer in its place.
     """
     if settings.repository is not None:
@@ -267,7 +267,7 @@ def find_repository(
 
 def _why_empty(repository: Path) -> str:
     if not repository.is_dir():
-        return "which is no folder"
+        return "which is not a folder"
     return (
         "no folder with a config.pbtxt or with a file that tells Triton what it is, such as 1/model.onnx, "
         "and no code/inference.py"
@@ -294,7 +294,7 @@ def check_client_folders(settings: Settings) -> None:
     for folder in settings.clients:
         if folder != HERE / "clients" and not folder.is_dir():
             raise StartError(
-                f"TRIREME_CLIENTS names {folder}, which is no folder: correct the path, or make the folder."
+                f"TRIREME_CLIENTS names {folder}, which is not a folder: correct the path or make the folder."
             )
 
 

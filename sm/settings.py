@@ -824,7 +824,7 @@ def find_misspelled(environment: Mapping[str, str]) -> list[str]:
     ]
     unknown = (name for name in environment if name.startswith(OWN_PREFIX) and name not in known)
     return [
-        f"{name} is no setting: do you mean {close[0]}? sm settings lists them all"
+        f"{name} is not a setting: do you mean {close[0]}? sm settings lists them all"
         for name in sorted(unknown)
         if (close := difflib.get_close_matches(name, known, 1, MIN_SIMILARITY))
     ]

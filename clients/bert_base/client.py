@@ -18,7 +18,7 @@ from .filling import Ids, Scores, Span, choose_window, combine, fill, top_words
 from .signature import MASK_OUTPUTS, Signature
 from .tokenizing import load_tokenizer
 
-#: Entries of the vocabulary that are no words: [CLS], [unused7]. They are never an answer.
+#: Entries of the vocabulary that are not words: [CLS], [unused7]. They are never an answer.
 RESERVED = re.compile(r"\[.+\]")
 
 

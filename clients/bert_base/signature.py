@@ -41,7 +41,7 @@ class Signature:
         """Read the signature of a model.
 
         Raises:
-            UnsuitableModel: It is no model that fills masks.
+            UnsuitableModel: It is not a model that fills masks.
         """
         roles = {name: role for role in (IDS, ATTENTION, TYPES) for name in role}
         inputs = {name: roles[name] for name in model.inputs if name in roles}

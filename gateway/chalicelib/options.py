@@ -24,7 +24,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 def prefix(text: str) -> str:
     """Check a prefix of S3 keys, which ends in a slash. An empty one would be the whole bucket."""
     if not text.endswith("/") or text.startswith("/") or ".." in text:
-        raise ValueError("is no prefix such as images/")
+        raise ValueError("is not a prefix such as images/")
     return text
 
 
@@ -36,7 +36,7 @@ def hashed_keys(text: str) -> Mapping[str, str]:
     """``name:sha256,...`` to hashes by name."""
     pairs = [part.partition(":") for part in comma_separated(text)]
     if not all(name and HASH.fullmatch(digest) for name, _, digest in pairs):
-        raise ValueError("is no list of NAME:SHA256, the hash in 64 lower-case hexadecimal digits")
+        raise ValueError("is not a list of NAME:SHA256, the hash in 64 lower-case hexadecimal digits")
     return {name: digest for name, _, digest in pairs}
 
 

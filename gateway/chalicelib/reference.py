@@ -169,7 +169,7 @@ class ReferenceApi:
         try:
             pixels = decode(content)
         except BadInput as error:
-            raise TriremeError(f"the object is no picture: {error.sentence}") from None
+            raise TriremeError(f"the object is not a picture: {error.sentence}") from None
         if model.preprocessing == "squash":
             return squash(pixels, model.input_shape[2], model.input_shape[3])
         try:

@@ -47,7 +47,7 @@ class ModelBucket:
             raise NoSuchModel(f"the bucket has no model {model!r}; there are: {listed}", models=names)
         for name in sizes:
             if not _is_within(name):
-                raise BadInput(f"the model {model!r} has an object {name[:200]!r}, which is no path")
+                raise BadInput(f"the model {model!r} has an object {name[:200]!r}, which is not a path")
         return sorted(sizes)
 
     def list_small_files(self, model: str) -> list[str]:

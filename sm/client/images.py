@@ -56,7 +56,7 @@ def decode(
         RGB uint8 [height, width, 3], upright.
 
     Raises:
-        sm.errors.BadInput: The bytes are no picture, the picture is damaged or truncated, or it would take
+        sm.errors.BadInput: The bytes are not picture, the picture is damaged or truncated, or it would take
             too long to decode.
         sm.errors.TooLarge: Decoding takes more memory than the whole decode budget.
         sm.errors.Overloaded: Other requests use the decode budget.

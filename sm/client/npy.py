@@ -30,7 +30,7 @@ def read_npy(body: bytes) -> NDArray[Any]:
     """Parse a ``.npy`` body into a writable array.
 
     Raises:
-        BadInput: The body is no ``.npy`` file, holds objects, or is shorter than its header says.
+        BadInput: The body is not a ``.npy`` file, holds objects, or is shorter than its header says.
     """
     try:
         return _read(body)

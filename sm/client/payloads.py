@@ -288,7 +288,7 @@ class ImagePayload(Payload):
 
     @cached_property
     def header(self) -> PictureHeader:
-        """The format, size and orientation. Raises :class:`~sm.errors.BadInput` if it is no picture."""
+        """The format, size and orientation. Raises :class:`~sm.errors.BadInput` if it is not a picture."""
         return read_header(self.image)
 
     @property
@@ -352,14 +352,14 @@ class TextPayload(Payload):
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         try:
-            # Editors of Windows begin a file with a byte order mark, which is no part of the text.
+            # Editors of Windows begin a file with a byte order mark, which is not part of the text.
             return {"text": body.decode("utf-8-sig")}
         except UnicodeDecodeError:
             raise BadInput("the body is not UTF-8 text; encode it as UTF-8") from None
 
 
 class BodyPayload(Payload):
-    """The unchanged body of a request, of any content type; also JSON that is no dispatch request."""
+    """The unchanged body of a request, of any content type; also JSON that is not a dispatch request."""
 
     content_types = (ANY_TYPE,)
     takes_bodies = True
@@ -393,7 +393,7 @@ class TensorPayload(Payload):
         """The tensor with the dtype that NumPy infers; a client casts it to its model's dtype.
 
         Raises:
-            sm.errors.BadInput: It is no regular array of numbers, or has more than 31 dimensions.
+            sm.errors.BadInput: It is not a regular array of numbers, or has more than 31 dimensions.
         """
         if isinstance(self.tensor, np.ndarray):
             array = self.tensor

@@ -132,7 +132,7 @@ def read_header(content: bytes) -> PictureHeader:
         content: The file's bytes.
 
     Raises:
-        sm.errors.BadInput: The bytes are no JPEG, PNG or WebP, or the picture has no pixels, or more pixels,
+        sm.errors.BadInput: The bytes are not JPEG, PNG or WebP, or the picture has no pixels, or more pixels,
             scans, segments or chunks than are accepted.
     """
     if content.startswith(PNG_SIGNATURE):

@@ -176,7 +176,7 @@ class Sessions:
         #: The folders of each owner, and when the folders had changed at the time of that count.
         self._owned: Counter[str] = Counter()
         self._owned_at: list[int] = []
-        #: Folders that the last count found and that are no open sessions.
+        #: Folders that the last count found and that are not open sessions.
         self._other_folders = 0
 
     def open(self, owner: str) -> Session:
@@ -247,7 +247,7 @@ class Sessions:
         """Raise :class:`Overloaded` if the limit is reached, or the owner's share of it."""
         if self._has_room(owner):
             return
-        # Some folders may belong to expired sessions, or be no sessions. Counting the open ones takes time,
+        # Some folders may belong to expired sessions, or not be sessions. Counting the open ones takes time,
         # and any caller can cause it, so it is done once in RECOUNT_INTERVAL_S.
         now = time.monotonic()
         if now >= self._next_recount:

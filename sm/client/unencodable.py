@@ -23,7 +23,7 @@ NEXT_STEPS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bytes, bytearray, memoryview), DECODE),
     ((set, frozenset, Iterator), LIST),
     (int, "beyond 64 bits; return text, such as str(...)"),
-    (str, "with surrogates, so it is no Unicode; replace them with .encode('utf-8', 'replace').decode()"),
+    (str, "with surrogates, so it is not Unicode; replace them with .encode('utf-8', 'replace').decode()"),
     (complex, "return .real and .imag"),
     (datetime.timedelta, "return .total_seconds()"),
     ((datetime.date, datetime.time), "return .isoformat()"),

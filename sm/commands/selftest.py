@@ -137,7 +137,7 @@ def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
 def _ask(url: str, body: Any = None) -> dict[str, Any]:
     """Return the JSON of an answer or error. Raises :class:`StartError` if there is none."""
     if not url.startswith(("http://", "https://")):
-        raise StartError(f"{url} is no address of a box: it begins with http:// or https://.")
+        raise StartError(f"{url} is not an address of a box: it begins with http:// or https://.")
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
     try:
@@ -151,7 +151,7 @@ def _ask(url: str, body: Any = None) -> dict[str, Any]:
         return dict(json.loads(text))
     except ValueError:
         raise StartError(
-            f"what answers at {url} is no box: {short(text.decode(errors='replace'))}."
+            f"what answers at {url} is not a box: {short(text.decode(errors='replace'))}."
         ) from None
 
 

@@ -19,7 +19,7 @@ ORT_FORMAT, ORT_OFFSET = b"ORTM", 4
 
 
 class Malformed(ValueError):
-    """The bytes are no protobuf."""
+    """The bytes are not protobuf."""
 
 
 def find_fault(path: Path) -> str | None:
@@ -45,8 +45,8 @@ def _find_fault(data: mmap.mmap) -> str | None:
             for _ in _fields(data, begin, end):
                 pass
     except Malformed as error:
-        return f"is no ONNX graph, or a damaged one: {error}"
-    return None if graphs else "is no ONNX graph: it has none of its fields"
+        return f"is not an ONNX graph, or a damaged one: {error}"
+    return None if graphs else "is not an ONNX graph: it has none of its fields"
 
 
 def _fields(data: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -61,7 +61,7 @@ def find_all(repository: Path, machine: Machine | None = None) -> list[Problem]:
 def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     """Return the problems of a start on ``machine``, model by model; the default is this machine."""
     if not repository.is_dir():
-        return [Problem(f"{repository} is no folder.")]
+        return [Problem(f"{repository} is not a folder.")]
     if (repository / CONFIG).exists():
         return [Problem(find_root_config(repository))]
     repository_models = models.read(repository)

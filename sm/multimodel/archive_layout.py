@@ -22,7 +22,7 @@ from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.models import Model
 
 log = logging.getLogger(__name__)
-#: Folders of the kernel's own file systems, with entries that are no regular files.
+#: Folders of the kernel's own file systems, with entries that are not regular files.
 KERNEL_FOLDERS = ("/dev", "/proc", "/sys")
 
 

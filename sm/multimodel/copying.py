@@ -66,7 +66,7 @@ def copy_archive(archive: Path, target: Path, limits: Limits | None = None) -> N
         limits: How much is copied, for tests.
 
     Raises:
-        BadInput: The archive holds something that is no file or folder, a link that leads out of it, or too
+        BadInput: The archive has an entry that is not a file or folder, a link that leads out of it, or too
             many entries; or it has changed meanwhile. The sentence names the entry.
         OSError: There is no room for the copy.
     """

@@ -29,7 +29,7 @@ class Cache:
         try:
             self.root = root.expanduser().absolute()
         except RuntimeError:  # ~name of an unknown user
-            raise StartError(f"the cache {root} is no folder: set TRIREME_CACHE to one.") from None
+            raise StartError(f"the cache {root} is not a folder: set TRIREME_CACHE to one.") from None
         #: Packages as downloaded from the registries.
         self.downloads = self.root / "downloads"
         #: Built models: ``models/<name>/<key>/``.

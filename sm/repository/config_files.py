@@ -42,16 +42,16 @@ def read(path: Path) -> Any:
     """Read a ``ModelConfig``. Raises ValueError with the fault and its line."""
     try:
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no regular file.")
+            raise ValueError(f"{path} is not a regular file.")
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise ValueError(
-                f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is no Triton configuration."
+                f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is not a Triton configuration."
             )
         return text_format.Parse(path.read_text(), protobuf().ModelConfig())
     except text_format.ParseError as error:
         raise _explain(path, error) from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no Triton configuration: {error}.") from None
+        raise ValueError(f"{path} is not a Triton configuration: {error}.") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -61,7 +61,7 @@ def parse(text: str) -> Any:
     try:
         return text_format.Parse(text, protobuf().ModelConfig())
     except text_format.ParseError as error:
-        raise ValueError(f"it is no Triton configuration: {error}.") from None
+        raise ValueError(f"it is not a Triton configuration: {error}.") from None
 
 
 def write(config: Any) -> str:
@@ -93,7 +93,7 @@ def version() -> tuple[int, ...]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Return the major and minor version; empty if ``text`` is no version."""
+    """Return the major and minor version; empty if ``text`` is not a version."""
     match = re.match(r"(\d+)\.(\d+)", text.strip())
     return (int(match[1]), int(match[2])) if match else ()
 
@@ -108,5 +108,5 @@ def _explain(path: Path, error: text_format.ParseError) -> ValueError:
         close = difflib.get_close_matches(field[2], list(fields), 1)
         suggestion = f" (is {close[0]!r} meant?)" if close else ""
         message = f"there is no field {field[2]!r}{suggestion}"
-    sentence = f"{path} is no Triton configuration: {line}{message}."
+    sentence = f"{path} is not a Triton configuration: {line}{message}."
     return UnknownName(sentence) if field or UNKNOWN_VALUE.search(message) else ValueError(sentence)

@@ -109,7 +109,7 @@ def _binary(result: object, accept: str) -> bytes | None:
 
 
 def _npy(result: object) -> bytes | None:
-    """Encode a result as ``.npy``; None if it is no regular array of numbers."""
+    """Encode a result as ``.npy``; None if it is not a regular array of numbers."""
     try:
         array = np.asarray(result)
     except ValueError:

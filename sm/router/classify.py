@@ -120,7 +120,7 @@ class Classifier:
         """Return a request's model without parsing its body; empty if unknown.
 
         It is the path's, else that of the first member of a JSON body (or of the first line), else that of
-        the headers. It is no part of :meth:`parse`, because the request may have to wait before it is parsed.
+        the headers. Apart from :meth:`parse`, as the request may have to wait before it is parsed.
         """
         body, name = message.body, message.model
         if SESSION_HEADER in message.headers:
@@ -320,7 +320,7 @@ def check_members(body: Any) -> Mapping[str, Any]:
     """Check the members of a dispatch request, and return them.
 
     Raises:
-        BadInput: It is no JSON object.
+        BadInput: It is not JSON object.
         WrongPayload: A member is unknown, missing or of the wrong type; the error names it.
     """
     if not isinstance(body, dict):

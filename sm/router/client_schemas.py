@@ -20,7 +20,7 @@ from sm.router.dispatch import validate_payload
 from sm.router.invocation import DispatchRequest
 
 Schema = dict[str, Any]
-#: Larger samples are no examples in the document: nobody reads a picture in base64.
+#: Larger samples are not examples in the document: nobody reads a picture in base64.
 MAX_EXAMPLE_BYTES = 2000
 
 
@@ -84,7 +84,7 @@ def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
 
 
 def _error_example(client: Client) -> Schema | None:
-    """Return the error for an empty payload; None if that is no error."""
+    """Return the error for an empty payload; None if that is not an error."""
     try:
         validate_payload(client, DispatchRequest(client.name, [{}]), {})
     except WrongPayload as error:

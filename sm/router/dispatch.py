@@ -128,7 +128,7 @@ def _run(
     try:
         payload = _decode(client, request, record, path, store)
         result = client.inference(payload)
-        # A result that is too late reaches no caller, so it is no success.
+        # A result that is too late reaches no caller, so it is not a success.
         _check_time()
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails

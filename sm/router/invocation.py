@@ -181,7 +181,7 @@ def estimate_parsed_bytes(message: Message) -> int:
     """Estimate the memory of a large body's parsed JSON; 0 for other bodies.
 
     25 MiB of empty lists become 760 MiB of Python objects. A comma or a bracket stands for each of them. It
-    is no part of the classification, because it decides whether the body may be parsed now.
+    is not part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
     if len(body) < decoded_base64.MIN_BYTES or not (message.content_type == JSON or OBJECT.match(body)):

@@ -47,7 +47,7 @@ class RequestLog:
 
 
 def level_of(status: int) -> int:
-    """Return the level of a status, the same as in nginx's lines. A caller that leaves is no fault."""
+    """Return the level of a status, the same as in nginx's lines. A caller that leaves is not a fault."""
     if status < 400 or status == CallerGone.status:
         return logging.INFO
     return logging.WARNING if status < 500 else logging.ERROR
@@ -70,7 +70,7 @@ def describe_error(error: BaseException) -> tuple[int, str, str]:
 
 
 def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
-    """Return the status, the code and the reason of Triton's own error; None if the answer is no error.
+    """Return the status, the code and the reason of Triton's own error; None if the answer is not an error.
 
     Triton's sentence may quote what the caller sent, so it is not logged.
     """

@@ -173,7 +173,7 @@ def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def failure_text(reply: Reply) -> str | None:
-    """Return Triton's error message; None if the reply is no error.
+    """Return Triton's error message; None if the reply is not an error.
 
     The generate extension sends some errors with status 200.
     """

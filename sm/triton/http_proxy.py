@@ -282,7 +282,7 @@ def model_in(target: str) -> str:
 
 
 def failure_text(body: bytes) -> str:
-    """Return the text of Triton's error in a body or an event; empty if it is no error."""
+    """Return the text of Triton's error in a body or an event; empty if it is not an error."""
     text = body.removeprefix(b"data: ")
     if not text.startswith(b'{"error":'):
         return ""

@@ -89,7 +89,7 @@ class RemoteServers:
         for address in addresses:
             host, port = split_address(address)
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise StartError(f"{address!r} is no address of a Triton, such as triton.internal:8001.")
+                raise StartError(f"{address!r} is not an address of a Triton, such as triton.internal:8001.")
         if len(addresses) > 1 and not all(is_ip(address) for address in addresses):
             raise StartError(
                 "Several Tritons are given by their IP addresses, or by one name for all of them."

@@ -88,7 +88,7 @@ def find(settings: Settings) -> Path:
     """
     if settings.triton_server:
         if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
-            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is no program.")
+            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is not a program.")
         return settings.triton_server
     if IMAGE.is_file():
         return IMAGE

@@ -88,7 +88,7 @@ def check_depth(text: bytes) -> None:
 
 
 def element_count(dimensions: bytes) -> int:
-    """Return the number of elements of a shape; 0 if it is no shape."""
+    """Return the number of elements of a shape; 0 if it is not a shape."""
     try:
         return math.prod(int(part) for part in dimensions.split(b","))
     except ValueError:

@@ -70,7 +70,7 @@ def test_each_line_gets_one_line_of_answer(container: Container, lines: list[byt
 def test_lines_are_answered_in_their_order(container: Container, lines: list[bytes]) -> None:
     """A line that is not JSON gets its error at its own place among the others."""
     for position in (0, len(lines) // 2, len(lines)):
-        answers = send_lines(container, [*lines[:position], b"this is no JSON", *lines[position:]])
+        answers = send_lines(container, [*lines[:position], b"this is not JSON", *lines[position:]])
         assert len(answers) == len(lines) + 1
         error_places = [index for index, line in enumerate(answers) if b'"error"' in line]
         container.expect(error_places == [position], f"the error is at {error_places}, not at {position}")

@@ -128,7 +128,7 @@ class H2Caller:
 
 @dataclass
 class H2Server:
-    """What was asked of the server, and what of it was no HTTP/2."""
+    """What was asked of the server, and what of it was not a HTTP/2."""
 
     port: int
     calls: list[Call] = field(default_factory=list)

@@ -95,7 +95,9 @@ def test_the_error_for_a_missing_repository_says_what_to_do(tmp_path: Path) -> N
 def test_the_error_for_a_repository_that_is_no_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "missing", tmp_path / "file"):
-        with pytest.raises(StartError, match=f"{path} \\(which is no folder\\): .*TRIREME_MODEL_REPOSITORY"):
+        with pytest.raises(
+            StartError, match=f"{path} \\(which is not a folder\\): .*TRIREME_MODEL_REPOSITORY"
+        ):
             find_repository(replace(Settings(), repository=path))
 
 

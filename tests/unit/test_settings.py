@@ -146,7 +146,7 @@ def test_settings_cannot_be_changed() -> None:
 )
 def test_a_misspelled_setting_is_reported_with_the_right_name(name: str, suggestion: str) -> None:
     assert find_misspelled({name: "1", "TRIREME_QUEUE": "1"}) == [
-        f"{name} is no setting: do you mean {suggestion}? sm settings lists them all"
+        f"{name} is not a setting: do you mean {suggestion}? sm settings lists them all"
     ]
 
 

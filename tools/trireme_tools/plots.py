@@ -16,7 +16,7 @@ WIDTH, BASE_HEIGHT, BAR_HEIGHT = 8.0, 1.2, 0.35
 def check(file: Path) -> None:
     """Raise :class:`StartError` unless a plot can be drawn into ``file``. Call it before measuring."""
     if file.suffix != ".svg":
-        raise StartError(f"--plot {file} is no SVG file: give it the ending .svg.")
+        raise StartError(f"--plot {file} is not an SVG file: give it the ending .svg.")
     if not file.parent.is_dir():
         raise StartError(f"--plot {file}: there is no folder {file.parent}.")
     if find_spec("matplotlib") is None:

@@ -58,7 +58,7 @@ def read(file: IO[bytes]) -> dict[str, Array]:
     """The weights by name; :class:`RefusedFile` says what is wrong with the file."""
     try:
         if _Unpickler(file).load() != MAGIC:
-            raise RefusedFile("the file is no PyTorch file of the old kind")
+            raise RefusedFile("the file is not a PyTorch file of the old kind")
         _version, _machine, tensors, order = (_Unpickler(file).load() for _ in range(4))
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError) as error:
         raise RefusedFile(f"the file's pickles are damaged: {error}") from error

@@ -61,5 +61,5 @@ def build(sources: Mapping[str, Path], out: Path) -> None:
 def _read(package: tarfile.TarFile, name: str) -> bytes:
     member = package.extractfile(name)
     if member is None:
-        raise ValueError(f"{name} is no file")
+        raise ValueError(f"{name} is not a file")
     return member.read()

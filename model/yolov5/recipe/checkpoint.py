@@ -37,7 +37,7 @@ SCALAR = {
 
 
 class RefusedCheckpoint(ValueError):
-    """The file is no checkpoint, or asks for something that a checkpoint has no need of."""
+    """The file is not a checkpoint, or asks for something that a checkpoint has no need of."""
 
 
 class Inert:
@@ -103,7 +103,7 @@ def _unpickle(file: IO[bytes]) -> Any:
             with archive.open(name) as content:
                 return _Unpickler(content, lambda key: archive.read(f"{folder}data/{key}")).load()
     except (zipfile.BadZipFile, StopIteration):
-        raise RefusedCheckpoint("the file is no checkpoint: a zip with a data.pkl") from None
+        raise RefusedCheckpoint("the file is not a checkpoint: a zip with a data.pkl") from None
     except (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError) as error:
         raise RefusedCheckpoint(f"the checkpoint's pickle is damaged: {error}") from error
 

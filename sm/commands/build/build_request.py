@@ -47,7 +47,7 @@ class BuildRequest:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model) or self.model.startswith("."):
             raise StartError(
-                f"{self.model!r} is no name for a model: use letters, digits, _, - and dots, no dot first."
+                f"{self.model!r} is not a name for a model: use letters, digits, _, - and dots, no dot first."
             )
 
 

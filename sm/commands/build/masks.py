@@ -32,7 +32,7 @@ IDS = "input_ids"
 OUTPUTS = ["word_ids", "word_scores"]
 #: Words for each mask: the most that a caller of the client can ask for.
 WORDS = 100
-#: Entries of the vocabulary that are no words, such as [CLS] or [unused7]: the client's own pattern.
+#: Entries of the vocabulary that are not words, such as [CLS] or [unused7]: the client's own pattern.
 RESERVED = re.compile(r"\[.+\]")
 #: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 11

@@ -259,7 +259,7 @@ class ModelBuilder:
             golden_data.from_random_inputs(graph, trial.found, version)
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
-        """Return what runs the artifact if it is no graph."""
+        """Return what runs the artifact if it is not a graph."""
         if request.target != "torch":
             return None
         from sm.commands.build.torch_graph import TorchProgram

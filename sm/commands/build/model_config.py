@@ -52,7 +52,7 @@ def parse(path: Path) -> Any:
     except FileNotFoundError:
         raise StartError(f"{path} is missing.") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} is no Triton configuration: {error}.") from None
+        raise StartError(f"{path} is not a Triton configuration: {error}.") from None
 
 
 def backend(target: Target) -> str:

@@ -29,7 +29,7 @@ DATATYPES = {
 }
 #: What exporters write for an unknown size; two of these need not be equal.
 UNNAMED = ("", "?", "None", "-1")
-#: The name of an output's first size that is no batch, as a run has shown.
+#: The name of an output's first size that is not a batch, as a run has shown.
 ROWS = "rows"
 #: Operators whose output has the values of their first input.
 SAME_VALUES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Identity")
@@ -67,17 +67,17 @@ class Graph:
 
     @classmethod
     def read(cls, path: Path) -> Graph:
-        """Read a graph. Raises :class:`StartError` if the file is no ONNX model."""
+        """Read a graph. Raises :class:`StartError` if the file is not an ONNX model."""
         try:
             graph = onnx.load(path, load_external_data=False).graph
         except FileNotFoundError:
             raise StartError(f"{path} is missing.") from None
         except Exception as error:  # protobuf's own classes differ between its implementations
-            raise StartError(f"{path} is no ONNX model: {error}.") from error
+            raise StartError(f"{path} is not an ONNX model: {error}.") from error
         weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
         inputs = tuple(_value(value) for value in graph.input if value.name not in weights)
         if not inputs or not graph.output:
-            raise StartError(f"{path} is no ONNX model: it has no inputs or no outputs.")
+            raise StartError(f"{path} is not an ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
         bounds = dict(_bounds(graph, weights))

@@ -68,7 +68,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     sys.modules[package.__name__] = package
     spec = importlib.util.spec_from_file_location(f"{package.__name__}.recipe", folder / "recipe.py")
     if spec is None or spec.loader is None:
-        raise ImportError(f"{folder / 'recipe.py'} is no Python file")
+        raise ImportError(f"{folder / 'recipe.py'} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)

@@ -1,6 +1,6 @@
 """Convert an ONNX graph to a PyTorch program with ``torch.export``.
 
-onnx2torch is no dependency: it imports torchvision to suppress boxes, whose build must match that of torch,
+onnx2torch is not used: it imports torchvision to suppress boxes, whose build must match that of torch,
 and its last release is of 2024. An operator that :mod:`sm.commands.build.torch_operators` does not have stops
 the conversion with its name.
 """

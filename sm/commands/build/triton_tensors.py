@@ -52,7 +52,7 @@ def adapt(
 
     ``ranges`` returns the sizes that the request sets for a graph, by name.
     """
-    graph = Graph.read(path)  # refuses a file that is no graph, or whose weights are not there
+    graph = Graph.read(path)  # refuses a file that is not a graph, or whose weights are not there
     model = onnx.load(path, load_external_data=False)
     is_older = _lower_ir_version(model, path, say)
     if is_older:

@@ -19,7 +19,7 @@ class BoxNumbers:
 
     def __init__(self, url: str, api_key: str = "") -> None:
         if not url.startswith(("http://", "https://")):
-            raise StartError(f"{url} is no address of a box: it looks like http://localhost:8080.")
+            raise StartError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
         self.url = url.rstrip("/")
         self._headers = {"x-api-key": api_key} if api_key else {}
 
@@ -38,12 +38,12 @@ class BoxNumbers:
             reason = getattr(error, "reason", error)
             raise StartError(f"no box answers at {self.url}: {reason}. Start one with: make serve") from None
         if not isinstance(numbers, dict) or "box" not in numbers:
-            raise StartError(f"what answers at {self.url} is no box of Trireme.")
+            raise StartError(f"what answers at {self.url} is not a box of Trireme.")
         return numbers
 
     def _explain(self, error: urllib.error.HTTPError) -> str:
         if error.code == 404:
-            return f"{self.url} has no /dashboard/data: it is no box of Trireme, or an older one."
+            return f"{self.url} has no /dashboard/data: it is not a box of Trireme, or an older one."
         if error.code in (401, 403):
             return f"{self.url} wants an API key: name a file with --api-key ({_reason(error)})."
         return f"{self.url} answers {error.code}: {_reason(error)}."

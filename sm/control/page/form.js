@@ -267,7 +267,7 @@ export function writeFields(fields, values) {
   for (const field of fields) if (values && field.key in values) field.write(values[field.key]);
 }
 
-/** A list of objects. With `single` it begins with one, which is no list until another is added. */
+/** A list of objects. With `single` it begins with one, which is not a list until another is added. */
 export function listField({ name, schema, path, context, single = false }) {
   const itemSchema = single ? schema : resolveSchema(schema.items, context.schemas);
   const list = make("div"), error = make("p", { class: "error", hidden: true });

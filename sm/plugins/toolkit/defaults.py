@@ -235,7 +235,7 @@ def dmatrix(rows: Any) -> Any:
             rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
         return xgboost.DMatrix(rows)
     except (TypeError, ValueError, xgboost.core.XGBoostError) as error:
-        raise BadInput(f"the body is no table of numbers: {str(error).strip()[:100]}") from None
+        raise BadInput(f"the body is not a table of numbers: {str(error).strip()[:100]}") from None
 
 
 def _imported_libraries(script: ModuleType) -> Iterator[str]:

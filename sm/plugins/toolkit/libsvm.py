@@ -81,7 +81,7 @@ def _read(text: str) -> Rows:
                 values.append(float(value))
                 indices.append(int(index))
             except (ValueError, OverflowError):
-                raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is no index:value") from None
+                raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is not an index:value") from None
             if not 0 <= indices[-1] <= MAX_INDEX:
                 raise BadInput(f"line {number} is not LibSVM: the index {index[:20]} is out of range")
         if not is_first:

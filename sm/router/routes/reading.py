@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Headers with variables of their own in WSGI, and variables that could be mistaken for them.
 CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
-#: WSGI variables that are no headers; skipping them as a set is faster than looking at each name.
+#: WSGI variables that are not headers; skipping them as a set is faster than looking at each name.
 SERVER_VARIABLES = frozenset(
     {
         "REQUEST_METHOD",

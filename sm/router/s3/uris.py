@@ -42,7 +42,7 @@ def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
         path: The address's place in the request, for errors.
 
     Raises:
-        WrongPayload: It is no address.
+        WrongPayload: It is not an address.
         Forbidden: It is in none of the allowed locations.
     """
     try:
@@ -50,7 +50,7 @@ def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
     except ValueError:
         uri = S3Uri("", "")
     if not uri.key or len(uri.key.encode()) > MAX_KEY_BYTES:
-        raise WrongPayload(f"{path}: is no address such as s3://bucket/key", field=path)
+        raise WrongPayload(f"{path}: is not an address such as s3://bucket/key", field=path)
     # S3 takes ".." as an ordinary name, but software on the way may resolve it as a folder.
     has_dots = any(part in (".", "..") for part in uri.key.split("/"))
     if has_dots or not any(is_within(uri, location) for location in allowed):
@@ -77,7 +77,7 @@ class S3Uri:
         """
         bucket, _, key = text.removeprefix(SCHEME).partition("/")
         if not text.startswith(SCHEME) or not bucket:
-            raise ValueError(f"{text!r} is no place on S3: s3://BUCKET/KEY")
+            raise ValueError(f"{text!r} is not an S3 address: s3://BUCKET/KEY")
         return cls(bucket, key)
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ def read_bounded(path: Path, max_bytes: int, error: type[ValueError]) -> bytes:
         error: the class of what is raised.
 
     Raises:
-        error: the file cannot be read, is too long, or is no regular file. The message names the path and
+        error: the file cannot be read, is too long, or is not a regular file. The message names the path and
             shows nothing of the content.
     """
     if path.exists() and not path.is_file():  # opening a fifo would block

@@ -89,12 +89,14 @@ def _load_error(error: Exception, certificate: Path, source_files: tuple[Path, P
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
     except (ssl.SSLError, OSError):
-        return f"{source_files[0]} is no certificate in PEM"
+        return f"{source_files[0]} is not a certificate in PEM"
     reason = str(getattr(error, "reason", ""))
     if reason.endswith(("_TOO_SMALL", "_TOO_WEAK")):
         return f"{source_files[0]} cannot be used: {reason.replace('_', ' ').lower()}"
     certificate_file, key_file = source_files
-    return f"{key_file} is no private key in PEM without a passphrase, of the certificate {certificate_file}"
+    return (
+        f"{key_file} is not a private key in PEM without a passphrase, of the certificate {certificate_file}"
+    )
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:

@@ -113,7 +113,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "data_socket": box.data_socket,
         "control_socket": box.control_socket,
         "in_flight": limits.in_flight - limits.in_flight // 2,
-        "in_flight_again": max(1, limits.in_flight // 2),  # 0 would be no limit
+        "in_flight_again": max(1, limits.in_flight // 2),  # 0 would mean no limit
         "with_repeats": _line_prefix(not _has_sequences(box)),
         "medium_bodies": limits.medium_bodies,
         "large_bodies": limits.large_bodies,

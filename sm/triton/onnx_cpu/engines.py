@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-#: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are no JSON.
+#: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are not JSON.
 FATAL = 4
 GRAPH, GOLDEN = "model.onnx", "golden.npz"
 #: Where choices are kept, below the cache's folder.

@@ -137,7 +137,7 @@ def test_images_lists_all_regions_or_prints_one(cloud: FakeAccount) -> None:
     )
     assert cloud.sm("images", "--region", "eu-west-1").out.strip() == triton_images.uri("eu-west-1")
     assert "there is no prebuilt Triton image 24.09 in mars-1" in cloud.sm("images", "--region", "mars-1").err
-    assert "is no version" in cloud.sm("images", "--version", "latest").err
+    assert "is not a version" in cloud.sm("images", "--version", "latest").err
 
 
 def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: FakeAccount) -> None:

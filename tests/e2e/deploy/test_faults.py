@@ -162,7 +162,7 @@ def test_a_missing_image_is_named_before_any_change(cloud: FakeAccount) -> None:
 def test_a_missing_role_is_named_with_the_command_that_creates_one(cloud: FakeAccount) -> None:
     cloud.client("iam").delete_role(RoleName="trireme")
     assert "sm iam ships" in cloud.deploy().err
-    assert "is no role's ARN" in cloud.deploy("--role", "trireme").err
+    assert "is not a role's ARN" in cloud.deploy("--role", "trireme").err
     assert cloud.proxy.changes == []
 
 
@@ -170,7 +170,7 @@ def test_a_repository_that_would_not_start_is_not_uploaded(cloud: FakeAccount) -
     (cloud.repository / "ship/config.pbtxt").write_text("max_batch_size: four")
     done = cloud.deploy()
     assert done.code == 1 and "nothing is packed" in done.err
-    assert "is no folder and no s3:// URL" in cloud.deploy(data="nowhere").err
+    assert "is neither a folder nor an s3:// URL" in cloud.deploy(data="nowhere").err
     assert cloud.proxy.changes == []
 
 

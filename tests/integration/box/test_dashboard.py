@@ -151,7 +151,7 @@ def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: Mu
     assert "make serve" in top.err
     assert "looks like http://localhost:8080" in sm("top", "--url", "localhost:8080").err
     triton_url = f"http://127.0.0.1:{Box.load(endpoint.box.run_folder()).http_port}"
-    assert "it is no box of Trireme" in sm("top", "--once", "--url", triton_url).err
+    assert "it is not a box of Trireme" in sm("top", "--once", "--url", triton_url).err
 
 
 def test_a_since_that_is_no_time_is_a_400(endpoint: MultiModelEndpoint) -> None:

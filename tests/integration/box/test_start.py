@@ -86,7 +86,7 @@ def test_a_bad_value_stops_the_start_naming_variable_and_value(demo: Path, tmp_p
 
 def test_a_missing_folder_of_clients_stops_the_start(demo: Path, tmp_path: Path) -> None:
     log = log_of_failed_start(tmp_path, demo, (tmp_path / "clinets",))
-    assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is no folder" in log
+    assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is not a folder" in log
 
 
 def test_a_typo_in_config_pbtxt_is_named_with_its_line_before_triton_starts(

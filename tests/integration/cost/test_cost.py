@@ -49,7 +49,7 @@ def test_the_table_has_bars_and_the_plot_is_written(sm: RunSm, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("file", "sentence"), [("cost.png", "is no SVG file"), ("none/cost.svg", "there is no folder none")]
+    ("file", "sentence"), [("cost.png", "is not an SVG file"), ("none/cost.svg", "there is no folder none")]
 )
 def test_a_plot_that_cannot_be_written_is_an_error_before_any_output(
     sm: RunSm, file: str, sentence: str

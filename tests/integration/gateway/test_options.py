@@ -40,7 +40,7 @@ def short_names_json(**members: object) -> str:
             "TRIREME_GATEWAY_REPOSITORY goes with TRIREME_GATEWAY_BUCKET.",
         ),
         ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
-        ({"TRIREME_GATEWAY_INPUTS": "images"}, "is no prefix such as images/"),
+        ({"TRIREME_GATEWAY_INPUTS": "images"}, "is not a prefix such as images/"),
         ({"TRIREME_GATEWAY_INPUTS": "results/mine/"}, "TRIREME_GATEWAY_RESULTS lies within"),
         ({"TRIREME_GATEWAY_TIMEOUT": "901"}, "is not between"),
         ({"TRIREME_GATEWAY_TLS_KEY": "/k"}, "belong together"),
@@ -66,7 +66,7 @@ def test_short_names_may_be_in_a_file_and_keep_their_order(tmp_path: Path) -> No
 
 
 def test_a_key_given_instead_of_its_hash_is_not_shown() -> None:
-    with pytest.raises(StartError, match="^TRIREME_GATEWAY_KEYS is no list") as error:
+    with pytest.raises(StartError, match="^TRIREME_GATEWAY_KEYS is not a list") as error:
         Options.read({**GOOD, "TRIREME_GATEWAY_KEYS": "me:secret"})
     assert "secret" not in str(error.value)
 
@@ -80,8 +80,8 @@ def test_behind_api_gateway_no_keys_need_be_set() -> None:
     ("triton", "sentence"),
     [
         ("", "TRIREME_GATEWAY_TRITON is not set"),
-        ("triton", "is no address"),
-        ("triton:99999", "is no address"),
+        ("triton", "is not an address"),
+        ("triton:99999", "is not an address"),
         ("a.internal:8001,b.internal:8001", "by their IP addresses"),
     ],
 )

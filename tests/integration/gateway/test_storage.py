@@ -164,7 +164,7 @@ def test_a_second_load_of_a_model_during_the_first_is_a_409(
 
 def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: FakeBucket, tmp_path: Path) -> None:
     cloud.put("evil/m/../../etc/passwd", b"x")
-    with pytest.raises(BadInput, match="is no path"):
+    with pytest.raises(BadInput, match="is not a path"):
         Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
 
 

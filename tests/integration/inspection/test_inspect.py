@@ -80,7 +80,7 @@ def test_a_config_at_the_root_is_the_contracts_sentence(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_empty_repository_is_a_problem(tmp_path: Path) -> None:
-    assert only_problem(tmp_path / "nowhere").endswith("nowhere is no folder.")
+    assert only_problem(tmp_path / "nowhere").endswith("nowhere is not a folder.")
     assert "There is no model" in only_problem(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_a_name_that_differs_from_the_folders_is_a_problem(tmp_path: Path) -> No
 @pytest.mark.parametrize("line", ["max_batch_sise: 8", "}", "input { data_type: TYPE_FP33 }"])
 def test_a_config_that_triton_cannot_parse_is_a_problem(tmp_path: Path, line: str) -> None:
     write_model(tmp_path, "tiny", CONFIG + line)
-    assert "config.pbtxt is no Triton configuration: " in only_problem(tmp_path)
+    assert "config.pbtxt is not a Triton configuration: " in only_problem(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_a_target_that_is_neither_url_nor_name_is_an_error(sm: RunSm) -> None:
     result = sm("invoke", "localhost:8080", "--text", "a")
     assert (
         result.err
-        == "sm: 'localhost:8080' is no endpoint's name, and a URL begins with http:// or https://.\n"
+        == "sm: 'localhost:8080' is not an endpoint's name, and a URL begins with http:// or https://.\n"
     )
 
 
@@ -235,7 +235,7 @@ def test_an_unreachable_network_is_one_sentence(sm: RunSm) -> None:
         (("--image", "nothing.png"), "nothing.png cannot be read: No such file or directory."),
         (
             ("--image", "garbage"),
-            "garbage is no JPEG, PNG or WebP picture. Convert it, or send it with --json.",
+            "garbage is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.",
         ),
         (("--json", "garbage"), "garbage is not JSON: "),
         (("--text", "a", "-c", "2"), "-c goes with -n or --load: "),

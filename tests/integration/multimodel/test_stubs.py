@@ -152,7 +152,7 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
             pass
         assert stubs.alive(parent.pid) == {"one": 1}
         assert not stubs.has_died("one")
-        # "other" does not exist, and "graph" is no Python model, whatever its folder holds.
+        # "other" does not exist, and "graph" is not a Python model, whatever its folder holds.
         assert not stubs.has_died("other")
         graph = box.repository / "graph"
         (graph / "1").mkdir(parents=True)

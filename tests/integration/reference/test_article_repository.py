@@ -126,7 +126,7 @@ def test_the_list_of_models_names_their_clients(box: RunningBox) -> None:
 def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_without(
     demo: Path, tmp_path: Path, box: RunningBox
 ) -> None:
-    """An ensemble around a renamed YOLO, a ResNet with a batch of four, and a ``bert_base`` that is no BERT."""
+    """An ensemble around a renamed YOLO, a ResNet with a batch of four, and a ``bert_base`` that is not a BERT."""
     folder = tmp_path / "model"
     client_parameter = 'parameters { key: "trireme_client" value { string_value: "yolov5" } }'
     write_yolov5(folder / "detector")

@@ -331,7 +331,7 @@ def test_a_models_preprocess_json_is_used(reference: ReferenceGateway) -> None:
             {
                 "status": "error",
                 "model": "densenet",
-                "message": "the object is no picture: the bytes are not a JPEG, PNG or WebP picture",
+                "message": "the object is not a picture: the bytes are not a JPEG, PNG or WebP picture",
             },
         ),
         (

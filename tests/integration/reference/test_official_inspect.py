@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "backend": (write_unknown_backend, "wants the backend 'openvinno', which this Triton does not have"),
     "graph": (
         write_damaged_graph,
-        "model.onnx is no ONNX graph, or a damaged one: it ends 78 bytes too early",
+        "model.onnx is not an ONNX graph, or a damaged one: it ends 78 bytes too early",
     ),
     "python": (
         write_environment_for_another_python,
@@ -118,7 +118,7 @@ def test_serve_reports_every_problem(tmp_path: Path) -> None:
     write_misspelled_field(tmp_path / "second")
     _, output = run_failing_serve(tmp_path)
     assert "first/1 has no model.py" in output
-    assert "second/config.pbtxt is no Triton configuration: line 6" in output
+    assert "second/config.pbtxt is not a Triton configuration: line 6" in output
 
 
 def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> No
     ("content", "fault"),
     [
         (EMPTY_GRAPH, None),
-        (b"no model", "is no ONNX graph, or a damaged one: byte 0 begins no field"),
+        (b"no model", "is not an ONNX graph, or a damaged one: byte 0 begins no field"),
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS, not the file itself"),
-        (b"\x08\x07", "is no ONNX graph: it has none of its fields"),
+        (b"\x08\x07", "is not an ONNX graph: it has none of its fields"),
         (b"\x20\x00\x00\x00ORTM\xff\xff", None),
     ],
 )

@@ -94,4 +94,4 @@ def test_a_copy_name_that_is_not_unique_to_each_copy_is_refused(tmp_path: Path, 
     write_repository(tmp_path / "repository", "model")
     completed = run_package("repository", "--mme", "--copies", 2, "--copy-name", name, cwd=tmp_path)
     assert completed.returncode == 1, completed.stderr
-    assert "is no name for copies" in completed.stderr
+    assert "is not a name for copies" in completed.stderr

@@ -102,9 +102,9 @@ def test_csv_is_answered_line_by_line(box: RunningBox) -> None:
     [
         (b"[1]\n[1,", "application/jsonlines", 400, "line 2 of the body is not JSON"),
         (b"\n \n", "application/jsonlines", 400, "the body has no line"),
-        (b"0 1:x\n", "text/libsvm", 400, "line 1 is not LibSVM: '1:x' is no index:value"),
+        (b"0 1:x\n", "text/libsvm", 400, "line 1 is not LibSVM: '1:x' is not an index:value"),
         (b"0 -1:2\n", "text/libsvm", 400, "the index -1 is out of range"),
-        (b"label\n", "text/libsvm", 400, "'label' is no index:value"),
+        (b"label\n", "text/libsvm", 400, "'label' is not an index:value"),
         (b"# nothing\n", "text/libsvm", 400, "no line of LibSVM"),
         (b"\xff", "text/libsvm", 400, "not UTF-8"),
         (b"0 2000000000:1\n", "text/libsvm", 413, "at most 512 MiB are accepted"),

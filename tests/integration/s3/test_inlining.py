@@ -71,7 +71,7 @@ def test_a_record_without_an_address_is_unchanged(payload_type: type[Payload], r
 def test_an_error_names_the_path_of_the_record(store: Store) -> None:
     with pytest.raises(Forbidden, match=r"payload\[1\]\.text: .*TRIREME_S3_BUCKETS"):
         inline_objects(TextPayload, {"text": URI}, "payload[1]", None)
-    with pytest.raises(WrongPayload, match=r"payload\[1\]\.text\.s3_uri: is no address"):
+    with pytest.raises(WrongPayload, match=r"payload\[1\]\.text\.s3_uri: is not an address"):
         inline_objects(TextPayload, {"text": {"s3_uri": 7}}, "payload[1]", store)
     with pytest.raises(BadInput, match="UTF-8"):
         inline_objects(TextPayload, {"text": {"s3_uri": "s3://inputs/bytes"}}, "payload", store)

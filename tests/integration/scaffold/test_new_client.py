@@ -106,7 +106,7 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Mine", "my-client", "../mine", "1st", "class", ""])
 def test_a_name_that_python_or_triton_cannot_use_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(StartError, match="is no name for a client"):
+    with pytest.raises(StartError, match="is not a name for a client"):
         NewClient(name, "text").write(tmp_path)
 
 

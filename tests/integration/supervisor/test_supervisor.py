@@ -73,7 +73,7 @@ def test_a_failed_start_leaves_no_files(tmp_path: Path, short_path: Path) -> Non
         SAGEMAKER_BIND_TO_PORT=str(free_port()),
     )
     assert code == 1
-    assert "TRIREME_TRITON_SERVER='/nonexistent' is no program." in records[-1]["message"]
+    assert "TRIREME_TRITON_SERVER='/nonexistent' is not a program." in records[-1]["message"]
     assert list(short_path.iterdir()) == []
     # The lock file of another test's box exists for a moment before it is locked, and after it is released.
     wait_until(

@@ -204,8 +204,8 @@ def test_the_gateways_role_reaches_only_its_prefixes_and_triton(sm: RunSm) -> No
     [
         (("--gateway",), "--gateway needs --bucket BUCKET"),
         (("--model-data", DATA), "--model-data goes with --image"),
-        (("--image", "x", "--model-data", DATA), "'x' is no image in ECR"),
-        (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is no place on S3"),
+        (("--image", "x", "--model-data", DATA), "'x' is not an image in ECR"),
+        (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is not an S3 address"),
     ],
 )
 def test_a_missing_or_invalid_option_is_reported(sm: RunSm, options: tuple[str, ...], sentence: str) -> None:

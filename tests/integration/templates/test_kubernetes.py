@@ -234,7 +234,7 @@ def test_a_chart_is_not_written_into_a_folder_with_other_files(sm: RunSm, tmp_pa
     (tmp_path / "letter.txt").write_text("Dear reader")
     command = sm("template", "cats", "--format", "helm", "--out", str(tmp_path), "--image", IMAGE)
     assert command.status == 1
-    assert "has files that are no Helm chart" in command.err
+    assert "has files that are not a Helm chart" in command.err
 
 
 #: Helm 4.2.3's own library, with a C interface.

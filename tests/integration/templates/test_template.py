@@ -262,9 +262,9 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
         (("ca_ts", *OPTIONS), "'ca_ts' cannot be a deployment's name"),
         (
             ("cats", "--image", "trireme:latest", "--model-data", DATA),
-            "'trireme:latest' is no image in ECR: ",
+            "'trireme:latest' is not an image in ECR: ",
         ),
-        (("cats", "--image", IMAGE, "--model-data", "model"), "'model' is no place on S3: "),
+        (("cats", "--image", IMAGE, "--model-data", "model"), "'model' is not an S3 address: "),
         (("cats", *OPTIONS, "--autoscale", "1:2"), "--autoscale wants --target-invocations N"),
         (
             ("cats", *OPTIONS, "--autoscale", "0:2", "--target-invocations", "5"),
@@ -293,7 +293,7 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
             ("cats", "--image", IMAGE, "--format", "kubernetes", "--env", "TRIREME_DRAIN_SECONDS=x"),
             "TRIREME_DRAIN",
         ),
-        (("Cats", *OPTIONS, "--format", "kserve"), "'Cats' is no name for Kubernetes"),
+        (("Cats", *OPTIONS, "--format", "kserve"), "'Cats' is not a name for Kubernetes"),
     ],
 )
 def test_invalid_options_are_refused_with_a_reason(

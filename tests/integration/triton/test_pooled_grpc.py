@@ -126,7 +126,7 @@ BAD_ANSWERS: dict[str, AnswerMaker] = {
     "a compressed message": lambda n, body: usual_answer(n, body, content=grpc_message(body, flag=1)),
     "no trailers": lambda n, body: frame(DATA, END_STREAM, n, grpc_message(body)),
     "no status": lambda n, body: usual_answer(n, body, trailers=b"\x88"),
-    "a status that is no number": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"zero")),
+    "a status that is not a number": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"zero")),
     "a status without end": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"1" * 5000)),
     "an error": lambda n, body: usual_answer(n, body, trailers=status_trailer(b"13")),
     "trailers cut short": lambda n, body: usual_answer(n, body, trailers=OK_TRAILER[:-1]),

@@ -205,7 +205,7 @@ def test_a_bound_that_no_setting_meets_is_reported_with_the_nearest(workplace: W
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("{", "is no sweep.json of sm tune"), (sweep_json(model="other"), "is of 'other', not of 'twice'")],
+    [("{", "is not a sweep.json of sm tune"), (sweep_json(model="other"), "is of 'other', not of 'twice'")],
 )
 def test_a_file_that_is_not_a_sweep_of_the_model_is_refused(
     workplace: Workplace, text: str, sentence: str

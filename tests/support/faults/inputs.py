@@ -54,7 +54,7 @@ class Sample:
     golden: Any = None
 
     def differences(self, answer: bytes) -> list[str]:
-        """Return where an answer differs from the golden one, or that it is no JSON.
+        """Return where an answer differs from the golden one, or that it is not a JSON.
 
         Failed records of a list or of JSON lines are ignored: see :meth:`failed_records`.
         """
@@ -202,7 +202,7 @@ def with_golden_answers(samples: list[Sample], port: int) -> list[Sample]:
     """Send every sample twice to an idle box, and return the samples with their answers.
 
     Raises:
-        AssertionError: An answer is no 200, differs the second time, or equals another sample's answer, so that
+        AssertionError: An answer is not a 200, differs the second time, or equals another sample's answer, so that
             a check could not tell the two apart.
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=GOLDEN_TIMEOUT_S)

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 
 class ArchiveUnavailable(Exception):
-    """The archive does not exist or is no archive. The message is SageMaker's own."""
+    """The archive does not exist or is not an archive. The message is SageMaker's own."""
 
 
 class ArchiveStore:

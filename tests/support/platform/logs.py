@@ -23,7 +23,7 @@ class LogStream:
         """Send the complete lines of ``log`` that were not sent before.
 
         If CloudWatch refuses them, for example because somebody has deleted the log group, the next call tries
-        again: that is no fault of the instance.
+        again: that is not a fault of the instance.
         """
         lines = log.split("\n")[self._sent_lines : -1]
         if not lines:

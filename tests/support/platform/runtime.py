@@ -124,7 +124,7 @@ def _target_model(endpoint: Endpoint, incoming: Request) -> str:
         raise validation_error("TargetModel must be set for a multi-model endpoint.")
     if target and not endpoint.plan.multi_model:
         raise validation_error(
-            f"TargetModel is set, but endpoint {endpoint.plan.endpoint_name} is no multi-model endpoint."
+            f"TargetModel is set, but endpoint {endpoint.plan.endpoint_name} is not a multi-model endpoint."
         )
     return target
 

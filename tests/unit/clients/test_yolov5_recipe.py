@@ -158,7 +158,7 @@ def test_a_file_that_is_no_zip_or_has_no_pickle_is_refused() -> None:
     empty_zip = io.BytesIO()
     zipfile.ZipFile(empty_zip, "w").close()
     for file in (io.BytesIO(b"hello"), empty_zip):
-        with pytest.raises(RefusedCheckpoint, match="no checkpoint"):
+        with pytest.raises(RefusedCheckpoint, match="not a checkpoint"):
             read(file)
 
 

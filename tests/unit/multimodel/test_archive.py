@@ -113,7 +113,7 @@ def test_the_error_for_a_syntax_error_in_the_client_names_the_line(platform: Arc
 
 def test_the_error_for_an_unreadable_configuration_names_the_file(platform: ArchiveFolder) -> None:
     url = platform.write_nested("hash", {"a": "no { configuration"})
-    with pytest.raises(BadInput, match=r"a/config.pbtxt is no Triton configuration"):
+    with pytest.raises(BadInput, match=r"a/config.pbtxt is not a Triton configuration"):
         read_archive(platform, url)
 
 
@@ -159,7 +159,7 @@ def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
 def test_a_too_large_or_invalid_configuration_is_refused(platform: ArchiveFolder, text: str) -> None:
     url = platform.write_flat("hash")
     (Path(url) / "config.pbtxt").write_text(text)
-    with pytest.raises(BadInput, match="no Triton configuration"):
+    with pytest.raises(BadInput, match="not a Triton configuration"):
         read_archive(platform, url)
 
 

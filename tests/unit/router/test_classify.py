@@ -194,7 +194,7 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
             (DispatchRequest, "pictures", 1),
         ),
         (b'{"inputs":[]}', "application/json", {"model": "plain"}, (TritonRequest, "plain", "infer")),
-        # A session id alone is no session command.
+        # A session id alone is not a session command.
         (
             b"\xff",
             "image/jpeg",
@@ -372,7 +372,7 @@ def test_a_compressed_body_for_triton_or_a_script_is_passed_on_unchanged() -> No
         classify(b"\x1f\x8b", f"{BINARY};json-header-size=0", compressed_headers), TritonRequest
     )
     assert summary(classify(b"\x1f\x8b", headers=compressed_headers, default_model="script"))[2] == "raw"
-    # utf-8 is no compression, so the header is ignored.
+    # utf-8 is not a compression, so the header is ignored.
     assert isinstance(classify(b'{"payload":1}', headers={"content-encoding": "utf-8"}), DispatchRequest)
 
 

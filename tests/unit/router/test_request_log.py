@@ -47,8 +47,8 @@ def test_requests_below_the_log_level_have_no_line(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (WrongPayload("payload.text: 'SECRET' is no text"), "payload.text: '…' is no text"),
-        (WrongPayload('payload.text: "SEC\\"RET" is no text'), "payload.text: '…' is no text"),
+        (WrongPayload("payload.text: 'SECRET' is not a text"), "payload.text: '…' is not a text"),
+        (WrongPayload('payload.text: "SEC\\"RET" is not a text'), "payload.text: '…' is not a text"),
         (BadInput("the line 'SECRET was never closed"), "the line '…'"),
         (BadInput("two\n  lines\x00"), "two lines\x00"),
         (UnknownModel("there is no model 'resnett'"), "there is no model 'resnett'"),

@@ -10,7 +10,7 @@ from trireme_tools.bars import bar
 
 
 class CheckSkipped(Exception):
-    """A check cannot be made on this machine; the sentence gives the reason. It is no fault of the client."""
+    """A check cannot be made on this machine; the sentence gives the reason. Not a fault of the client."""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def check_mutations(caller: Caller, client: Client, sample: Sample) -> str:
         kind = "unhandled null: " if _is_null(request) else ""
         raise CheckFailed(
             f"{kind}{payload_mutations.format_request(request)} gives {reply.sentence}; "
-            f"{len(failures)} of {count} payloads are no result and no 4xx"
+            f"{len(failures)} of {count} payloads are not result and no 4xx"
         )
     return f"{count} mutated payloads: {results} results, {count - results} refused with a 4xx"
 

@@ -198,7 +198,7 @@ def _vary(value: Any, turn: int) -> Any:
 
 
 def _decode_picture(text: str) -> Any:
-    """Return the pixels in a base64 text; None if it is no picture."""
+    """Return the pixels in a base64 text; None if it is not a picture."""
     if len(text) < 64:
         return None
     try:

@@ -60,12 +60,12 @@ def _get(url: str) -> dict[str, Any]:
     try:
         return dict(json.loads(_fetch(url)))
     except ValueError:
-        raise StartError(f"what answers at {url} is no box.") from None
+        raise StartError(f"what answers at {url} is not a box.") from None
 
 
 def _fetch(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise StartError(f"{url} is no address of a box: it begins with http:// or https://.")
+        raise StartError(f"{url} is not an address of a box: it begins with http:// or https://.")
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())

@@ -89,7 +89,7 @@ def _check(row: Any, place: str, members: set[str]) -> None:
 
 
 def _number(row: dict[str, Any], place: str, name: str, usual: int, low: int, high: int) -> Decimal:
-    """Parse a number. A price may be a string: 0.736 is no binary fraction."""
+    """Parse a number. A price may be a string: 0.736 is not a binary fraction."""
     raw = row.get(name, usual)
     try:
         value = Decimal("x" if isinstance(raw, bool) else str(raw))

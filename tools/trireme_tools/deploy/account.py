@@ -76,7 +76,7 @@ class Account:
             raise aws.explain(error, doing) from None
 
     def create(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
-        """Create a resource. It is no error if another run has created it meanwhile."""
+        """Create a resource. It is not an error if another run has created it meanwhile."""
         return self._change(service, operation, doing, _is_there_already, arguments)
 
     def remove(self, service: str, operation: str, doing: str, **arguments: Any) -> None:

@@ -18,7 +18,7 @@ from trireme_tools.deploy.waiting import Waiter
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource with its description; ``remove`` is no error if it is gone."""
+    """A resource with its description; ``remove`` is not an error if it is gone."""
 
     description: str
     remove: Callable[[], None]

@@ -203,7 +203,9 @@ def percent(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= 100 * MAX_CORES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, such as 70; for 4 cores together 280")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a percentage, such as 70; for 4 cores together 280"
+        )
     return value
 
 

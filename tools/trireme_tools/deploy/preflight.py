@@ -22,7 +22,7 @@ def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
     """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
     if arn:
         if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
-            raise StartError(f"{arn!r} is no role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
+            raise StartError(f"{arn!r} is not a role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
         return arn
     if serving := resources.serving():
         return str(serving["ExecutionRoleArn"])

@@ -15,7 +15,7 @@ ADVICE = {
     r"CapacityError|InsufficientInstanceCapacity|Unable to provision|requested ML compute": (
         "AWS has no such instance free now. Try again later, another --instance-type, or another Region."
     ),
-    r"extract|unpack|tar file": "The archive is no .tar.gz as SageMaker wants it. Make it with 'sm package'.",
+    r"extract|unpack|tar file": "The archive is not a .tar.gz that SageMaker accepts: use 'sm package'.",
     r"model data|model artifact|s3:": (
         "The role cannot read the archive: 'sm iam NAME' prints the policy and the trust policy that it "
         "needs. See that the archive is there, too, and in this Region."

@@ -103,7 +103,7 @@ def regions(version: str = NEWEST) -> list[str]:
 def _maps(version: str) -> list[dict[str, str]]:
     """Return the accounts that may have a release, by Region."""
     if not re.fullmatch(r"\d\d\.\d\d", version):
-        raise StartError(f"{version!r} is no version of the Triton image; one is {NEWEST}.")
+        raise StartError(f"{version!r} is not a version of the Triton image; one is {NEWEST}.")
     if version == SHARED_RELEASE:
         return [NOTEBOOK_ACCOUNTS, SDK_ACCOUNTS]
     return [NOTEBOOK_ACCOUNTS if version < SHARED_RELEASE else SDK_ACCOUNTS]

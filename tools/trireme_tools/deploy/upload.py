@@ -38,7 +38,7 @@ class Uploader:
         model.
         """
         if not repository.is_dir():
-            raise StartError(f"{repository} is no folder and no s3:// URL; --model-data wants one of them.")
+            raise StartError(f"{repository} is neither a folder nor an s3:// URL: correct --model-data.")
         client_problems = client_loading.find_problems(repository, mme=mme)
         inspect(repository, self._account.progress, client_problems=client_problems)
         try:

@@ -31,5 +31,5 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def version(text: str) -> str:
     if not re.fullmatch(r"3\.\d+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no version such as 3.12")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version such as 3.12")
     return text

@@ -80,11 +80,11 @@ def build_request(options: argparse.Namespace) -> InvokeRequest:
 
 
 def is_url(target: str) -> bool:
-    """True for a URL. Raises :class:`StartError` if it is no endpoint's name either."""
+    """True for a URL. Raises :class:`StartError` if it is not an endpoint's name either."""
     if target.startswith(("http://", "https://")):
         return True
     if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", target):
-        raise StartError(f"{target!r} is no endpoint's name, and a URL begins with http:// or https://.")
+        raise StartError(f"{target!r} is not an endpoint's name, and a URL begins with http:// or https://.")
     return False
 
 

@@ -76,7 +76,7 @@ def picture_body(file: Path) -> tuple[bytes, str]:
     for head, content_type in PICTURE_TYPES.items():
         if content.startswith(head):
             return content, content_type
-    raise StartError(f"{file} is no JPEG, PNG or WebP picture. Convert it, or send it with --json.")
+    raise StartError(f"{file} is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.")
 
 
 def file_body(path: Path, content_type: str | None) -> tuple[bytes, str]:

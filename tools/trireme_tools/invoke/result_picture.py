@@ -86,7 +86,7 @@ def draw_result(kind: ResultKind | None, result: Any, sent: bytes) -> Pixels:
     rows = result[kind.items] if kind.items and isinstance(result, dict) and kind.items in result else result
     pixels = decode_picture(sent)
     if not isinstance(rows, list):
-        raise StartError(f"the answer cannot be drawn: it is no list of {type(kind).__name__.lower()}.")
+        raise StartError(f"the answer cannot be drawn: it is not a list of {type(kind).__name__.lower()}.")
     try:
         found = list(read_rows(kind, rows, pixels))
     except (LookupError, TypeError, ValueError) as error:
@@ -107,7 +107,7 @@ def decode_picture(content: bytes) -> Pixels:
     try:
         return decode(content).copy()
     except TriremeError as error:
-        raise StartError(f"what was sent is no picture to draw on: {error.sentence}.") from None
+        raise StartError(f"what was sent is not a picture to draw on: {error.sentence}.") from None
 
 
 def read_rows(kind: ResultKind, rows: Sequence[Any], pixels: Pixels) -> Iterator[DrawnRow]:

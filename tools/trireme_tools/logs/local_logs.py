@@ -71,7 +71,7 @@ def time_of(record: Mapping[str, Any]) -> datetime:
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """Return the record of a line without a log driver's prefix; None if it is no line of a box."""
+    """Return the record of a line without a log driver's prefix; None if it is not a line of a box."""
     start = line.find("{")
     try:
         record = json.loads(line[start:]) if start >= 0 else None

@@ -55,7 +55,7 @@ class Copies:
             r"\w[\w.-]*", example
         ):
             raise StartError(
-                f"--copy-name {self.pattern!r} is no name for copies: it has {{model}} and {{number}}, "
+                f"--copy-name {self.pattern!r} is not a name for copies: it has {{model}} and {{number}}, "
                 "and else letters, digits, '.', '_' and '-'."
             )
 
@@ -110,7 +110,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
 
 def _clients(folder: Path) -> list[ClientSource]:
     if not folder.is_dir():
-        raise StartError(f"--clients {folder} is no folder.")
+        raise StartError(f"--clients {folder} is not a folder.")
     return [source for source in discover((folder.absolute(),)) if not source.module]
 
 
@@ -126,7 +126,7 @@ def plan_each(
     copies: Copies | None = None,
     client_folders: Sequence[Path] = (),
 ) -> list[ArchivePlan]:
-    """Return an archive for each model that is no other's step; an ensemble's contains its steps. Each gets
+    """An archive for each model that is not another's step; an ensemble's contains its steps. Each gets
     its client of ``client_folders``, and a single model all of them.
 
     Copies have no client, as it would call the model by its original name.

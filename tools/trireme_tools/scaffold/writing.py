@@ -66,7 +66,7 @@ class NewClient:
     def _check(self, targets: tuple[Path, ...]) -> None:
         if not NAME.fullmatch(self.name) or keyword.iskeyword(self.name):
             raise StartError(
-                f"{self.name!r} is no name for a client: small letters, digits and _, a letter first."
+                f"{self.name!r} is not a name for a client: small letters, digits and _, a letter first."
             )
         for target in targets:
             if target.exists():

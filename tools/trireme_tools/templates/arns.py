@@ -26,7 +26,7 @@ class Image:
     def read(cls, uri: str) -> Image:
         if not (match := ECR.fullmatch(uri)):
             raise StartError(
-                f"{uri!r} is no image in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY:TAG."
+                f"{uri!r} is not an image in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY:TAG."
             )
         return cls(match["account"], match["region"], match["repository"])
 

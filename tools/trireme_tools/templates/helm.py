@@ -54,7 +54,7 @@ def write(stack: Stack, folder: Path) -> None:
     Raises :class:`StartError` for options that only SageMaker has, or a folder with other files.
     """
     if folder.exists() and not (folder / "Chart.yaml").is_file() and any(folder.iterdir()):
-        raise StartError(f"{folder} has files that are no Helm chart: name another folder with --out.")
+        raise StartError(f"{folder} has files that are not a Helm chart: name another folder with --out.")
     kubernetes.check(stack)
     values = kubernetes.values(stack)
     try:

@@ -124,7 +124,9 @@ def check(stack: Stack, *, fetches: bool = False) -> None:
         if is_set:
             raise StartError(f"{option} is SageMaker's: on Kubernetes each pod is a box with its models.")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", plan.name):
-        raise StartError(f"{plan.name!r} is no name for Kubernetes: lower-case letters, digits and hyphens.")
+        raise StartError(
+            f"{plan.name!r} is not a name for Kubernetes: lower-case letters, digits and hyphens."
+        )
     if plan.data and not plan.data.startswith(CLAIM) and not (fetches and plan.data.startswith("s3://")):
         raise StartError(
             f"{plan.data!r} cannot be fetched by Kubernetes itself. Put the models into the image "

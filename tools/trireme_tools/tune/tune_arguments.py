@@ -68,7 +68,7 @@ def duration(text: str) -> float:
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)(ms|us|s)", text)
     seconds = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 0 < seconds <= MAX_BOUND_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 200ms or 1s")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 200ms or 1s")
     return seconds
 
 
@@ -83,12 +83,12 @@ def minutes(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 24 * 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes")
     return value
 
 
 def counts(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.isdecimal() and 0 < int(word) <= 1024 for word in words):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of counts, such as 1,2,4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of counts, such as 1,2,4")
     return tuple(sorted({int(word) for word in words}))

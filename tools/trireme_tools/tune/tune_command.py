@@ -132,7 +132,7 @@ def read(file: Path, model: TunedModel) -> Sweep:
     try:
         points, about = sweep.loads(file.read_text())
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StartError(f"{file} is no sweep.json of sm tune: {error}.") from None
+        raise StartError(f"{file} is not a sweep.json of sm tune: {error}.") from None
     if about.get("model") != model.name:
         raise StartError(f"{file} is of {about.get('model')!r}, not of {model.name!r}.")
     return Sweep(points)

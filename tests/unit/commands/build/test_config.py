@@ -84,8 +84,8 @@ def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
         ('backend: "python"', "sets 'backend', which belongs to the target"),
         ('platform: "tensorrt_plan"', "sets 'platform'"),
         ("max_batch_sise: 8", r'no field named "max_batch_sise"'),
-        ("max_batch_size: lots", "is no Triton configuration"),
-        ("}", "is no Triton configuration"),
+        ("max_batch_size: lots", "is not a Triton configuration"),
+        ("}", "is not a Triton configuration"),
     ],
 )
 def test_the_error_for_a_wrong_line_names_the_file(tmp_path: Path, line: str, reason: str) -> None:

@@ -18,7 +18,7 @@ PROGRESS = Progress(io.StringIO())
 
 
 def import_torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is not installed: it is no part of the box")
+    return pytest.importorskip("torch", reason="torch is not installed: it is not part of the box")
 
 
 @pytest.mark.parametrize(

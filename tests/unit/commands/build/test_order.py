@@ -77,5 +77,5 @@ def test_a_graph_without_batches_refuses_a_batch_option(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a b", "a/b"])
 def test_a_name_that_triton_cannot_serve_is_refused(name: str) -> None:
-    with pytest.raises(StartError, match="is no name for a model"):
+    with pytest.raises(StartError, match="is not a name for a model"):
         BuildRequest(name, "cpu", Path("out"))

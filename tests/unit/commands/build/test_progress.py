@@ -58,8 +58,8 @@ def test_on_a_terminal_a_message_during_a_step_is_kept() -> None:
     stream = Terminal()
     shown_progress = Progress(stream)
     with shown_progress.step("fetching"):
-        shown_progress.say("[b] is no markup")
-    assert "[b] is no markup\n" in stream.getvalue()
+        shown_progress.say("[b] is not markup")
+    assert "[b] is not markup\n" in stream.getvalue()
 
 
 def test_never_more_than_the_size_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_the_bucket_ends_at_the_first_slash(text: str, bucket: str, key: str) ->
     "text", ["", "pets/cats", "s3://", "s3:///key", "https://pets/cats", "S3://pets/cats"]
 )
 def test_text_that_is_no_s3_uri_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no place on S3: s3://BUCKET/KEY"):
+    with pytest.raises(ValueError, match="is not an S3 address: s3://BUCKET/KEY"):
         S3Uri.parse(text)
 
 

@@ -84,7 +84,7 @@ def test_classes_may_be_rows_of_text() -> None:
     [
         (Text(), "a text", "its result is a Text, and boxes, masks and classes can"),
         (None, {"x": 1}, "its client does not say what its result is"),
-        (Boxes(), {"x": 1}, "it is no list of boxes"),
+        (Boxes(), {"x": 1}, "it is not a list of boxes"),
         (Boxes(), [{"label": "cat"}], "a row is not as its client's Boxes says"),
         (Classes(row="{score}:{label}"), ["none"], "'none' is not '{score}:{label}'"),
         (

@@ -28,7 +28,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         graph = Path(args["model_repository"]) / args["model_version"] / "detector.onnx"
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # errors are raised; its own lines are no JSON
+        options.log_severity_level = 4  # errors are raised; its own lines are not JSON
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

@@ -84,7 +84,7 @@ class TritonPythonModel:
 def open_session(graph: Path) -> Any:
     """Open a graph that uses all available cores, whose threads sleep while idle."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised; its own lines are no JSON
+    options.log_severity_level = 4  # errors are raised; its own lines are not JSON
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if graph.suffix == ".ort":  # already optimised

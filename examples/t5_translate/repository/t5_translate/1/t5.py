@@ -65,6 +65,6 @@ def check(ids: Any, mask: Any) -> None:
 def open_session(graph: Path) -> onnxruntime.InferenceSession:
     """Open a graph with one thread for each run; different requests run at the same time."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised; its own lines are no JSON
+    options.log_severity_level = 4  # errors are raised; its own lines are not JSON
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

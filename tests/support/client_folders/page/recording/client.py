@@ -1,4 +1,4 @@
-"""A client for audio, so that the page must accept bytes that are no picture."""
+"""A client for audio, so that the page must accept bytes that are not picture."""
 
 from __future__ import annotations
 
