@@ -10,12 +10,12 @@ from flask import Flask
 
 from sm.control import dashboard, models, pages, routes
 from sm.control.history.recorder import Recorder
-from sm.inspection.machine import Machine
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.staging import Staging, renew
 from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
+from sm.repository.machine import Machine
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
 from sm.settings import Settings
 from sm.triton import server

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
-from sm.inspection import problems
-from sm.inspection.machine import Machine
 from sm.multimodel.copying import MAX_COPIED_FILE_BYTES
-from sm.repository import models, wiring
+from sm.repository import models, problems, wiring
 from sm.repository.code_folder import CodeFolder
 from sm.repository.ensembles import is_ensemble, steps
+from sm.repository.machine import Machine
 from sm.repository.models import Model
 
 log = logging.getLogger(__name__)

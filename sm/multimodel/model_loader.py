@@ -27,12 +27,12 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.inspection.machine import Machine
 from sm.multimodel.archive_layout import Archive, callable_names, resolve_folder
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.memory_room import MemoryRoom, needed_bytes
 from sm.multimodel.staging import Staging
 from sm.polling import Poll
+from sm.repository.machine import Machine
 from sm.triton.model_control import HELD_STATES, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 

@@ -1,1 +1,1 @@
-"""A model repository on disk: its configuration, models, ensembles and manifests."""
+"""A model repository on disk: read it, check it, and complete it for this machine."""

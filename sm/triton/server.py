@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.repository import models
-from sm.repository.cache import Cache
+from sm.repository import installed_triton, models
 from sm.run_state import SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options
-from sm.triton import wheel
 from sm.triton.health import failures, live, ready
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Command", "command", "failures", "find", "live", "ready"]
+__all__ = ["Command", "command", "failures", "live", "ready"]
 
-IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"  # noqa: S104
 #: With glibc's defaults, the memory of each large tensor goes back to the kernel. Taking it again costs time.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20)}
@@ -56,7 +53,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     Raises:
         StartError: A part of Triton is missing.
     """
-    server = find(settings)
+    server = installed_triton.find(settings)
     backends, path_variables = _backends(server, box.run / "triton")
     arguments = (
         str(server),
@@ -80,27 +77,6 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     return Command(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
 
 
-def find(settings: Settings) -> Path:
-    """Find the tritonserver: that of the settings, the image, the installed wheel, or the cache.
-
-    Raises:
-        StartError: There is none.
-    """
-    if settings.triton_server:
-        if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
-            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is not a program.")
-        return settings.triton_server
-    if IMAGE.is_file():
-        return IMAGE
-    server = wheel.find_installed() or wheel.find_unpacked(Cache(settings.cache).triton)
-    if server is None:
-        raise StartError(
-            f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
-            "`pip install --no-deps nvidia-pytriton` brings. `sm prepare --triton` fetches it into the cache."
-        )
-    return server
-
-
 def _repository(box: Box) -> Path:
     """Return the model repository; an empty one if it has no model: Triton would try to load ``code``."""
     if box.multi_model or models.names(box.repository):
@@ -112,10 +88,10 @@ def _repository(box: Box) -> Path:
 
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
-    if not wheel.is_wheel(server):
+    if not installed_triton.is_wheel(server):
         backends = server.parent.parent / "backends"
-        return (backends if server != IMAGE and backends.is_dir() else None), {}
-    backends, variables = wheel.assemble(server, folder)
+        return (backends if server != installed_triton.IMAGE and backends.is_dir() else None), {}
+    backends, variables = installed_triton.assemble(server, folder)
     # The stub's Python uses the packages of the first python3 on PATH.
     return backends, {**variables, "PATH": str(Path(sys.executable).parent)}
 

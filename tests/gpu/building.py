@@ -17,8 +17,8 @@ from typing import Any
 from sm import hardware
 from sm.commands.build.recipes import Recipe
 from sm.repository.manifest import Manifest
+from sm.repository.plans import find_trtexec
 from sm.settings import HERE
-from sm.tensorrt import trtexec
 from tests.gpu import weights
 from tests.gpu.stages import Check, Context, Result
 from tests.gpu.unpacking import WEIGHTS
@@ -140,7 +140,7 @@ def plans(context: Context) -> Result:
     reason = None
     if not context.has_gpu:
         reason = "there is no GPU"
-    elif not importlib.util.find_spec("tensorrt") and trtexec.find() is None:
+    elif not importlib.util.find_spec("tensorrt") and find_trtexec() is None:
         reason = "neither the Python package tensorrt nor trtexec is on this machine"
     if reason:
         return Result([Check(name, "not applicable", reason) for name in names])

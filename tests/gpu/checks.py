@@ -21,7 +21,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 
 from sm.commands.golden import differences
-from sm.inspection.machine import Machine
+from sm.repository.machine import Machine
 from sm.run_state import Box
 from sm.settings import HERE
 from sm.triton.tensors import datatype

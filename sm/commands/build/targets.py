@@ -17,8 +17,7 @@ from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.precision import convert_precision
 from sm.commands.build.repository_assembly import GRAPH, copy_runner, link
 from sm.repository.manifest import GpuPart, Profile, Tool, gpu_part
-from sm.tensorrt.plan_builder import build_plan
-from sm.tensorrt.plans import LOG, PLAN, Plan
+from sm.repository.plans import LOG, PLAN, Plan, build_plan
 from sm.triton import onnx_cpu, torch_program
 
 #: The torch target's program.

@@ -17,7 +17,6 @@ from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
 from sm.errors import StartError
-from sm.inspection.problems import Problem
 from sm.plugins.loading import ClientSource, describe_failure, load
 from sm.plugins.model_choice import choose_model
 from sm.plugins.name_conflicts import check_name
@@ -27,6 +26,7 @@ from sm.plugins.toolkit.requirements import REQUIREMENTS_FILE
 from sm.plugins.toolkit.script_functions import ScriptFunctions
 from sm.repository import models
 from sm.repository.code_folder import CodeFolder
+from sm.repository.problems import Problem
 from sm.run_state import CODE
 from sm.settings import HERE, Settings
 

@@ -7,7 +7,7 @@ import json
 import sys
 
 from sm.commands.inspect import client_loading, inspection_report, mermaid
-from sm.inspection import problems
+from sm.repository import problems
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,11 +8,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from sm.inspection import problems
-from sm.inspection.problems import Problem
-from sm.repository import config_files, models
+from sm.repository import config_files, models, problems
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
+from sm.repository.problems import Problem
 from sm.settings import Settings
 
 COLUMNS = ("model", "backend", "versions", "inputs", "outputs", "batching", "MB", "manifest")

@@ -16,7 +16,7 @@ from pathlib import Path
 from selectors import BaseSelector
 
 from sm.errors import StartError
-from sm.inspection.overlay import LOG, find_missing_plans, fits, merge, same_source
+from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.supervisor.log_writer import Log
 from sm.server.supervisor.processes import Command, Processes
 from sm.server.supervisor.signals import STOPPING, Signals
@@ -86,7 +86,7 @@ class PlanBuilder:
         command = (
             sys.executable,
             "-m",
-            "sm.tensorrt.rebuild",
+            "sm.repository.plans",
             str(version),
             str(built),
             str(self._root / "times"),

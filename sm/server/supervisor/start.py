@@ -26,9 +26,8 @@ from selectors import PollSelector
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.inspection import overlay, problems
-from sm.inspection.machine import Machine
-from sm.repository import models
+from sm.repository import models, overlay, problems
+from sm.repository.machine import Machine
 from sm.run_state import (
     BAKED_REPOSITORY,
     SHARED_MEMORY,
@@ -58,7 +57,7 @@ from sm.server.supervisor.signals import Signals
 from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
-from sm.triton import restricted_apis, shared_memory_cleanup
+from sm.triton import restricted_apis, shared_memory_cleanup, token_wrapper
 from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
@@ -199,7 +198,8 @@ def open_listeners(
 def add_overlay(box: Box, repository: Path, machine: Machine, tokens: bool) -> Box:
     """Return the box with an overlay of the repository for Triton."""
     cpu_models = {model.name for model in problems.on_cpu(models.read(repository), machine)}
-    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models, tokens))
+    wrap = token_wrapper.install if tokens else None
+    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models, wrap))
 
 
 def children_environment(settings: Settings) -> dict[str, str]:

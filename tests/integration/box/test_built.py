@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.inspection import problems
+from sm.repository import problems
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box

@@ -15,9 +15,9 @@ from sm.commands.build.configuring import GENERATED_MARK
 from sm.commands.build.model_builder import ModelBuilder, default_out
 from sm.commands.progress import Progress
 from sm.errors import StartError
-from sm.inspection import problems
-from sm.inspection.machine import Machine
+from sm.repository import problems
 from sm.repository.cache import Cache
+from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.triton.onnx_cpu.engines import GOLDEN, Golden, Wanted
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one

@@ -13,11 +13,11 @@ from sm.commands.build.model_builder import ModelBuilder
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import StartError
+from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
+from sm.repository.plans import LOG, Plan
 from sm.settings import Settings
-from sm.tensorrt import plans, trtexec
-from sm.tensorrt.plans import LOG, Plan
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import matrix_product, plus_one
 
@@ -65,7 +65,7 @@ def test_trtexec_gets_the_shapes_of_the_real_graphs(
     plan = Plan(
         name, graph_file, Path("model.plan"), Path("log"), profiles(graph, ranges(request, graph, 8)), "fp16"
     )
-    assert trtexec.command(plan) == (
+    assert plans.trtexec_command(plan) == (
         "trtexec",
         f"--onnx={graph_file}",
         "--saveEngine=model.plan",
@@ -77,7 +77,7 @@ def test_trtexec_gets_the_shapes_of_the_real_graphs(
 
 def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:
     plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"), (), "fp16", 512, Path("t.cache"), False)
-    assert trtexec.command(plan)[4:] == (
+    assert plans.trtexec_command(plan)[4:] == (
         "--memPoolSize=workspace:512",
         "--timingCacheFile=t.cache",
         "--fp16",
@@ -134,7 +134,7 @@ def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
 def test_without_tensorrt_the_error_says_where_to_get_it(
     builder: ModelBuilder, build_request: BuildRequest
 ) -> None:
-    assert not trtexec.INSTALLED.exists()
+    assert not plans.INSTALLED.exists()
     with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
         builder.build(build_request)
     assert plans.PLAN == "model.plan"

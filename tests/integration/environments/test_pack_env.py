@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from sm.errors import StartError
+from sm.repository import installed_triton
+from sm.repository.installed_triton import Stub
 from sm.settings import Settings
-from sm.triton import server, wheel
-from sm.triton.python_stub import Stub
 from tests.support.environments import run_pack_env, write_requirements
 from tests.support.packed_environments import PackedEnvironment
 from trireme_tools.environments import checks
 
-STUB = Stub.find(server.find(Settings.read({})), "")
+STUB = Stub.find(installed_triton.find(Settings.read({})), "")
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
     library = moved_environment / "lib" / STUB.libpython
     library.rename(library.with_name("libpython3.7.so.1.0"))
     with pytest.raises(
-        StartError, match=f"has libpython3.7.so.1.0, the stub is made for Python {wheel.VERSION}"
+        StartError, match=f"has libpython3.7.so.1.0, the stub is made for Python {installed_triton.VERSION}"
     ):
         checks.check(moved_environment, STUB)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.inspection import problems
-from sm.inspection.machine import Machine
-from sm.triton.wheel import VERSION
+from sm.repository import problems
+from sm.repository.installed_triton import VERSION
+from sm.repository.machine import Machine
 from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.reference.official_repositories import run_failing_serve, run_inspect, write_model
 

@@ -13,9 +13,8 @@ import pytest
 import requests
 
 from sm.hardware import has_gpu
-from sm.inspection import problems
-from sm.inspection.machine import Machine
-from sm.repository import models
+from sm.repository import models, problems
+from sm.repository.machine import Machine
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
 from tests.support.fake_gpu import fake_nvidia_smi

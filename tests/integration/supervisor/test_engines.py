@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.inspection.overlay import find_missing_plans, fits, merge, same_source
 from sm.repository.manifest import NAME, Manifest
+from sm.repository.overlay import find_missing_plans, fits, merge, same_source
 from sm.server.supervisor.engines import progress
 from tests.support.boxes import CLIENTS, RunningBox, log_of_failed_start, running_box, wait_until
 from tests.support.fake_gpu import fake_nvidia_smi

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.inspection.machine import Machine
+from sm.repository.machine import Machine
 from tests.gpu import checks
 from tests.gpu.stages import Context
 

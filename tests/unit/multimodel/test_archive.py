@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.inspection.machine import Machine
 from sm.multimodel.archive_layout import Archive, resolve_folder
+from sm.repository.machine import Machine
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 

@@ -15,16 +15,16 @@ from typing import cast
 from sm.client.base import Client, Triton
 from sm.commands.inspect.client_loading import NoTriton
 from sm.errors import StartError
-from sm.inspection import overlay, problems
-from sm.inspection.machine import Machine
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.plugins.unserved_clients import ModelMissing
+from sm.repository import overlay, problems
+from sm.repository.machine import Machine
 from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.triton import server, shared_memory_cleanup
+from sm.triton import server, shared_memory_cleanup, token_wrapper
 from sm.triton.transport import Transport
 from trireme_tools.check.discovery import choose_models
 
@@ -82,7 +82,10 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
         box = replace(
             box,
             overlay=overlay.for_triton(
-                repository, box.run / "repository", cpu_models, settings.request_tokens
+                repository,
+                box.run / "repository",
+                cpu_models,
+                token_wrapper.install if settings.request_tokens else None,
             ),
         )
         instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)

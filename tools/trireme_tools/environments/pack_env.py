@@ -14,10 +14,10 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.errors import StartError
+from sm.repository import installed_triton
 from sm.repository.cache import Cache
+from sm.repository.installed_triton import Stub
 from sm.settings import Settings
-from sm.triton import server, wheel
-from sm.triton.python_stub import Stub
 from trireme_tools.environments import checks, making
 from trireme_tools.environments.interpreter import Interpreter
 from trireme_tools.package import archive_writer
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     source: Path = options.requirements or options.conda
     if not source.is_file():
         raise StartError(f"There is no file {source}.")
-    triton = server.find(settings)
+    triton = installed_triton.find(settings)
     stub = Stub.find(triton, options.python or "")
     place = options.out or Path(options.name)
     environment = Environments(Cache(settings.cache), progress).make(source, bool(options.conda), stub)
@@ -46,9 +46,10 @@ def run(options: argparse.Namespace) -> int:
     )
     value = f'"$$TRITON_MODEL_DIRECTORY/{place.name}"'
     results.say(f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {value} }} }}')
-    if wheel.is_wheel(triton) and stub.python != wheel.VERSION:
+    if installed_triton.is_wheel(triton) and stub.python != installed_triton.VERSION:
         progress.say(
-            f"this box runs Python {wheel.VERSION}: such a model also needs {stub.file} in its folder"
+            f"this box runs Python {installed_triton.VERSION}: "
+            f"such a model also needs {stub.file} in its folder"
         )
     return 0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from sm.commands.inspect import client_loading, inspection_report
 from sm.commands.progress import Progress
 from sm.errors import StartError
-from sm.inspection import problems
-from sm.inspection.problems import Problem
+from sm.repository import problems
+from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
 from trireme_tools.package.exclusion import Exclusion

@@ -26,10 +26,10 @@ from sm.commands.build.recipes import Recipe
 from sm.commands.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
 from sm.commands.progress import Progress
 from sm.errors import StartError
+from sm.repository import installed_triton
 from sm.repository.cache import Cache
+from sm.repository.installed_triton import Stub
 from sm.settings import HERE, Settings
-from sm.triton import server
-from sm.triton.python_stub import Stub
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
 
 #: The repository of all examples, and the folder of the repositories with one example.
@@ -76,7 +76,7 @@ def prepare(
     if not examples:
         raise StartError(f"there is no example {name!r} in {folder}.")
     cache, progress = Cache(settings.cache), Progress(stream)
-    stub = Stub.find(server.find(settings), "")
+    stub = Stub.find(installed_triton.find(settings), "")
     with cache.locked(progress.say):
         demo = None if name else Preparation(cache, HERE / "model", progress).run(None)
         path = cache.repositories / (Path(SINGLE_FOLDER) / name if name else ALL_FOLDER)

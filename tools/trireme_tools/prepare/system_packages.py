@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.errors import StartError
-from sm.triton import wheel
+from sm.repository import installed_triton
 
 MAX_ATTEMPTS = 3
 #: Debian's maintainer scripts would start nginx on port 80; this file's exit status 101 forbids it.
@@ -47,14 +47,14 @@ def has_nginx() -> bool:
 
 def has_libpython() -> bool:
     try:
-        wheel.libpython()
+        installed_triton.libpython()
     except StartError:
         return False
     return True
 
 
 def library_package() -> str:
-    return f"libpython{wheel.VERSION}"
+    return f"libpython{installed_triton.VERSION}"
 
 
 def can_install() -> bool:

@@ -15,9 +15,9 @@ from sm.commands.build.package_registries import Registries
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.errors import StartError
+from sm.repository import installed_triton
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from sm.triton import server
 
 #: The version in requirements.lock; a test compares the two.
 WHEEL = Source(
@@ -51,7 +51,7 @@ def is_missing(settings: Settings) -> bool:
     if cache.triton.exists():
         return not (cache.triton / f"nvidia_pytriton-{WHEEL.version}.dist-info").is_dir()
     try:
-        server.find(settings)
+        installed_triton.find(settings)
     except StartError:
         return settings.triton_server is None  # a wrong setting is for its reader to mend
     return False

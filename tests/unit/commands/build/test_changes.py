@@ -22,9 +22,9 @@ from sm.commands.build.model_builder import ModelBuilder
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import StartError
-from sm.inspection import problems
-from sm.inspection.machine import Machine
+from sm.repository import problems
 from sm.repository.cache import Cache
+from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from tests.support.onnx_graphs import plus_one, save_graph
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
+from sm.repository import plans
 from sm.repository.manifest import Profile
-from sm.tensorrt import python_api
-from sm.tensorrt.plans import Plan
+from sm.repository.plans import Plan
 
 PROFILE = Profile(input="x", minimum=(1, 4), optimum=(4, 4), maximum=(8, 4))
 
@@ -63,7 +63,7 @@ def plan(folder: Path, **changes: Any) -> Plan:
 def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
     calls: list[Any] = []
     tiny_plan = plan(tmp_path, workspace=512, timing_cache=tmp_path / "times")
-    assert python_api.build(tiny_plan, fake_tensorrt(calls)) == "10.13.3"
+    assert plans.build_with_package(tiny_plan, fake_tensorrt(calls)) == "10.13.3"
     assert calls == [
         ("init_libnvinfer_plugins", ("",)),
         ("create_network", (2,)),
@@ -85,21 +85,21 @@ def test_standin_gets_the_builders_calls_in_order(tmp_path: Path) -> None:
 
 def test_standin_weak_types_are_a_flag_of_tensorrt_10(tmp_path: Path) -> None:
     calls: list[Any] = []
-    python_api.build(plan(tmp_path, strongly_typed=False), fake_tensorrt(calls))
+    plans.build_with_package(plan(tmp_path, strongly_typed=False), fake_tensorrt(calls))
     assert ("create_network", (0,)) in calls
     assert ("set_flag", ("fp16",)) in calls
 
 
 def test_standin_tensorrt_11_without_that_flag_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="picks no types itself: leave out --no-strongly-typed"):
-        python_api.build(plan(tmp_path, strongly_typed=False), fake_tensorrt([], weak=False))
+        plans.build_with_package(plan(tmp_path, strongly_typed=False), fake_tensorrt([], weak=False))
 
 
 def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:
     error = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
     trt = fake_tensorrt([], parse_from_file=False, num_errors=1, get_error=error)
     with pytest.raises(StartError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
-        python_api.build(plan(tmp_path), trt)
+        plans.build_with_package(plan(tmp_path), trt)
 
 
 def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
     trt = fake_tensorrt([])
     trt.Builder = fail_without_gpu
     with pytest.raises(StartError, match="there is no GPU that TensorRT can use"):
-        python_api.build(plan(tmp_path), trt)
+        plans.build_with_package(plan(tmp_path), trt)

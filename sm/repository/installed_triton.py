@@ -1,26 +1,54 @@
-"""Join the parts of the ``nvidia-pytriton`` wheel with links, so that its Triton finds them.
+"""The Triton that is installed on this machine: its program, its wheel's parts, its stubs for Python models.
 
-The wheel has a python-backend stub for each Python version, but not beside the backend's library, where
-Triton looks for it. A stub also needs the interpreter's shared library. The links are in the run folder;
-nothing is copied, and the wheel is not changed.
+The wheel ``nvidia-pytriton`` has a python-backend stub for each Python version, but not beside the backend's
+library, where Triton looks for it. A stub also needs the interpreter's shared library. Links in the run
+folder join the parts; nothing is copied, and the wheel is not changed.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import StartError
+from sm.repository.cache import Cache
+from sm.settings import PACKAGE, Settings
 
+#: Where NVIDIA's image has it.
+IMAGE = Path("/opt/tritonserver/bin/tritonserver")
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 #: The module that Python models import. :mod:`sm.triton.stub_utils` takes its name, and the original gets the
 #: second name.
 UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
+
+
+def find(settings: Settings) -> Path:
+    """Find the tritonserver: that of the settings, the image, the installed wheel, or the cache.
+
+    Raises:
+        StartError: There is none.
+    """
+    if settings.triton_server:
+        if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
+            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is not a program.")
+        return settings.triton_server
+    if IMAGE.is_file():
+        return IMAGE
+    server = find_installed() or find_unpacked(Cache(settings.cache).triton)
+    if server is None:
+        raise StartError(
+            f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
+            "`pip install --no-deps nvidia-pytriton` brings. `sm prepare --triton` fetches it into the cache."
+        )
+    return server
 
 
 def find_installed() -> Path | None:
@@ -58,7 +86,7 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     for part in (_root(server) / "backends" / "python").iterdir():
         if part.is_file():
             _link(python / (ORIGINAL_UTILS if part.name == UTILS else part.name), part)
-    _link(python / UTILS, Path(__file__).with_name("stub_utils.py"))
+    _link(python / UTILS, PACKAGE / "triton" / "stub_utils.py")
     _link(python / "triton_python_backend_stub", _stub(server))
     _link(folder / "lib" / LIBPYTHON, libpython())
     libraries = _root(server).parent.parent / "nvidia_pytriton.libs"
@@ -121,3 +149,59 @@ def _link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(target)
+
+
+NAME = "triton_python_backend_stub"
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A stub."""
+
+    file: Path
+    #: The version of Python, such as ``3.11``.
+    python: str
+    #: The requirement for a NumPy that works with the stub.
+    numpy: str
+
+    @property
+    def libpython(self) -> str:
+        return f"libpython{self.python}.so.1.0"
+
+    @classmethod
+    def find(cls, server: Path, python: str) -> Stub:
+        """Find the stub of a Triton.
+
+        Args:
+            server: The tritonserver.
+            python: The version of Python; empty for that of this process, or for the only one.
+
+        Raises:
+            StartError: Triton has no stub for this version.
+        """
+        root = server.parent.parent
+        if is_wheel(server):
+            stubs = root / "python_backend_stubs"
+            file = stubs / (python or VERSION) / NAME
+            names = (path.name for path in stubs.iterdir())
+            available = ", ".join(sorted(names, key=lambda name: int(name[2:])))
+        else:
+            file = root / "backends" / "python" / NAME
+            available = stub_version(file)
+        linked = stub_version(file)
+        if not linked or (python and python != linked):
+            raise StartError(
+                f"Triton's python backend here ({root}) has a stub for Python {available or 'no version'}, "
+                f"not for {python or VERSION}: a stub is per minor version."
+            )
+        # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
+        needs_numpy_1 = is_wheel(server) and int(linked[2:]) < 13
+        return cls(file, linked, "numpy<2" if needs_numpy_1 else "numpy")
+
+
+def stub_version(stub: Path) -> str:
+    """Return the Python version that a stub was linked with; empty if there is no stub."""
+    if not stub.is_file():
+        return ""
+    linked = re.search(rb"libpython(3\.\d+)\.so", stub.read_bytes())
+    return linked[1].decode() if linked else ""

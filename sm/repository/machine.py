@@ -1,4 +1,4 @@
-"""What a machine offers to models: Triton's backends, the Python of its stub, a GPU."""
+"""What this machine offers to models: Triton's backends, the Python of its stub, a GPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 from sm import hardware
 from sm.errors import StartError
-from sm.repository import config_files
+from sm.repository import config_files, installed_triton
+from sm.repository.installed_triton import NAME, VERSION, is_wheel, stub_version
 from sm.settings import Settings
-from sm.triton import server, wheel
-from sm.triton.python_stub import NAME, version
 
 BACKENDS_OPTION = "--backend-directory="
 #: Options that keep Triton from completing configurations.
@@ -47,7 +46,7 @@ class Machine:
             max_instances=settings.max_instances if settings.multi_model else None,
         )
         try:
-            program = server.find(settings)
+            program = installed_triton.find(settings)
         except StartError:
             return without_triton
         backend_folders = [
@@ -60,7 +59,7 @@ class Machine:
             without_triton,
             backends=backends if backends.is_dir() else None,
             triton=_triton_version(program),
-            python=wheel.VERSION if wheel.is_wheel(program) else version(backends / "python" / NAME),
+            python=VERSION if is_wheel(program) else stub_version(backends / "python" / NAME),
         )
 
     @classmethod

@@ -7,12 +7,11 @@ wrappers around Python models.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sm.inspection.problems import holds_plan
 from sm.repository import config_files, models
-from sm.triton import token_wrapper
+from sm.repository.problems import holds_plan
 
 PLAN, LOG = "model.plan", "model.plan.log"
 
@@ -27,7 +26,7 @@ def find_missing_plans(repository: Path) -> list[Path]:
 def fits(folder: Path) -> bool:
     """True if the folder has a plan that runs here."""
     from sm.hardware import Hardware
-    from sm.inspection.problems import manifest_problem
+    from sm.repository.problems import manifest_problem
 
     return (folder / PLAN).is_file() and manifest_problem(folder, Hardware.find()) is None
 
@@ -66,7 +65,10 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
 
 
 def for_triton(
-    repository: Path, folder: Path, cpu_models: Collection[str] = (), tokens: bool = False
+    repository: Path,
+    folder: Path,
+    cpu_models: Collection[str] = (),
+    wrap: Callable[[Path], None] | None = None,
 ) -> Path:
     """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
 
@@ -75,8 +77,7 @@ def for_triton(
 
     Args:
         cpu_models: Models whose configuration asks for a GPU, which is not there: they run on the CPU.
-        tokens: Put a wrapper around each ``model.py`` that answers with the request's token
-            (:mod:`sm.triton.token_wrapper`).
+        wrap: Called with each model's folder of links, to put a wrapper around its ``model.py``.
     """
     folder.mkdir()
     for entry in repository.iterdir():
@@ -84,7 +85,7 @@ def for_triton(
             _link(entry, folder / entry.name)
         # Triton would take any other folder for a model that cannot be loaded, and never be ready.
         elif entry.name != models.CODE and not entry.name.startswith("."):
-            _overlay_model(entry, folder / entry.name, tokens)
+            _overlay_model(entry, folder / entry.name, wrap)
     for name in cpu_models:
         config = config_files.without_gpu(config_files.read(repository / name / models.CONFIG))
         (folder / name / models.CONFIG).unlink()
@@ -92,7 +93,7 @@ def for_triton(
     return folder
 
 
-def _overlay_model(model: Path, folder: Path, tokens: bool) -> None:
+def _overlay_model(model: Path, folder: Path, wrap: Callable[[Path], None] | None) -> None:
     folder.mkdir()
     for entry in model.iterdir():
         if not (entry.is_dir() and entry.name.isdecimal()):
@@ -101,8 +102,8 @@ def _overlay_model(model: Path, folder: Path, tokens: bool) -> None:
         (folder / entry.name).mkdir()
         for file in entry.iterdir():
             _link(file, folder / entry.name / file.name)
-    if tokens:
-        token_wrapper.install(folder)
+    if wrap is not None:
+        wrap(folder)
 
 
 def _merge_model(model: Path, merged: Path, versions: set[str]) -> None:

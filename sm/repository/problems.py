@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.inspection import environment_versions, onnx_files
-from sm.inspection.machine import Machine
-from sm.repository import models, wiring
+from sm.repository import file_contents, models, wiring
 from sm.repository.code_folder import CodeFolder
+from sm.repository.installed_triton import VERSION, stub_version
+from sm.repository.machine import Machine
 from sm.repository.models import CONFIG, MAX_VERSION, Model
-from sm.triton.wheel import VERSION
+from sm.settings import PACKAGE
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
@@ -33,7 +33,7 @@ MAX_SCRIPT_BYTES = 2**20
 C_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
 STUB = "triton_python_backend_stub"
 #: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs.
-ONNX_PROGRAM = Path(__file__).parents[1] / "triton" / "onnx_cpu" / "model.py"
+ONNX_PROGRAM = PACKAGE / "triton" / "onnx_cpu" / "model.py"
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _graphs(model: Model) -> Iterator[Problem]:
             file, is_certain = folder / "model.onnx", _same_content(folder / "model.py", ONNX_PROGRAM)
         else:
             continue
-        fault = onnx_files.find_fault(file) if file.suffix == ".onnx" and file.is_file() else None
+        fault = file_contents.find_fault(file) if file.suffix == ".onnx" and file.is_file() else None
         if fault:
             yield Problem(f"{file} {fault}.", is_certain=is_certain)
 
@@ -327,7 +327,7 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
         )
         return
     stub = _stub_python(model, machine)
-    python = environment_versions.find_python(environment) if stub else ""
+    python = file_contents.find_python(environment) if stub else ""
     if python and python != stub:
         yield Problem(
             f"{model.folder}: its environment {environment.name} is made for Python {python}, the stub that "
@@ -357,9 +357,7 @@ def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:
 
 def _stub_python(model: Model, machine: Machine) -> str:
     """Return the Python of the stub that runs a model: its own, or Triton's."""
-    from sm.triton.python_stub import version
-
-    return version(model.folder / STUB) or machine.python
+    return stub_version(model.folder / STUB) or machine.python
 
 
 def _served_folders(model: Model) -> list[Path]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sm.commands.inspect.inspection_report import report, table
-from sm.inspection import problems
-from sm.inspection.machine import Machine
+from sm.repository import problems
+from sm.repository.machine import Machine
 from sm.repository.manifest import NAME
 from sm.settings import HERE
 from tests.support.empty_graph import EMPTY_GRAPH

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.inspection import problems
+from sm.repository import problems
 from tests.support.ensemble_repositories import ANY_SIZE, INVALID_ENSEMBLES, VALID_ENSEMBLE, write_repository
 from tests.support.tritons import TRITON_TIMEOUT_S, prepare_triton
 

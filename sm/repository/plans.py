@@ -1,0 +1,314 @@
+"""TensorRT plans: build one with the ``tensorrt`` package or ``trtexec``, and again for the GPU of this box.
+
+``serve`` runs this module if ``TRIREME_BUILD_ENGINES=missing``. It needs no ONNX library: the graph beside a
+plan is the one from which the plan was built, with its precision.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from sm import hardware
+from sm.errors import StartError
+from sm.repository import manifest
+from sm.repository.manifest import Manifest, Precision, Profile, Tool
+
+PLAN = "model.plan"
+LOG = "model.plan.log"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan to build."""
+
+    model: str
+    #: The ONNX file.
+    graph: Path
+    #: Where to write the plan.
+    file: Path
+    #: Where to write TensorRT's messages.
+    log: Path
+    #: The shapes of each input with a free size.
+    profiles: tuple[Profile, ...] = ()
+    precision: Precision = "fp32"
+    #: MiB of GPU memory for the build; None for TensorRT's default.
+    workspace: int | None = None
+    #: A file of measurements that makes later builds faster.
+    timing_cache: Path | None = None
+    #: True if the types come from the graph. Otherwise TensorRT chooses them, which version 11 cannot do.
+    strongly_typed: bool = True
+
+
+#: Patterns of a log and the sentence for each; ``{0}`` is the pattern's group.
+FAILURES = (
+    (
+        r"CUDA initialization failure|no CUDA-capable device|CUDA driver version is insufficient",
+        "there is no GPU that TensorRT can use: build on a machine that has one, with its driver; a "
+        "container needs --gpus all",
+    ),
+    (
+        # The last operator that no plugin provides.
+        r"No importer registered for op: (\w+)(?:(?!No importer)[\s\S])*Plugin not found",
+        "TensorRT does not know the operator {0}: serve the model with --target onnxruntime",
+    ),
+    (
+        r"out of memory|OutOfMemory|OUT_OF_MEMORY",
+        "the GPU's memory is too small: stop what else uses it, or ask for less with --batch, --shapes or "
+        "--workspace",
+    ),
+    (
+        r"Unknown option:? (\S+)",
+        "this TensorRT does not know {0}: since TensorRT 11 types are in the graph, so leave out "
+        "--no-strongly-typed",
+    ),
+)
+
+
+def explain_failure(plan: Plan, text: str, outcome: str) -> StartError:
+    """Explain why a build failed.
+
+    Args:
+        plan: The plan.
+        text: The log.
+        outcome: How the build ended; used if no known failure is in the log.
+    """
+    for pattern, sentence in FAILURES:
+        if match := re.search(pattern, text):
+            return StartError(f"{plan.model}: {sentence.format(*match.groups())} (log: {plan.log}).")
+    errors = re.findall(r"^.*\[E(?:RROR)?\] *(.+)$", text, re.MULTILINE)
+    return StartError(
+        f"{plan.model}: {outcome}: {(errors or ['it said nothing'])[0].rstrip('.')} (log: {plan.log})."
+    )
+
+
+MIB = 2**20
+
+
+def build_with_package(plan: Plan, trt: Any) -> str:
+    """Build a plan, and write TensorRT's messages into ``plan.log``.
+
+    Args:
+        plan: The plan.
+        trt: The package ``tensorrt``.
+
+    Returns:
+        TensorRT's version.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
+    """
+    with plan.log.open("w") as log:
+        try:
+            serialized = _serialize_plan(plan, trt, log)
+        except StartError:
+            raise
+        except Exception as error:  # TensorRT raises its own; without a GPU, Builder raises TypeError.
+            serialized = None
+            print(f"[ERROR] {error}", file=log)
+    if serialized is None:
+        raise explain_failure(plan, plan.log.read_text(errors="replace"), "TensorRT built no plan")
+    plan.file.write_bytes(serialized)
+    return str(trt.__version__)
+
+
+def _serialize_plan(plan: Plan, trt: Any, log: TextIO) -> Any:
+    logger = _logger(trt, log)
+    trt.init_libnvinfer_plugins(logger, "")  # The parser finds operators there that ONNX lacks.
+    builder = trt.Builder(logger)
+    # TensorRT 11 always does this and ignores the flag.
+    flag = trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+    network = builder.create_network(1 << int(flag) if plan.strongly_typed else 0)
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(plan.graph)):
+        for number in range(parser.num_errors):
+            print(f"[ERROR] {parser.get_error(number).desc()}", file=log)
+        return None
+    config = builder.create_builder_config()
+    _configure(plan, trt, builder, config)
+    serialized = builder.build_serialized_network(network, config)
+    if serialized is not None and plan.timing_cache:
+        plan.timing_cache.write_bytes(config.get_timing_cache().serialize())
+    return serialized
+
+
+def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
+    if plan.workspace:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, plan.workspace * MIB)
+    if plan.profiles:
+        profile = builder.create_optimization_profile()
+        for bounds in plan.profiles:
+            profile.set_shape(bounds.input, bounds.minimum, bounds.optimum, bounds.maximum)
+        config.add_optimization_profile(profile)
+    if plan.timing_cache:
+        cache = config.create_timing_cache(_read_if_there(plan.timing_cache))
+        config.set_timing_cache(cache, ignore_mismatch=False)
+    if not plan.strongly_typed and plan.precision != "fp32":
+        flag = getattr(trt.BuilderFlag, plan.precision.upper(), None)
+        if flag is None:
+            raise StartError(
+                f"TensorRT {trt.__version__} picks no types itself: leave out --no-strongly-typed."
+            )
+        config.set_flag(flag)
+
+
+def _logger(trt: Any, log: TextIO) -> Any:
+    class FileLogger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            print(f"[{severity.name}] {message}", file=log)
+
+    return FileLogger()
+
+
+def _read_if_there(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+PROGRAM = "trtexec"
+#: Where NVIDIA's packages install it. This folder is not on PATH.
+INSTALLED = Path("/usr/src/tensorrt/bin") / PROGRAM
+#: The version in trtexec's output: ``[TensorRT v101303]`` is 10.13.3.
+BANNER = re.compile(r"\[TensorRT v(\d+)(\d\d)(\d\d)\]")
+
+
+def find_trtexec() -> str | None:
+    """Return the path of trtexec; None if it is not installed."""
+    return shutil.which(PROGRAM) or (str(INSTALLED) if INSTALLED.is_file() else None)
+
+
+def trtexec_command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
+    """Return the command line that builds a plan."""
+    shapes = {
+        option: ",".join(
+            f"{bounds.input}:{'x'.join(map(str, getattr(bounds, field)))}" for bounds in plan.profiles
+        )
+        for option, field in (("min", "minimum"), ("opt", "optimum"), ("max", "maximum"))
+    }
+    return (
+        program,
+        f"--onnx={plan.graph}",
+        f"--saveEngine={plan.file}",
+        "--skipInference",
+        *(f"--{option}Shapes={value}" for option, value in shapes.items() if value),
+        *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
+        *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
+        *(["--stronglyTyped"] if plan.strongly_typed else _precision(plan)),
+    )
+
+
+def build_with_trtexec(plan: Plan) -> str:
+    """Build a plan, and write trtexec's output into ``plan.log``.
+
+    Returns:
+        TensorRT's version.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
+    """
+    program = find_trtexec()
+    if program is None:
+        raise StartError(
+            "a plan is built by the Python package tensorrt or by trtexec, and neither is here: build in "
+            "NVIDIA's image, or pip install tensorrt."
+        )
+    with plan.log.open("w") as log:
+        code = subprocess.run(trtexec_command(plan, program), stdout=log, stderr=log, check=False).returncode
+    text = plan.log.read_text(errors="replace")
+    if code < 0:
+        raise StartError(
+            f"{plan.model}: trtexec was killed by {signal.Signals(-code).name}; if that was the kernel, the "
+            f"machine or container is short of memory: give it more, or build elsewhere (log: {plan.log})."
+        )
+    if code or not plan.file.is_file():
+        raise explain_failure(plan, text, f"trtexec ended with {code}")
+    if match := BANNER.search(text):
+        return ".".join(str(int(part)) for part in match.groups())
+    return hardware.tensorrt() or "unknown"
+
+
+def _precision(plan: Plan) -> list[str]:
+    return [] if plan.precision == "fp32" else [f"--{plan.precision}"]
+
+
+def build_plan(plan: Plan) -> str:
+    """Build a plan with the ``tensorrt`` package if it can be imported, else with trtexec.
+
+    Returns:
+        TensorRT's version.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
+    """
+    if importlib.util.find_spec("tensorrt"):
+        return build_with_package(plan, importlib.import_module("tensorrt"))
+    return build_with_trtexec(plan)
+
+
+GRAPH = "model.onnx"
+
+
+def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
+    """Build a plan again.
+
+    Args:
+        version: The version folder of the old plan, with its graph and manifest.
+        out: Where to write plan, log and manifest.
+        timing_cache: TensorRT's measurements, from earlier builds and for later ones.
+
+    Raises:
+        StartError: There is no plan; the sentence says why.
+    """
+    old = Manifest.read(version)
+    if old is None or not (version / GRAPH).is_file():
+        raise StartError(
+            f"{version} has no {GRAPH} and manifest.json to build a plan from: sm build-model "
+            f"{version.parent.name} --target tensorrt puts them there."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    plan = Plan(
+        model=version.parent.name,
+        graph=version / GRAPH,
+        file=out / PLAN,
+        log=out / LOG,
+        profiles=old.profiles,
+        precision=old.precision,
+        timing_cache=timing_cache,
+        strongly_typed=old.strongly_typed,
+    )
+    tool = Tool(name="TensorRT", version=build_plan(plan))
+    gpus = hardware.gpus()
+    old.model_copy(
+        update={
+            "tool": tool,
+            "gpu": manifest.gpu_part(gpus[0]) if gpus else None,
+            "seconds": round(time.monotonic() - started, 1),
+            "built": manifest.now(),
+        }
+    ).write(out)
+
+
+def main(arguments: list[str]) -> int:
+    version, out, timing_cache = map(Path, arguments)
+    try:
+        rebuild(version, out, timing_cache)
+    except (StartError, ValueError, OSError) as error:
+        print(error)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

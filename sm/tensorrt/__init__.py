@@ -1,1 +1,0 @@
-"""TensorRT plans: built from a graph, and built again for the GPU of this box."""
