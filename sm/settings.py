@@ -469,6 +469,12 @@ class Settings:
         "Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback "
         "address only. all: on all addresses.",
     )
+    triton_holes_accepted: bool = setting(
+        "TRIREME_TRITON_HOLES_ACCEPTED",
+        boolean,
+        False,
+        "Let TRIREME_TRITON_PORTS=all open a Triton that has known security holes.",
+    )
     triton_http_port: int = setting(
         "SAGEMAKER_TRITON_HTTP_PORT",
         number(1, 65535),

@@ -28,6 +28,8 @@ VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 #: second name.
 UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
 LIBPYTHON = f"libpython{VERSION}.so.1.0"
+#: Of nvidia-pytriton 0.7.0, which names it in no file.
+WHEEL_TRITON_VERSION = (2, 51)
 
 
 def find(settings: Settings) -> Path:

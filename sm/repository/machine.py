@@ -9,7 +9,7 @@ from pathlib import Path
 from sm import hardware
 from sm.errors import StartError
 from sm.repository import config_files, installed_triton
-from sm.repository.installed_triton import NAME, VERSION, is_wheel, stub_version
+from sm.repository.installed_triton import NAME, VERSION, WHEEL_TRITON_VERSION, is_wheel, stub_version
 from sm.settings import Settings
 
 BACKENDS_OPTION = "--backend-directory="
@@ -84,6 +84,8 @@ class Machine:
 
 
 def _triton_version(program: Path) -> tuple[int, ...]:
+    if is_wheel(program):
+        return WHEEL_TRITON_VERSION
     try:
         return config_files.numbers((program.parent.parent / "TRITON_VERSION").read_text())
     except OSError:

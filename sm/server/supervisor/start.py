@@ -155,7 +155,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         box.save()
         stack.callback(reap_all, processes, log, watchdog)
         log_notices(nginx, reload, log)
-        for warning in setup.prepare(settings, box):
+        for warning in setup.prepare(settings, box, machine.triton):
             log.log("warning", warning)
         descriptors = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
         commands = Commands(settings, box, nginx, descriptors, children_environment(settings))

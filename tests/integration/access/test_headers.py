@@ -31,7 +31,7 @@ def nginx() -> Iterator[Front]:
         box, keys_file = make_box(run_folder), run_folder / "keys"
         keys_file.write_text(keys.format_line("alice", KEY) + "\n")
         box.save()
-        setup.prepare(replace(Settings(), api_keys_file=keys_file), box)
+        setup.prepare(replace(Settings(), api_keys_file=keys_file), box, ())
         checker = subprocess.Popen(
             [sys.executable, "-m", "sm.server.access.checker"],
             cwd=HERE,
@@ -129,7 +129,7 @@ def test_nginx_accepts_every_combination_of_tls_keys_and_cors(
         cors_origins=("https://a.example", "http://[::1]:3000") if cors else (),
     )
     box = make_box(tmp_path)
-    setup.prepare(settings, box)
+    setup.prepare(settings, box, ())
     assert NGINX is not None
     front.prepare(NGINX, settings, box)  # runs nginx -t on the configuration
 

@@ -126,6 +126,7 @@ def test_a_port_in_use_stops_the_start_and_is_named(box_with_open_ports: Running
             **box_with_open_ports.environment,
             "SAGEMAKER_BIND_TO_PORT": str(free_port()),
             "TRIREME_TRITON_PORTS": "all",
+            "TRIREME_TRITON_HOLES_ACCEPTED": "true",
         },
         capture_output=True,
         text=True,
@@ -147,11 +148,11 @@ def echo(tmp_path: Path) -> Path:
 
 def test_the_setting_all_opens_the_ports_on_every_address(echo: Path, tmp_path: Path) -> None:
     """The test sets other port numbers, to be independent of the usual ones."""
-    ports: dict[str, Any] = {
-        f"SAGEMAKER_TRITON_{name}_PORT": str(free_port()) for name in ("HTTP", "GRPC", "METRICS")
-    }
-    with running_box(tmp_path, echo, clients=(), TRIREME_TRITON_PORTS="all", **ports) as box:
-        assert triton_ports(box) == dict.fromkeys(map(int, ports.values()), "all")
+    ports = {f"SAGEMAKER_TRITON_{name}_PORT": free_port() for name in ("HTTP", "GRPC", "METRICS")}
+    settings: dict[str, Any] = {name: str(port) for name, port in ports.items()}
+    settings |= {"TRIREME_TRITON_PORTS": "all", "TRIREME_TRITON_HOLES_ACCEPTED": "true"}
+    with running_box(tmp_path, echo, clients=(), **settings) as box:
+        assert triton_ports(box) == dict.fromkeys(ports.values(), "all")
 
 
 def test_the_three_ports_are_closed_by_default(demo_box: RunningBox) -> None:

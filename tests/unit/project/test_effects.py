@@ -111,6 +111,10 @@ EFFECT_TESTS = {
         "integration/reference/test_article_triton.py",
         "test_the_three_ports_are_open_on_loopback_only",
     ),
+    "triton_holes_accepted": (
+        "integration/access/test_start.py",
+        "test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_them",
+    ),
     "allow_grpc": (ENVIRONMENT, "test_tritons_own_grpc_client_works_against_the_open_port"),
     "triton_metrics_port": (
         ENVIRONMENT,
