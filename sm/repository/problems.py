@@ -330,9 +330,9 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
     python = file_contents.find_python(environment) if stub else ""
     if python and python != stub:
         yield Problem(
-            f"{model.folder}: its environment {environment.name} is made for Python {python}, the stub that "
-            f"would run it for Python {stub}: a stub is per minor version. Make the environment for {stub} "
-            f"(sm pack-env --python {stub}), or put the stub for {python} into the model's folder.",
+            f"{model.folder}: its environment {environment.name} is made for Python {python}, but "
+            f"Triton would run it with Python {stub}. Make the environment for {stub} "
+            f"(sm pack-env --python {stub}), or put the {STUB} for {python} into the model's folder.",
             is_local=not (model.folder / STUB).is_file(),
         )
 

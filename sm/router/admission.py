@@ -2,11 +2,11 @@
 
 The rules are a dynamic threshold and a longest-queue drop, as network switches share a buffer among ports:
 
-- A model uses at most ``share`` places, and never more places than are free. So a model alone gets its
-  whole share, several models get equal parts, and stalled models leave a place for others.
-- A model that uses no place gets one at once.
-- Every waiting request is in its model's queue. A place that becomes free goes to the model that uses the
-  fewest places; among equals, to the one whose last turn is longest ago.
+- A model uses at most ``share`` slots, and never more slots than are free. So a model alone gets its
+  whole share, several models get equal parts, and stalled models leave a slot for others.
+- A model that uses no slot gets one at once.
+- Every waiting request is in its model's queue. A slot that becomes free goes to the model that uses the
+  fewest slots; among equals, to the one whose last turn is longest ago.
 - If the queues are full, the newest request of the longest queue is refused (429).
 """
 
@@ -45,7 +45,7 @@ class _Waiter:
 
 
 class _Model:
-    """A model's state while it has requests; ``served`` includes borrowed places."""
+    """A model's state while it has requests; ``served`` includes borrowed slots."""
 
     __slots__ = ("name", "queue", "served")
 
@@ -83,7 +83,7 @@ class FairGate:
         return bool(self._waiting)
 
     def enter(self, name: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
-        """Take a place for a request, after its turn in the model's queue.
+        """Take a slot for a request, after its turn in the model's queue.
 
         Args:
             name: The model.
@@ -118,13 +118,13 @@ class FairGate:
             metrics.waiting(name).dec()
 
     def leave(self, name: str) -> None:
-        """Give back a request's place."""
+        """Give back a request's slot."""
         with self._lock:
             self._requests -= 1
             self._release(self._models[name])
 
     def borrow(self, name: str) -> bool:
-        """Take a further place for a request that has one, if its model may have it and no request waits."""
+        """Take a further slot for a request that has one, if its model may have it and no request waits."""
         with self._lock:
             model = self._models[name]
             if model.queue or not self._may_serve(model):
@@ -133,18 +133,18 @@ class FairGate:
             return True
 
     def is_wanted_back(self, name: str) -> bool:
-        """True if the model should return a borrowed place, because a request needs it."""
+        """True if the model should return a borrowed slot, because a request needs it."""
         with self._lock:
             model = self._models[name]
             return bool(model.queue) or model.served > max(1, self._places - self._places_in_use + 1)
 
     def give_back(self, name: str) -> None:
-        """Give back a borrowed place."""
+        """Give back a borrowed slot."""
         with self._lock:
             self._release(self._models[name])
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many models have requests, how many places are in use, and how many requests wait."""
+        """Return how many models have requests, how many slots are in use, and how many requests wait."""
         with self._lock:
             return (
                 len(self._models),
@@ -193,7 +193,7 @@ class FairGate:
         self._forget_idle(model)
 
     def _admit_waiting(self) -> None:
-        """Give free places to the requests whose turn it is."""
+        """Give free slots to the requests whose turn it is."""
         while self._waiting:
             model = min(self._waiting.values(), key=lambda waiting_model: waiting_model.served)
             if not self._may_serve(model):
@@ -235,7 +235,7 @@ def _overloaded(name: str) -> Overloaded:
 
 
 class Loan:
-    """A borrowed place of a request. It may be given back later than the request's own place."""
+    """A borrowed slot of a request. It may be given back later than the request's own slot."""
 
     __slots__ = ("_gate", "_model")
 
@@ -243,7 +243,7 @@ class Loan:
         self._gate, self._model = gate, model
 
     def is_wanted_back(self) -> bool:
-        """True if the thread should end, because another request waits for its place."""
+        """True if the thread should end, because another request waits for its slot."""
         return self._gate is not None and self._gate.is_wanted_back(self._model)
 
     def end(self) -> None:
@@ -252,7 +252,7 @@ class Loan:
 
 
 class Admission:
-    """The place of one request. Without a ``gate`` no place is needed: something else limits the request."""
+    """The slot of one request. Without a ``gate`` no slot is needed: something else limits the request."""
 
     __slots__ = ("_gate", "_model")
 
@@ -262,11 +262,11 @@ class Admission:
 
     @property
     def is_contended(self) -> bool:
-        """True if other requests wait for their place."""
+        """True if other requests wait for their slot."""
         return self._gate is not None and self._gate.has_queue
 
     def enter(self, model: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
-        """Take a place of ``model`` and return any other; see :meth:`FairGate.enter`."""
+        """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""
         if self._gate is None or model == self._model:
             return
         self.leave()
@@ -274,13 +274,13 @@ class Admission:
         self._model = model
 
     def leave(self) -> None:
-        """Give back the place, if there is one."""
+        """Give back the slot, if there is one."""
         model, self._model = self._model, ""
         if self._gate is not None and model:
             self._gate.leave(model)
 
     def borrow(self) -> Loan | None:
-        """Borrow a place for another thread of this request; None if none is free."""
+        """Borrow a slot for another thread of this request; None if none is free."""
         if self._gate is None or not self._model:
             return Loan(None, "")
         return Loan(self._gate, self._model) if self._gate.borrow(self._model) else None

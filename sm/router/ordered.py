@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 class _Batches(Generic[Item, Result]):
     """The batches of one request that have not begun, and the number of threads that run them.
 
-    The first thread uses the request's own place; each other thread needs a borrowed one.
+    The first thread uses the request's own slot; each other thread needs a borrowed one.
     """
 
     def __init__(self, max_threads: int) -> None:
@@ -46,9 +46,9 @@ class _Batches(Generic[Item, Result]):
         return future
 
     def add_thread(self, admission: Admission) -> tuple[Loan | None] | None:
-        """Count another thread and return its loan; None if it is not needed or has no place.
+        """Count another thread and return its loan; None if it is not needed or has no slot.
 
-        The loan of the thread that uses the request's own place is None.
+        The loan of the thread that uses the request's own slot is None.
         """
         with self._lock:
             if self._threads >= min(self._max_threads, self._threads + len(self._ready)):
@@ -61,7 +61,7 @@ class _Batches(Generic[Item, Result]):
             return (loan,)
 
     def take(self, loan: Loan | None) -> tuple[list[Item], Future[Result]] | None:
-        """Take the next batch. None ends the thread: there is none, or another request needs its place."""
+        """Take the next batch. None ends the thread: there is none, or another request needs its slot."""
         with self._lock:
             if self._ready and not (loan and loan.is_wanted_back()):
                 return self._ready.popleft()

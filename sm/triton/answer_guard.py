@@ -102,8 +102,8 @@ class AnswerGuard:
                 if self._shared.number(model) != number:
                     DOUBTED_ANSWERS.inc()
                     raise NotReady(
-                        f"a process of the model {model!r} has stalled or died, so the answer may be "
-                        "another request's; the model is loaded again"
+                        f"a Python model process of {model!r} stalled or died, so the answer may be "
+                        "another request's; the model is reloading"
                     )
 
     def report_stall(self, admission: Admission, instance: str) -> None:
@@ -122,7 +122,7 @@ class AnswerGuard:
         for name, number in admission.generations:
             if name == model:
                 self._take_out(name, number, f"model {model!r} answered another request than it was asked")
-        return NotReady(f"the model {model!r} answered another request; it is loaded again")
+        return NotReady(f"the model {model!r} answered another request and is reloading")
 
     def report_abandoned(self, admission: Admission) -> None:
         """Report a call whose answer nobody reads. After a standstill it might have told of a stall."""
@@ -142,7 +142,7 @@ class AnswerGuard:
         is_served = self._shared is not None and not self._shared.out_since(model)
         if self._shared is not None and self._shared.end(model, number):
             if is_served:
-                log.error("%s: it is loaded again", reason, extra={"model": model})
+                log.error("%s; reloading the model", reason, extra={"model": model})
             # Younger ones belong to the next load.
             self._kill(model, instance, self._shared.out_since(model))
 
@@ -157,4 +157,4 @@ class AnswerGuard:
 
 def reloading(model: str) -> str:
     """Return the sentence for callers of a model whose process is gone."""
-    return f"the process of the model {model!r} has died; the model is being loaded again"
+    return f"the Python model process of {model!r} died; the model is reloading"

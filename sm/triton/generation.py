@@ -23,13 +23,13 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-#: Models have a place each, by a hash of their name. Two that share one cost each other a reload's time.
+#: Models have a slot each, by a hash of their name. Two that share one cost each other a reload's time.
 PLACES = 4096
-#: Bytes before the places.
+#: Bytes before the slots.
 HEADER_SIZE = 64
-#: Bytes of the file: for each place two times, the number, and whether calls are refused.
+#: Bytes of the file: for each slot two times, the number, and whether calls are refused.
 FILE_SIZE = -(HEADER_SIZE + PLACES * (8 + 8 + 4 + 1)) // mmap.PAGESIZE * -mmap.PAGESIZE
-#: Indexes of the 8-byte numbers before the places. A number of 8 bytes is written atomically.
+#: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED = range(4)
 #: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
 #: sign every 0.3 s. So a machine that stood still for longer than this may have made Triton give up.
@@ -88,23 +88,23 @@ class SharedGeneration:
 
     def number(self, model: str) -> int:
         """The model's generation."""
-        return self._numbers[place(model)]
+        return self._numbers[slot(model)]
 
     def refuses(self, model: str) -> bool:
         """True if no process of the model is left, so that calls would only wait for nothing."""
-        return bool(self._refused[place(model)])
+        return bool(self._refused[slot(model)])
 
     def out_since(self, model: str) -> float:
         """When the model was taken out to be loaded again, on the boot clock; 0 if it was not."""
-        return self._out_since[place(model)]
+        return self._out_since[slot(model)]
 
     def loaded_since(self, model: str) -> float:
         """When the last reload of the model began, on the boot clock. Older processes do not serve it."""
-        return self._loaded_since[place(model)]
+        return self._loaded_since[slot(model)]
 
     def end(self, model: str, number: int) -> bool:
         """End a generation of a model, which is to be loaded again. Returns False if it had ended already."""
-        at = place(model)
+        at = slot(model)
         if self._numbers[at] != number:
             return False
         self._increment(at)
@@ -122,7 +122,7 @@ class SharedGeneration:
         Returns:
             False if the process did not serve the model, or if the model is already being loaded again.
         """
-        at = place(model)
+        at = slot(model)
         if born <= max(self._loaded_since[at], self._out_since[at]):
             return False
         self._increment(at)
@@ -131,11 +131,11 @@ class SharedGeneration:
 
     def refuse(self, model: str) -> None:
         """Refuse calls of a model that has no process left. Only the supervisor calls it."""
-        self._refused[place(model)] = 1
+        self._refused[slot(model)] = 1
 
     def admit(self, model: str, out_since: float) -> bool:
         """Admit calls of a model that was loaded again; False if it was taken out again meanwhile."""
-        at = place(model)
+        at = slot(model)
         if self._out_since[at] != out_since:
             return False
         # The calls that began meanwhile were for the processes before.
@@ -191,8 +191,8 @@ class SharedGeneration:
         return self._seconds[RESUMED] + SETTLING_S - now() if self._seconds[RESUMED] else 0.0
 
 
-def place(model: str) -> int:
-    """Return the index of a model's place."""
+def slot(model: str) -> int:
+    """Return the index of a model's slot."""
     return zlib.crc32(model.encode()) % PLACES
 
 

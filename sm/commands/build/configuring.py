@@ -65,7 +65,7 @@ def _use_existing(
     backend = model_config.backend(request.target)
     if final.backend != backend:
         raise StartError(
-            f"{path} is not sm build-model's to change, and has the backend {final.backend!r} where "
+            f"{path} was not written by sm build-model and has the backend {final.backend!r} where "
             f"{request.target} wants {backend!r}: change it there, or build with another --out."
         )
     ranges = build_request.ranges(request, graph, final.max_batch_size or build_request.MAX_BATCH)

@@ -9,7 +9,7 @@ OOM_KILLED = (
     ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
     "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
 )
-MODEL_OOM_KILLED = f": the process of a python model has died{OOM_KILLED}"
+MODEL_OOM_KILLED = f": a Python model process died{OOM_KILLED}"
 
 
 class OomKills:

@@ -89,7 +89,7 @@ class ProcessManager:
             # reason.
             if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
                 self.backend.log(
-                    "error", f"a process of the router or of nginx has died{OOM_KILLED}: it is replaced"
+                    "error", f"a process of the router or of nginx died{OOM_KILLED}; starting another"
                 )
         self.publish()
 
@@ -221,7 +221,7 @@ class ProcessManager:
             return
         self._next_stub_poll = now + STUB_POLL_INTERVAL_S
         for sentence in self.backend.lost_stubs(triton.pid or 0):
-            self.backend.log("error", f"{sentence}: the model is loaded again")
+            self.backend.log("error", f"{sentence}; reloading the model")
         if reason := self.backend.replacement_wanted():
             triton.expected_exit = True
             self._replace_triton(triton, now, reason)

@@ -119,7 +119,7 @@ class StubMonitor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             is_new = self._take_out(stub)
-            return f"a process of the model {stub.model!r} has stalled and is killed" if is_new else ""
+            return f"a Python model process of {stub.model!r} stalled and is killed" if is_new else ""
         # A worker that takes a model out kills its processes.
         killed = stub.born <= self._shared.out_since(stub.model)
         if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
@@ -129,7 +129,7 @@ class StubMonitor:
     def _describe_death(self, stub: Stub, is_new: bool) -> str:
         """Return a sentence, unless a worker took the model out and memory did not run out."""
         cause = OOM_KILLED if self._oom_killed() else ""
-        return f"a process of the model {stub.model!r} has died{cause}" if is_new or cause else ""
+        return f"a Python model process of {stub.model!r} died{cause}" if is_new or cause else ""
 
     def _take_out(self, stub: Stub) -> bool:
         """Take the model out; False if a worker did, or if the process did not serve it."""

@@ -84,7 +84,7 @@ class TritonPythonModel:
         return list(zip((place for place, _ in placed), responses, strict=True))
 
     def run(self, requests: list[Any]) -> list[Any]:
-        """Join the requests along the batch axis, run the graph once, and part its outputs again."""
+        """Join the requests along the batch axis, run the graph once, and split the outputs."""
         tensors = [self.tensors(request) for request in requests]
         feed = {name: join([each[name] for each in tensors]) for name in self.inputs}
         wanted = [name for name in self.outputs if any(name in r.requested_output_names() for r in requests)]

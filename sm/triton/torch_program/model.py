@@ -95,7 +95,7 @@ class TritonPythonModel:
         return list(zip((place for place, _ in placed), responses, strict=True))
 
     def run(self, requests: list[Any]) -> list[Any]:
-        """Join the requests along the batch axis, run the program once, and part its outputs again."""
+        """Join the requests along the batch axis, run the program once, and split the outputs."""
         tensors = [self.tensors(request) for request in requests]
         feed = [join([each[name] for each in tensors]) for name in self.inputs]
         wanted = {name for request in requests for name in request.requested_output_names()}

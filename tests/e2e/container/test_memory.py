@@ -42,6 +42,6 @@ def test_a_model_killed_for_memory_is_reported_once_and_the_box_lives_on(image: 
     assert len(reports) == 1, reports
     # The sentence says which process and why; the page has it with the next step.
     assert (
-        "a process of the model 'greedy' has died, killed by the kernel because memory ran out" in reports[0]
+        "a Python model process of 'greedy' died, killed by the kernel because memory ran out" in reports[0]
     )
     assert reports[0] in PAGE

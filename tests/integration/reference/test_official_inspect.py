@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "python": (
         write_environment_for_another_python,
-        f"its environment env.tar.gz is made for Python {OTHER_PYTHON}, the stub that would run it",
+        f"its environment env.tar.gz is made for Python {OTHER_PYTHON}, but Triton would run it",
     ),
     "environment": (write_without_environment, "env.tar.gz, which is not there"),
     "typo": (

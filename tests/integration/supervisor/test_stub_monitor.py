@@ -100,7 +100,7 @@ def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
     parent.send(child, signal.SIGKILL, b"Z")
     # Triton itself waits within a moment for one that it ended.
     assert parent.poll_after(0) == []
-    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a process of the model 'one' has died"]
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
     assert parent.shared.refuses("one")
     assert not parent.shared.out_since("two")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
@@ -124,7 +124,7 @@ def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent
     assert parent.poll_after(0) == []
     assert hardware.status_fields(child)[0] == b"T"
     assert parent.poll_after(STOPPED_GRACE_S + 0.01) == [
-        "a process of the model 'one' has stalled and is killed"
+        "a Python model process of 'one' stalled and is killed"
     ]
     wait_until(lambda: hardware.status_fields(child)[0] == b"Z")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
@@ -166,7 +166,7 @@ def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None
     assert not parent.shared.out_since("one")
     parent.send(new, signal.SIGKILL, b"Z")
     parent.poll_after(0)
-    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a process of the model 'one' has died"]
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
     assert parent.shared.refuses("one")
 
 
@@ -191,7 +191,7 @@ def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
     # Triton waits for it as the model is loaded again.
     if waited_for:
         parent.wait_for_first()
-    sentence = f"a process of the model 'one' has died{OOM_KILLED}"
+    sentence = f"a Python model process of 'one' died{OOM_KILLED}"
     assert parent.poll_after(0) == ([sentence] if memory_ran_out else [])
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
     assert not parent.oom_kills

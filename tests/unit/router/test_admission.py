@@ -112,7 +112,7 @@ def test_a_quiet_model_is_served_at_once_beside_a_flooded_one(gate: FairGate) ->
 
 
 def test_stalled_models_leave_a_place_for_every_other_model(gate: FairGate) -> None:
-    """Each stalled model keeps all the places that it may have."""
+    """Each stalled model keeps all the slots that it may have."""
     stalled = [start_served(gate, "stalled0", MODEL_SHARE), start_waiting(gate, "stalled0", 1)]
     for index in range(1, 6):
         stalled.append(start_served(gate, f"stalled{index}", 1))
@@ -121,7 +121,7 @@ def test_stalled_models_leave_a_place_for_every_other_model(gate: FairGate) -> N
 
 
 def test_a_free_place_goes_to_the_model_that_is_served_least(gate: FairGate) -> None:
-    """Of 8 places "a" has 4 and "b" has 2, so "b" gets the next place that becomes free."""
+    """Of 8 slots "a" has 4 and "b" has 2, so "b" gets the next slot that becomes free."""
     served_a, served_b = start_served(gate, "a", MODEL_SHARE), start_served(gate, "b", 2)
     waiting_a, waiting_b = start_waiting(gate, "a", 2), start_waiting(gate, "b", 2)
     served_a[0].end()
@@ -265,7 +265,7 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
         runner = OrderedRunner(executor, MODEL_SHARE)
         list_result = caller.submit(run_list)
         wait_until(lambda: gate.counts()[1] == MODEL_SHARE)
-        # A second request of the model gets a place as soon as a record is done, not after the list.
+        # A second request of the model gets a slot as soon as a record is done, not after the list.
         [waiting] = start_waiting(gate, "a", 1)
         first_may_end.set()
         wait_until(lambda: waiting.served)

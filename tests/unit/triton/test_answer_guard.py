@@ -37,7 +37,7 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
     other = AnswerGuard(shared, kill=lambda *arguments: killed.append(arguments))
     other.report_stall(other.admit("resnet"), "resnet_0_0")
     for operation in (guard.confirm, lambda admission: guard.confirm_delivery([admission])):
-        with pytest.raises(NotReady, match="'resnet' has stalled"):
+        with pytest.raises(NotReady, match="'resnet' stalled"):
             operation(admission)
         operation(neighbour)
     # Only what was started before: the next load has processes of the same names.
@@ -61,7 +61,7 @@ def test_a_model_without_a_process_is_refused_until_it_is_back(
 ) -> None:
     shared.lose("resnet", now())
     shared.refuse("resnet")
-    with pytest.raises(NotReady, match="'resnet' has died; the model is being loaded again") as refusal:
+    with pytest.raises(NotReady, match="'resnet' died; the model is reloading") as refusal:
         guard.admit("resnet")
     assert refusal.value.retry_after == 1
     guard.confirm(guard.admit("echo"))

@@ -51,7 +51,7 @@ class Deletion:
 
     def _ask(self) -> None:
         if not sys.stdin.isatty():
-            raise StartError("nothing was removed: nobody can be asked here. Give --yes.")
+            raise StartError("nothing was removed: stdin is not a terminal; pass --yes")
         self._account.progress.say(f"Remove all this? Write {self._name} to do so:")
         if sys.stdin.readline().strip() != self._name:
             raise StartError("nothing was removed.")

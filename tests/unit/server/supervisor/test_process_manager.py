@@ -266,7 +266,7 @@ def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
     scenario.advance(0.2)
     (message,) = (message for message in scenario.backend.log_messages if "memory ran out" in message)
     assert message.startswith(
-        "the model 'cat' cannot be loaded: Stub process is not healthy: the process of a python model has "
+        "the model 'cat' cannot be loaded: Stub process is not healthy: a Python model process "
         "died, killed by the kernel"
     )
 
@@ -275,10 +275,7 @@ def test_a_triton_crash_after_an_oom_kill_is_reported_as_such() -> None:
     scenario = Scenario().advance(0)
     scenario.backend.oom_kill_pending = True
     scenario.exit(TRITON, -11).advance(0.2)
-    assert (
-        "SIGSEGV): the process of a python model has died, killed by the kernel"
-        in scenario.backend.log_messages[-1]
-    )
+    assert "SIGSEGV): a Python model process died, killed by the kernel" in scenario.backend.log_messages[-1]
     assert scenario.backend.calls[-1] == ("spawn", TRITON)
 
 
@@ -434,12 +431,9 @@ def test_a_stop_while_the_models_load_does_not_wait_for_them() -> None:
 
 def test_a_model_that_lost_its_process_costs_no_restart() -> None:
     scenario = Scenario(max_restarts=0).start_all()
-    scenario.backend.lost = ["a process of the model 'echo' has died"]
+    scenario.backend.lost = ["a Python model process of 'echo' died"]
     scenario.advance(0.2)
-    assert (
-        scenario.backend.log_messages[-1]
-        == "a process of the model 'echo' has died: the model is loaded again"
-    )
+    assert scenario.backend.log_messages[-1] == "a Python model process of 'echo' died; reloading the model"
     assert scenario.backend.calls == []
     assert scenario.manager.ready
 
