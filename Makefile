@@ -6,7 +6,7 @@ PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
-.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages check fix lock dist audit image docs bench bench-quick needs-wrk endpoint-life clean
+.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
 
 serve: .venv/.serve  ## set everything up and start nginx, the router and Triton on 8080; EXAMPLES=1 adds models, RELOAD=1 reloads edited clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -63,6 +63,9 @@ endif
 	.venv/bin/twine check --strict dist/*
 	.venv/bin/check-wheel-contents dist/trireme_serving-*.whl
 	.venv/bin/check-wheel-contents --config tools/pyproject.toml dist/trireme_tools-*.whl
+
+sbom: .venv/.dev  ## list every package in CycloneDX in build/sbom; IMAGE_SBOM=trireme:cpu lists an image's, Debian's too
+	@.venv/bin/python tools/sbom.py build/sbom "$(ENGINE)" "$(IMAGE_SBOM)"
 
 audit: .venv/.dev  ## ask PyPI for known vulnerabilities of everything in requirements.lock
 	.venv/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --progress-spinner off
