@@ -21,7 +21,7 @@ from bench.measuring import Measurements, draw
 from bench.results import Results
 from bench.running import free_port
 from bench.table import markdown
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 RESULTS = Path(__file__).with_name("results")
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
             write(Results.load(options.show), options.show)
         else:
             run(options)
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -99,7 +99,7 @@ def measure_draw(
             try:
                 results.records += list(draw(contestant, number, measurements, progress))
                 return
-            except StartError as error:
+            except CommandError as error:
                 reason = str(error)
                 progress(f"{name} was not measured: {reason}")
     results.missing[f"{name}, {regime}, draw {number + 1}"] = reason.splitlines()[0]

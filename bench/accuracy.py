@@ -23,7 +23,7 @@ from sm.client.images import decode
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE
@@ -58,7 +58,7 @@ def client(model: str) -> TensorClient:
     """Load a client as a worker does, but run its graph in this process."""
     graph = demo() / model / "1" / "model.onnx"
     if not graph.is_file():
-        raise StartError(f"{graph} is not there; make it with: sm prepare")
+        raise CommandError(f"{graph} is not there; make it with: sm prepare")
     source = ClientSource(model, HERE / "clients" / model / "client.py")
     triton = InProcess(Graph.read(graph), session(graph))
     loaded = load(source, triton, demo())
@@ -184,7 +184,7 @@ def main() -> int:
     try:
         classifier, detector = client("resnet"), client("yolov5")
         found = [one for picture in pictures() for one in compare(classifier, detector, picture)]
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     head = "# Decoded smaller against decoded in full\n\n`python -m bench.accuracy` writes this page.\n"

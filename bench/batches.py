@@ -22,7 +22,7 @@ from bench.endurance import OWN, SETTLE_S
 from bench.large import NGINX, WORKER, resident_bytes, send, touched_bytes
 from bench.many import MEASURED_MODEL, SECONDS
 from bench.measuring import WARM_CALLERS, drive
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Bytes of bodies with lines, and records of lists. The last of each is compared with the first.
 LINES_BYTES = (10 * 10**6, 100 * 10**6)
@@ -134,7 +134,7 @@ def seconds_per_answer(box: Trireme, root: int) -> float:
     began = tree.processor_seconds(root)
     load, _ = drive(box, root, MEASURED_MODEL, "json", WARM_CALLERS, SECONDS)
     if load.wrong or load.lost:
-        raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
+        raise CommandError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
     return (tree.processor_seconds(root) - began) / load.answers
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from bench.driver import Request, wrk
 from bench.samples import Sample, sample
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE, Settings
 
 __all__ = ["Contestant", "Request"]
@@ -122,6 +122,6 @@ def environment_of(name: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run(pip, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise StartError(f"the packages of {name} could not be installed: {error}") from None
+        raise CommandError(f"the packages of {name} could not be installed: {error}") from None
     mark.write_bytes(requirements.read_bytes())
     return python

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
 #: Seconds after which an answer counts as lost: more than any queue here takes.
@@ -56,11 +56,11 @@ class Load:
 
     @classmethod
     def read(cls, output: str) -> Load:
-        """Parse the last line of a driver's output. Raises :class:`StartError` with all of the output."""
+        """Parse the last line of a driver's output. Raises :class:`CommandError` with all of the output."""
         try:
             return cls(**json.loads(output.strip().splitlines()[-1]))
         except (ValueError, IndexError, TypeError):
-            raise StartError(f"the driver's last line is not a result:\n{output}") from None
+            raise CommandError(f"the driver's last line is not a result:\n{output}") from None
 
     @property
     def rate(self) -> float:
@@ -69,10 +69,10 @@ class Load:
 
 
 def wrk(request: Request, port: int, callers: int, seconds: float, folder: Path) -> Sequence[str]:
-    """Return wrk's command line. Raises :class:`StartError` if wrk is not installed."""
+    """Return wrk's command line. Raises :class:`CommandError` if wrk is not installed."""
     program = shutil.which("wrk")
     if program is None:
-        raise StartError("there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk")
+        raise CommandError("there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk")
     body, expected = folder / "asked.body", folder / "asked.expected"
     body.write_bytes(request.body)
     expected.write_bytes(request.expected)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench import tree
 from bench.contestants.trireme import Trireme
 from bench.measuring import WARM_CALLERS, drive
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.server import memory_trim
 
 #: Seconds of each model in a round: the quickest gives the number of requests, the pictures the memory.
@@ -47,12 +47,12 @@ def memory_samples(
 
 
 def send_round(box: Trireme, root: int) -> int:
-    """Send one round of requests; a wrong answer raises :class:`StartError`."""
+    """Send one round of requests; a wrong answer raises :class:`CommandError`."""
     answers = 0
     for model, seconds in ROUND.items():
         load, _ = drive(box, root, model, "json", WARM_CALLERS, seconds)
         if load.wrong or load.lost:
-            raise StartError(f"{load.wrong} answers of {model} were wrong, {load.lost} were lost")
+            raise CommandError(f"{load.wrong} answers of {model} were wrong, {load.lost} were lost")
         answers += load.answers
     return answers
 
@@ -68,7 +68,7 @@ def measured_growth(samples: Sequence[MemorySample]) -> tuple[float, float]:
         for start in (0.5, 0.75)
     ]
     if not all(quarters):
-        raise StartError(
+        raise CommandError(
             f"{total:,} requests in {len(samples)} samples are too few to tell: give it more --minutes"
         )
     third, last = (statistics.median(quarter) for quarter in quarters)

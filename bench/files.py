@@ -21,7 +21,7 @@ from bench.work import WORKS, Array, Outputs, Run, runner
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.recipes import Recipe
 from sm.commands.build.samples import InProcess
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
@@ -29,14 +29,14 @@ from sm.settings import HERE, Settings
 
 
 def prepare(folder: Path, settings: Settings) -> None:
-    """Fill ``folder``; :class:`StartError` where the demo's models are not there."""
+    """Fill ``folder``; :class:`CommandError` where the demo's models are not there."""
     for part in ("models", "inputs", "outputs", "box/inputs", "box/outputs"):
         (folder / part).mkdir(parents=True)
     for model in MODELS:
         recipe = Recipe.load(HERE / "model" / model)
         built = Cache(settings.cache).models / model / recipe.key
         if not (built / "model.onnx").is_file() or not (demo() / model).is_dir():
-            raise StartError(f"{model} is not there; make it with: sm prepare")
+            raise CommandError(f"{model} is not there; make it with: sm prepare")
         (folder / "models" / model).symlink_to(built)
         _record(model, folder)
         _record_box(model, folder / "box")

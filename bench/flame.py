@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import files, tree
 from bench.contestants.trireme import Trireme
 from bench.running import free_port, running
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 #: Callers, seconds of the recording, samples a second.
@@ -29,7 +29,7 @@ def record(path: Path, model: str) -> None:
     """Load the box with JSON bodies for the instant ``model``, and write the SVG."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:
-        raise StartError("there is no py-spy; pip install -e '.[bench]'")
+        raise CommandError("there is no py-spy; pip install -e '.[bench]'")
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         shared, box_folder = Path(folder) / "files", Path(folder) / "box"
         shared.mkdir()
@@ -51,7 +51,7 @@ def record(path: Path, model: str) -> None:
                     check=False,
                 )
     if spied.returncode:
-        raise StartError(f"py-spy failed: {spied.stderr.strip()[-500:]}")
+        raise CommandError(f"py-spy failed: {spied.stderr.strip()[-500:]}")
     # py-spy's title is its command line, with the paths of this machine.
     title = f"One worker of the router, {model}, {CALLERS} callers: who holds the interpreter's lock"
     path.write_text(COMMAND.sub(f">{title}<", path.read_text(), count=1))
@@ -65,4 +65,4 @@ def worker(root: int) -> int:
             workers = sorted(tree.descendants(pid))
             if workers:
                 return workers[0]
-    raise StartError("the box has no worker to look at")
+    raise CommandError("the box has no worker to look at")

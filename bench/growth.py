@@ -24,7 +24,7 @@ from bench.__main__ import machine, progress
 from bench.contestants.trireme import One, Trireme
 from bench.ratios import MEGABYTE
 from bench.running import free_port, running
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 Box = TypeVar("Box", bound=Trireme)
@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
                 for row in PROMISES[name](folders, options):
                     progress(str(row))
                     rows.append(row)
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join([*(f"- {name}: {value}" for name, value in facts.items()), "", *table(rows)]))

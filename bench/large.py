@@ -19,7 +19,7 @@ from bench.contestant import FORMS
 from bench.contestants.trireme import One, ask
 from bench.driver import ANSWER_TIMEOUT_S, Request
 from bench.endurance import SETTLE_S
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Bytes of a body: the most that the platform sends.
 LARGE = 25 * 2**20
@@ -73,16 +73,16 @@ def large() -> Iterator[tuple[str, Request]]:
 
 
 def send(port: int, request: Request) -> None:
-    """Send a request. Raises :class:`StartError` if the answer is not right."""
+    """Send a request. Raises :class:`CommandError` if the answer is not right."""
     url = f"http://127.0.0.1:{port}{request.path}"
     http_request = urllib.request.Request(url, request.body, dict(request.headers))
     try:
         with urllib.request.urlopen(http_request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
             right = request.expected in answer.read()
     except OSError as error:
-        raise StartError(f"{len(request.body):,} bytes to {request.path}: {error}") from None
+        raise CommandError(f"{len(request.body):,} bytes to {request.path}: {error}") from None
     if not right:
-        raise StartError(f"the answer to {len(request.body):,} bytes to {request.path} is not right")
+        raise CommandError(f"the answer to {len(request.body):,} bytes to {request.path} is not right")
 
 
 def resident_bytes(root: int, words: bytes) -> dict[int, int]:

@@ -21,7 +21,7 @@ from bench.contestant import Regime
 from bench.contestants.trireme import Trireme, ask
 from bench.large import send
 from bench.measuring import WARM_CALLERS, drive
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 
 MODELS = 200
@@ -100,7 +100,7 @@ def ratio(few: Turns, many: Turns) -> float:
 
 
 def check_all_answer(box: Many) -> None:
-    """:class:`StartError` if one of the models gives no right answer."""
+    """:class:`CommandError` if one of the models gives no right answer."""
     request = ask(TARGET_MODEL, "json")
     document = json.loads(request.body)
     for number in range(MODELS):
@@ -111,7 +111,7 @@ def check_all_answer(box: Many) -> None:
 def rate(box: Trireme, root: int) -> float:
     load, _ = drive(box, root, MEASURED_MODEL, "json", WARM_CALLERS, SECONDS)
     if load.wrong or load.lost:
-        raise StartError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
+        raise CommandError(f"{box.name}: {load.wrong} answers were wrong, {load.lost} were lost")
     return load.rate
 
 

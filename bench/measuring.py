@@ -14,7 +14,7 @@ from bench import tree
 from bench.contestant import READY, Contestant
 from bench.driver import Load, sweep
 from bench.running import running, wait_until_idle
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Callers and seconds of the warm-up; the longer one where no answer came in the shorter.
 WARM_CALLERS, WARM_SECONDS = 8, {"instant": (1.0, 10.0), "real": (2.0, 20.0)}
@@ -65,7 +65,7 @@ class Record:
 def draw(
     contestant: Contestant, number: int, measurements: Measurements, say: Callable[[str], None]
 ) -> Iterator[Record]:
-    """Start a contestant and yield its records; raise :class:`StartError` if it does not start."""
+    """Start a contestant and yield its records; raise :class:`CommandError` if it does not start."""
     with running(contestant) as root:
         for model in measurements.models:
             for form in (*measurements.forms, READY):
@@ -85,12 +85,12 @@ def draw(
 
 
 def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
-    """Send requests until the contestant is warm; raise :class:`StartError` if no answer is right."""
+    """Send requests until the contestant is warm; raise :class:`CommandError` if no answer is right."""
     for seconds in WARM_SECONDS[contestant.regime]:
         load, _ = drive(contestant, root, model, form, WARM_CALLERS, seconds)
         if load.answers:
             return load
-    raise StartError(
+    raise CommandError(
         f"{contestant.name} gives no right answer to {model} as {form}: {load.wrong} were wrong, "
         f"{load.lost} were lost."
     )
@@ -145,7 +145,7 @@ def drive(
             halfway = tree.memory(roots)
             output, _ = driver.communicate(timeout=10 * MAX_MEASUREMENT_S)
         except subprocess.TimeoutExpired:
-            raise StartError(f"what asks {contestant.name} did not end") from None
+            raise CommandError(f"what asks {contestant.name} did not end") from None
         finally:
             # Its group: some have processes of their own.
             with contextlib.suppress(ProcessLookupError):

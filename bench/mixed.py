@@ -32,7 +32,7 @@ from bench.contestants import find
 from bench.contestants.trireme import Trireme
 from bench.open_loop import Plan, plan_request
 from bench.running import free_port, running, wait_until_idle
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE, Settings
 
 REPORT = Path(__file__).with_name("reports") / "mixed.md"
@@ -112,7 +112,7 @@ def main(words: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that services are ended too
     try:
         results = show(options.show) if options.show else run(options)
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     write(results, options.out)
@@ -156,7 +156,7 @@ def run(options: argparse.Namespace) -> Results:
                         for row in measure(contestant, root, draw, options):
                             results.rows.append(row)
                             progress(line(row))
-                except StartError as error:
+                except CommandError as error:
                     results.missing[f"{name}, draw {draw + 1}"] = str(error).splitlines()[0]
                     progress(f"{name} was not measured: {error}")
                 save(results, options.out)
@@ -188,7 +188,7 @@ def measure(contestant: Contestant, root: int, draw: int, options: argparse.Name
     yield from rows
     capacity = sum(row.rate for row in rows)
     if not capacity:
-        raise StartError(f"{contestant.name} gave no right answer.")
+        raise CommandError(f"{contestant.name} gave no right answer.")
     for load in options.loads:
         rate = load * capacity
         rates = {model: rate * share / sum(SHARES.values()) for model, share in SHARES.items()}
@@ -221,7 +221,7 @@ def rows_of_plan(
     try:
         outcomes = json.loads(output.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        raise StartError(f"what asks {contestant.name} ended without a result") from None
+        raise CommandError(f"what asks {contestant.name} ended without a result") from None
     return [
         Row(
             contestant.name,

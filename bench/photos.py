@@ -27,7 +27,7 @@ from bench.contestants import find
 from bench.measuring import drive
 from bench.running import free_port, running, wait_until_idle
 from bench.samples import CLIENTS, Sample
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 REPORT = Path(__file__).with_name("reports") / "photos.md"
@@ -186,7 +186,7 @@ def main(words: Sequence[str]) -> int:
         shared.mkdir()
         try:
             files.prepare(shared, Settings.read({}))
-        except StartError as error:
+        except CommandError as error:
             print(error, file=sys.stderr)
             return 1
         for number in range(options.draws):
@@ -196,7 +196,7 @@ def main(words: Sequence[str]) -> int:
                         try:
                             sender = contestant(contestant_name, regime, Path(folder), shared)
                             measurements += draw(sender, contestant_name, number, options.seconds, chosen)
-                        except StartError as error:
+                        except CommandError as error:
                             progress(f"{contestant_name} was not measured: {error}")
     about["when ended"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     text = photo_report.write(

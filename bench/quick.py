@@ -22,7 +22,7 @@ from pathlib import Path
 from bench import files, repositories
 from bench.contestant import ALLOCATOR
 from bench.serving import triton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE, Settings
 from sm.triton import server
 
@@ -40,7 +40,7 @@ def main(keep: bool, sampler: str = "") -> int:
             print("\n".join(table(*compare_tracing(sampler))))
             return 0
         counts = count()
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     kept_counts = json.loads(KEPT_FILE.read_text()) if KEPT_FILE.exists() else {}
@@ -74,7 +74,7 @@ def _count(environment: Mapping[str, str]) -> Counts:
         command, env=environment, capture_output=True, text=True, check=False, timeout=COUNTING_TIMEOUT_S
     )
     if process.returncode:
-        raise StartError(f"counting failed:\n{process.stderr[-2000:]}")
+        raise CommandError(f"counting failed:\n{process.stderr[-2000:]}")
     return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
@@ -102,7 +102,7 @@ def instant_triton() -> Iterator[dict[str, str]]:
             until = time.monotonic() + READY_TIMEOUT_S
             while not server.ready(box.http_port):
                 if serving.poll() is not None or time.monotonic() > until:
-                    raise StartError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")
+                    raise CommandError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")
                 time.sleep(0.1)
             yield environment
         finally:

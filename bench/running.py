@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import tree
 from bench.contestant import Contestant
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Seconds to be ready, and to end after SIGTERM: the box drains for 25.
 READY_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 40.0
@@ -33,7 +33,7 @@ def free_port() -> int:
 def running(contestant: Contestant) -> Iterator[int | None]:
     """Run a contestant while the context lasts; None if there is nothing to start.
 
-    Raises :class:`StartError` with the end of its log if it does not become ready.
+    Raises :class:`CommandError` with the end of its log if it does not become ready.
     """
     contestant.prepare()
     if not contestant.command():
@@ -108,5 +108,5 @@ def _wait_ready(contestant: Contestant, process: subprocess.Popen[bytes], log: P
     while not contestant.ready():
         if process.poll() is not None or time.monotonic() > until:
             ended = f"ended with {process.returncode}" if process.returncode is not None else "is not ready"
-            raise StartError(f"{contestant.name} {ended}:\n{log.read_text(errors='replace')[-3000:]}")
+            raise CommandError(f"{contestant.name} {ended}:\n{log.read_text(errors='replace')[-3000:]}")
         time.sleep(0.1)

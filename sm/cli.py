@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from sm import NO_TELEMETRY, __version__
 from sm.commands import Command
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The name of the package on the index. ``trireme`` there is another project.
 DISTRIBUTION = "trireme-serving"
@@ -230,16 +230,16 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def check_name(name: str) -> None:
-    """Raise :class:`StartError` for a command that does not exist, or is not installed."""
+    """Raise :class:`CommandError` for a command that does not exist, or is not installed."""
     if name.startswith("-") or find(name):
         return
     if name in TOOLS:
-        raise StartError(f"'sm {name}' is not installed here. {DEVELOPER_MACHINE}")
+        raise CommandError(f"'sm {name}' is not installed here. {DEVELOPER_MACHINE}")
     suggestion = did_you_mean(name, [*installed(), *TOOLS])
     raise UnknownCommand(f"there is no command {name!r}{suggestion or '.'} 'sm --help' lists them.")
 
 
-class UnknownCommand(StartError):
+class UnknownCommand(CommandError):
     """There is no such command."""
 
 
@@ -259,7 +259,7 @@ def main() -> int:
     except UnknownCommand as error:
         sys.stderr.write(f"sm: {error}\n")
         return 2
-    except StartError as error:
+    except CommandError as error:
         sys.stderr.write(f"sm: {error}\n")
         return 1
     except ModuleNotFoundError as error:

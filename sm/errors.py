@@ -211,8 +211,12 @@ class ModelFailed(TriremeError):
     log_reason = "the model raised an exception: see Triton's lines of this time"
 
 
-class StartError(Exception):
-    """The box cannot start: one sentence, exit status 1."""
+class CommandError(Exception):
+    """A command of ``sm`` failed: one sentence, exit status 1."""
+
+
+class StartError(CommandError):
+    """The box cannot start."""
 
 
 def status_of(error: BaseException | None) -> int:

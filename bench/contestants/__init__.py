@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from bench.contestant import Contestant
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Module and class. The order is that of the tables.
 CONTESTANTS = {
@@ -30,8 +30,8 @@ FLOORS = ("triton", "triton_bytes", "loop")
 
 
 def find(name: str) -> type[Contestant]:
-    """Return the class of a contestant; an unknown name raises :class:`StartError`, which lists them."""
+    """Return the class of a contestant; an unknown name raises :class:`CommandError`, which lists them."""
     if name not in CONTESTANTS:
-        raise StartError(f"there is no contestant {name!r}; there are {', '.join(CONTESTANTS)}.")
+        raise CommandError(f"there is no contestant {name!r}; there are {', '.join(CONTESTANTS)}.")
     module, _, kind = CONTESTANTS[name].partition(":")
     return getattr(import_module(f"bench.contestants.{module}"), kind)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from typing import ClassVar
 from bench.contestant import PROCESSES, Regime, Request
 from bench.contestants.peer import Peer
 from bench.running import free_port
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 
 
@@ -24,7 +24,7 @@ class MlServer(Peer):
 
     def prepare(self) -> None:
         if sys.version_info >= (3, 13):
-            raise StartError(
+            raise CommandError(
                 "MLServer 1.7 needs a Python below 3.13: run the benchmark with 3.10, 3.11 or 3.12."
             )
         super().prepare()

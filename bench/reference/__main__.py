@@ -15,7 +15,7 @@ from bench import repositories
 from bench.contestant import PROCESSES
 from bench.reference.settings import THREADS
 from bench.serving import triton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.triton import server
 
 
@@ -50,7 +50,7 @@ def nginx(port: int, folder: Path) -> tuple[str, ...]:
     """Write nginx's configuration into ``folder`` and return its command line."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
-        raise StartError("there is no nginx; on Debian and Ubuntu: apt-get install nginx-light")
+        raise CommandError("there is no nginx; on Debian and Ubuntu: apt-get install nginx-light")
     text = Path(__file__).with_name("nginx.conf").read_text()
     configuration = folder / "nginx.conf"
     # The folder is the user's alone; nginx's workers would else be nobody.

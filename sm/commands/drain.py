@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.run_state import running_boxes
 
 
@@ -26,9 +26,9 @@ def run(options: argparse.Namespace) -> int:
     if options.pid is not None:
         boxes = {pid: folder for pid, folder in boxes.items() if pid == options.pid}
     if not boxes:
-        raise StartError("there is no such box of this user on this machine.")
+        raise CommandError("there is no such box of this user on this machine.")
     if len(boxes) > 1:
-        raise StartError(f"there are several boxes; choose one with --pid: {', '.join(map(str, boxes))}.")
+        raise CommandError(f"there are several boxes; choose one with --pid: {', '.join(map(str, boxes))}.")
     (folder,) = boxes.values()
     (folder / "draining").touch()
     time.sleep(options.seconds)

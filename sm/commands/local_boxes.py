@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.run_state import running_boxes
 from sm.settings import Settings
 
@@ -44,7 +44,7 @@ def running() -> list[LocalBox]:
 def _boxes() -> Iterator[LocalBox]:
     for pid, folder in running_boxes().items():
         process = Path("/proc") / str(pid)
-        with suppress(OSError, StartError):  # it has just ended
+        with suppress(OSError, CommandError):  # it has just ended
             variables = (line.partition("=") for line in (process / "environ").read_text().split("\0"))
             settings = Settings.read({name: value for name, _, value in variables})
             yield LocalBox(settings, (folder / "box.json").stat().st_mtime, (process / "fd/1").readlink())

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.server.access import keys
 from sm.server.access.keys import KeyFileError
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(f"{key}\n")
             sys.stderr.write(f"{options.file} has the key's hash; the key itself is shown this once\n")
     except KeyFileError as error:
-        raise StartError(f"{error}.") from None
+        raise CommandError(f"{error}.") from None
     return 0
 
 

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import IO, Any
 
 from sm.commands.golden import differences, short
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.name_conflicts import select_sources
 from sm.run_state import CODE, check_client_folders, choose_repository, find_repository
@@ -79,7 +79,7 @@ def run(settings: Settings, url: str | None) -> int:
             outcomes = tuple(compare_samples(address, settings))
     differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):
-        raise StartError(
+        raise CommandError(
             "no client that is served has a sample: sample/payload.json and golden.json beside it."
         )
     return differs
@@ -135,9 +135,9 @@ def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(url: str, body: Any = None) -> dict[str, Any]:
-    """Return the JSON of an answer or error. Raises :class:`StartError` if there is none."""
+    """Return the JSON of an answer or error. Raises :class:`CommandError` if there is none."""
     if not url.startswith(("http://", "https://")):
-        raise StartError(f"{url} is not an address of a box: it begins with http:// or https://.")
+        raise CommandError(f"{url} is not an address of a box: it begins with http:// or https://.")
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
     try:
@@ -146,18 +146,18 @@ def _ask(url: str, body: Any = None) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         text = error.read()
     except (OSError, ValueError) as error:
-        raise StartError(f"no box answers at {url}: {error}.") from None
+        raise CommandError(f"no box answers at {url}: {error}.") from None
     try:
         return dict(json.loads(text))
     except ValueError:
-        raise StartError(
+        raise CommandError(
             f"what answers at {url} is not a box: {short(text.decode(errors='replace'))}."
         ) from None
 
 
 @contextmanager
 def own_box(settings: Settings, **variables: str) -> Iterator[str]:
-    """Run a box on a free port. Raises :class:`StartError` if it does not start.
+    """Run a box on a free port. Raises :class:`CommandError` if it does not start.
 
     ``variables`` are added to its environment. Ctrl-C reaches this process alone, which then stops the box.
     """
@@ -214,4 +214,4 @@ def _wait_ready(box: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None
     errors = [
         line["message"] for line in lines if line.get("process") == "serve" and line["level"] == "error"
     ]
-    raise StartError(errors[-1] if errors else f"the box ended with exit code {box.returncode}.")
+    raise CommandError(errors[-1] if errors else f"the box ended with exit code {box.returncode}.")

@@ -28,7 +28,7 @@ from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.prepare import prepare
 from sm.commands.build.recipes import Recipe
 from sm.commands.build.samples import InProcess
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
@@ -60,7 +60,7 @@ SYSTEM_LIBRARIES = ("libc.so", "libm.so", "libpthread.so", "libdl.so", "librt.so
 
 
 def make(out: Path, python: str, real: Sequence[str]) -> float:
-    """Fill ``out`` from scratch. Returns its size in MiB. Raises :class:`StartError` if it is too large."""
+    """Fill ``out`` from scratch. Returns its size in MiB. Raises :class:`CommandError` if it is too large."""
     shutil.rmtree(out, ignore_errors=True)
     (out / WHEELS).mkdir(parents=True)
     prepare(Settings.read(os.environ))
@@ -70,7 +70,7 @@ def make(out: Path, python: str, real: Sequence[str]) -> float:
         add_model(model, out / WEIGHTS / model, "int8" if model in real else "random")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / MIB
     if size > MAX_BUNDLE_MIB:
-        raise StartError(
+        raise CommandError(
             f"{out} has {size:.1f} MiB, which is more than {MAX_BUNDLE_MIB}: name fewer models with --real."
         )
     return size
@@ -100,7 +100,7 @@ def collect_wheels(folder: Path, python: str) -> None:
             check=False,
         )
         if completed.returncode:
-            raise StartError(f"the wheels could not be downloaded: {completed.stderr.strip()[-600:]}")
+            raise CommandError(f"the wheels could not be downloaded: {completed.stderr.strip()[-600:]}")
         for wheel in Path(downloads).glob("*.whl"):
             repack(wheel, folder / wheel.name, python)
 
@@ -133,7 +133,7 @@ def collect_programs(target: Path) -> None:
         for program in ("nginx", "wrk"):
             path = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
             if path is None:
-                raise StartError(
+                raise CommandError(
                     f"there is no {program} to pack; on Debian and Ubuntu: apt-get install {program}"
                 )
             shutil.copy(path, folder / "real" / program)
@@ -210,7 +210,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         size = make(options.out, options.python, options.real)
-    except StartError as error:
+    except CommandError as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{options.out}: {size:.1f} MiB")

@@ -1,4 +1,4 @@
-"""Build the wheel and the sdist, install them into environments of their own and run ``sm`` from there."""
+"""Build the wheels and the sdist, install them into environments of their own and run ``sm`` from there."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from sm.settings import HERE
 
 @dataclass(frozen=True)
 class Distribution:
-    """The files of ``python -m build``: the sdist, and the wheel built from it."""
+    """The files of ``make dist``: the repository's sdist, the runtime's wheel, and the tools' wheel."""
 
     wheel: Path
     sdist: Path
+    tools: Path
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A virtual environment with the wheel installed."""
+    """A virtual environment with a wheel installed."""
 
     python: Path
     home: Path
@@ -52,34 +53,42 @@ class Installed:
 
 def build(out: Path) -> Distribution:
     """Build as a release does, but with the build backend of this environment."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(HERE)]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    return Distribution(next(out.glob("*.whl")), next(out.glob("*.tar.gz")))
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
+    for arguments in ((str(HERE),), ("--wheel", str(HERE / "tools"))):
+        completed = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, timeout=240
+        )
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+    wheel, tools = (next(out.glob(f"trireme_{name}-*.whl")) for name in ("serving", "tools"))
+    return Distribution(wheel, next(out.glob("*.tar.gz")), tools)
 
 
-def install_without_dependencies(wheel: Path, home: Path) -> Installed:
-    """Install the wheel only, and let it import this process's packages. Takes a second instead of a minute."""
+def install_without_dependencies(home: Path, *wheels: Path) -> Installed:
+    """Install the wheels only, and let them import this process's packages. Takes a second instead of a minute."""
     installed = _environment(Path(sys.executable), home)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
-    subprocess.run([*uv, "--python", str(installed.python), str(wheel)], check=True, timeout=60)
+    subprocess.run([*uv, "--python", str(installed.python), *map(str, wheels)], check=True, timeout=60)
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = subprocess.run(
         [installed.python, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    # A path in a .pth file comes after the environment's own packages, and its own .pth files are not read:
-    # those of this process name the repository.
-    Path(folder.stdout.strip(), "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    # This process's packages without the two under test, whose metadata and .pth files name the repository.
+    dependencies = home / "dependencies"
+    dependencies.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "trireme" not in path.name:
+            (dependencies / path.name).symlink_to(path)
+    Path(folder.stdout.strip(), "dependencies.pth").write_text(str(dependencies))
     return installed
 
 
-def install_with_dependencies(package: str, interpreter: Path, home: Path) -> Installed:
-    """Install a package and its dependencies with pip, as a new user does."""
+def install_with_dependencies(package: str, wheels: Path, interpreter: Path, home: Path) -> Installed:
+    """Install a package and its dependencies with pip, as a new user does, also from the folder ``wheels``."""
     installed = _environment(interpreter, home, "--clear")
     command = [str(installed.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    constraint = ["--constraint", str(HERE / "requirements.lock")]
+    sources = ["--constraint", str(HERE / "requirements.lock"), "--find-links", str(wheels)]
     completed = subprocess.run(
-        [*command, *constraint, package], capture_output=True, text=True, check=False, timeout=600
+        [*command, *sources, package], capture_output=True, text=True, check=False, timeout=600
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
     return installed

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import Settings
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = list(sizes) if options.all else options.parts
     unknown = [name for name in chosen if name not in sizes]
     if unknown:
-        raise StartError(f"{cache.root} has no {', '.join(unknown)}; it has {', '.join(sizes)}.")
+        raise CommandError(f"{cache.root} has no {', '.join(unknown)}; it has {', '.join(sizes)}.")
     if not chosen:
         sys.stdout.writelines(f"{line}\n" for line in table(cache.root, sizes))
         return 0
@@ -76,7 +76,7 @@ def measure(root: Path) -> dict[str, int]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise StartError(f"the cache {root} cannot be read: {error.strerror}.") from None
+        raise CommandError(f"the cache {root} cannot be read: {error.strerror}.") from None
     return {name: total(root / name) for name in names}
 
 
@@ -103,4 +103,4 @@ def remove(path: Path) -> None:
     except FileNotFoundError:  # scratch goes with the lock
         pass
     except OSError as error:
-        raise StartError(f"{error.filename or path} cannot be removed: {error.strerror}.") from None
+        raise CommandError(f"{error.filename or path} cannot be removed: {error.strerror}.") from None

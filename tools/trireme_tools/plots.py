@@ -7,20 +7,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Inches of a plot's width, of its height without bars, and of each bar.
 WIDTH, BASE_HEIGHT, BAR_HEIGHT = 8.0, 1.2, 0.35
 
 
 def check(file: Path) -> None:
-    """Raise :class:`StartError` unless a plot can be drawn into ``file``. Call it before measuring."""
+    """Raise :class:`CommandError` unless a plot can be drawn into ``file``. Call it before measuring."""
     if file.suffix != ".svg":
-        raise StartError(f"--plot {file} is not an SVG file: give it the ending .svg.")
+        raise CommandError(f"--plot {file} is not an SVG file: give it the ending .svg.")
     if not file.parent.is_dir():
-        raise StartError(f"--plot {file}: there is no folder {file.parent}.")
+        raise CommandError(f"--plot {file}: there is no folder {file.parent}.")
     if find_spec("matplotlib") is None:
-        raise StartError("--plot needs matplotlib: pip install 'trireme-serving[tune]'")
+        raise CommandError("--plot needs matplotlib: pip install 'trireme-serving[tune]'")
 
 
 def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, float]], unit: str) -> None:
@@ -74,4 +74,4 @@ def _save(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) ->
         try:
             figure.savefig(file, format="svg", metadata={"Date": None})
         except OSError as error:
-            raise StartError(f"the plot cannot be written to {file}: {error.strerror}.") from None
+            raise CommandError(f"the plot cannot be written to {file}: {error.strerror}.") from None

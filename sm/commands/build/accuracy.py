@@ -20,7 +20,7 @@ from sm.commands.build.graph_runner import Runner, session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.random_inputs import Feed, RandomInputs, Sizes, free_sizes
 from sm.commands.build.size_search import SEED, SizeSearch, error_reason, format_sizes
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.manifest import Accuracy, Precision
 
 #: Batch sizes that are compared.
@@ -58,7 +58,7 @@ class Comparison:
 
         It does so at the sizes ``searched_sizes`` if a search was made before.
 
-        Raises :class:`StartError` if the difference is too large.
+        Raises :class:`CommandError` if the difference is too large.
         """
         source = source or session(self.graph.path, optimized=False)
         # ONNX Runtime's optimizations would undo the effects of another precision.
@@ -98,7 +98,7 @@ class Comparison:
         try:
             outputs = runner.run(names, dict(feed))
         except Exception as error:  # onnxruntime's classes have no common parent
-            raise StartError(
+            raise CommandError(
                 f"{self.graph.path} gives no answer for inputs of {case}: {error_reason(error)}."
             ) from error
         return outputs
@@ -106,7 +106,7 @@ class Comparison:
     def _compare_case(self, case: str, expected: list[NDArray[Any]], actual: list[NDArray[Any]]) -> None:
         for value, left, right in zip(self.graph.outputs, expected, actual, strict=True):
             if left.shape != right.shape:
-                raise StartError(
+                raise CommandError(
                     f"{value.name} for inputs of {case} has the shape {list(right.shape)} in a batch and "
                     f"{list(left.shape)} record by record: the graph was exported for one size."
                 )
@@ -115,7 +115,7 @@ class Comparison:
             relative, absolute = ALLOWED.get(self.precision, (0.0, 0.0))
             allowed = relative * scale + absolute * max(1.0, float(scale.max(initial=0)))
             if self.precision != "int8" and not bool((error <= allowed).all()):
-                raise StartError(
+                raise CommandError(
                     f"{value.name} differs from its source by up to {np.nanmax(error):.3g} for inputs of "
                     f"{case}: the graph was exported for one size, or an optimization breaks it. {NEXT_STEP}"
                 )

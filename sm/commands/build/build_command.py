@@ -16,18 +16,18 @@ from sm.commands.build.changes import options as words
 from sm.commands.build.exporting import is_torch
 from sm.commands.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from sm.triton.onnx_cpu.engines import Wanted
 
 
 def wanted(engine: str, precision: str, tolerance: float) -> Wanted:
-    """Return what may run a model on the CPU target. Raises :class:`StartError`."""
+    """Return what may run a model on the CPU target. Raises :class:`CommandError`."""
     if precision not in ("auto", "fp32", "bf16"):
-        raise StartError(f"--precision {precision} is not for --target cpu: use auto, fp32 or bf16.")
+        raise CommandError(f"--precision {precision} is not for --target cpu: use auto, fp32 or bf16.")
     if not 0 < tolerance < 1:
-        raise StartError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
+        raise CommandError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
     return Wanted(engine, precision, tolerance)
 
 

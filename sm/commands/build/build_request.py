@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.commands.build.changes import Changes
 from sm.commands.build.onnx_graph import Graph, Value
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.manifest import Precision, Profile, Target
 from sm.triton.onnx_cpu.engines import Wanted
 
@@ -46,7 +46,7 @@ class BuildRequest:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model) or self.model.startswith("."):
-            raise StartError(
+            raise CommandError(
                 f"{self.model!r} is not a name for a model: use letters, digits, _, - and dots, no dot first."
             )
 
@@ -74,14 +74,14 @@ def ranges(request: BuildRequest, graph: Graph, largest: int) -> dict[str, Range
     Inputs that share a free size share its name, so one of them is enough.
     """
     if request.batch and not graph.batched:
-        raise StartError(f"{graph.path} takes no batches (its first sizes are fixed): leave out --batch.")
+        raise CommandError(f"{graph.path} takes no batches (its first sizes are fixed): leave out --batch.")
     by_name: dict[str, Range] = {}
     if graph.batched:
         by_name |= {str(value.sizes[0]): request.batch or (1, largest, largest) for value in graph.inputs}
     inputs = {value.name: value for value in graph.inputs}
     for name, bounds in request.shapes.items():
         if name not in inputs:
-            raise StartError(f"--shapes names {name!r}; the inputs are {', '.join(inputs)}.")
+            raise CommandError(f"--shapes names {name!r}; the inputs are {', '.join(inputs)}.")
         by_name |= _ranges_of_input(inputs[name], bounds)
     return by_name
 
@@ -89,13 +89,13 @@ def ranges(request: BuildRequest, graph: Graph, largest: int) -> dict[str, Range
 def profiles(graph: Graph, by_name: Mapping[str, Range]) -> tuple[Profile, ...]:
     """Return the three shapes of each input with a free size.
 
-    Raises :class:`StartError` with the name of a size without a range.
+    Raises :class:`CommandError` with the name of a size without a range.
     """
     for value in graph.inputs:
         for size in value.sizes:
             if isinstance(size, str) and size not in by_name:
                 example = ",".join("x".join(_example(value, size, index)) for index in range(3))
-                raise StartError(
+                raise CommandError(
                     f"{value.name} has the free size {size!r}, for which a plan needs a range: "
                     f"--shapes {value.name}={example}"
                 )
@@ -123,13 +123,13 @@ def fixed(graph: Graph, by_name: Mapping[str, Range]) -> list[str]:
 
 def _ranges_of_input(value: Value, shapes: tuple[tuple[int, ...], ...]) -> dict[str, Range]:
     if len(shapes[0]) != len(value.sizes):
-        raise StartError(f"--shapes gives {value.name} {len(shapes[0])} sizes; it has {len(value.sizes)}.")
+        raise CommandError(f"--shapes gives {value.name} {len(shapes[0])} sizes; it has {len(value.sizes)}.")
     by_name: dict[str, Range] = {}
     for size, bounds in zip(value.sizes, zip(*shapes, strict=True), strict=True):
         if isinstance(size, str):
             by_name[size] = bounds
         elif set(bounds) != {size}:
-            raise StartError(f"--shapes gives {value.name} a size of {bounds[0]} where it has {size}.")
+            raise CommandError(f"--shapes gives {value.name} a size of {bounds[0]} where it has {size}.")
     return by_name
 
 

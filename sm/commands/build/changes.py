@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from sm.commands.build import masks, model_config, pixels, suppression
 from sm.commands.build.onnx_graph import Graph
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.manifest import Change
 
 NAMES: tuple[Change, ...] = get_args(Change)
@@ -39,7 +39,7 @@ class Changes:
         words = options(model / OPTIONS)
         unknown = set(words) - {f"--{name}" for name in NAMES}
         if unknown:
-            raise StartError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
+            raise CommandError(f"{model / OPTIONS}: {min(unknown)} is not for every target.")
         return cls(**{name: f"--{name}" in words for name in NAMES})
 
     @property

@@ -12,7 +12,7 @@ from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.changes import Graphs, adapt_config
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.random_inputs import Sizes
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: A configuration that begins with this line may be overwritten; one without it is hand-written.
 GENERATED_MARK = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
@@ -40,7 +40,7 @@ class WarmUp:
 def configure(
     request: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None], warm_up: WarmUp
 ) -> Configuration:
-    """Configure for the request. Raises :class:`StartError` if a hand-written file does not fit it."""
+    """Configure for the request. Raises :class:`CommandError` if a hand-written file does not fit it."""
     graph = graphs.served
     own_config = request.out / request.model / "config.pbtxt"
     if own_config.is_file() and not own_config.read_text(errors="replace").startswith(GENERATED_MARK):
@@ -64,7 +64,7 @@ def _use_existing(
     final = model_config.parse(path)
     backend = model_config.backend(request.target)
     if final.backend != backend:
-        raise StartError(
+        raise CommandError(
             f"{path} was not written by sm build-model and has the backend {final.backend!r} where "
             f"{request.target} wants {backend!r}: change it there, or build with another --out."
         )
@@ -78,7 +78,7 @@ def _check(
 ) -> Configuration:
     model_config.check(configuration.final, graph.path, path)
     if configuration.final.max_batch_size > generated.max_batch_size:
-        raise StartError(
+        raise CommandError(
             f"{path} has max_batch_size {configuration.final.max_batch_size}, which is more than the "
             f"{generated.max_batch_size} asked for: change it there, or ask for more with --batch."
         )

@@ -19,7 +19,7 @@ from sm.commands.build.accuracy import Comparison
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.random_inputs import Feed
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 
 TORCHVISION_PREFIX = "torchvision:"
 #: Records of the example that torch traces (a size of 1 would become a constant), and words of each.
@@ -54,7 +54,7 @@ def is_torch(source: str) -> bool:
 
 
 def export(source: str, path: Path, progress: Progress) -> Path:
-    """Export the source to ``path`` and compare the two. Raises :class:`StartError` with the reason."""
+    """Export the source to ``path`` and compare the two. Raises :class:`CommandError` with the reason."""
     with progress.step(f"loading {source}"):
         loaded = torchvision(source) if source.startswith(TORCHVISION_PREFIX) else transformers(source)
     with progress.step(f"exporting {source} to ONNX"), redirect_stdout(progress.stream):
@@ -70,7 +70,7 @@ def torchvision(source: str) -> Module:
     torch, models = import_needed("torch"), import_needed("torchvision").models
     name = source.removeprefix(TORCHVISION_PREFIX)
     if name not in models.list_models():
-        raise StartError(
+        raise CommandError(
             f"torchvision has no model {name!r}: it has {', '.join(models.list_models()[:5])}, …"
         )
     weights = models.get_model_weights(name).DEFAULT
@@ -116,7 +116,7 @@ def import_needed(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise StartError(
+        raise CommandError(
             f"such a source needs {error.name or name}, which is not installed: "
             "pip install torch torchvision transformers onnxscript, or name an ONNX file with --source."
         ) from None
@@ -127,7 +127,7 @@ def _load_or_explain(source: str, load: Callable[[], Any]) -> Any:
         return load()
     except Exception as error:  # each library has classes of its own for a hub that is not there
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise StartError(
+        raise CommandError(
             f"{source} could not be loaded: {lines[0].rstrip('.')}. Look at the name and at the network, "
             "or name an ONNX file with --source."
         ) from error
@@ -165,4 +165,4 @@ def _export(source: str, loaded: Module, path: Path) -> None:
             verbose=False,
         )
     except Exception as error:
-        raise StartError(f"{source} cannot be exported: {str(error).splitlines()[0]}.") from error
+        raise CommandError(f"{source} cannot be exported: {str(error).splitlines()[0]}.") from error

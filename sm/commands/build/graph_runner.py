@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from sm.commands.build.random_inputs import Feed
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: ONNX Runtime logs nothing but fatal errors: the others are raised, and may be expected.
 FATAL = 4
@@ -51,7 +51,7 @@ class Session:
         )
 
     def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
-        """Return the outputs, sorted by name. Raises :class:`StartError` after :data:`TIME_LIMIT_S`."""
+        """Return the outputs, sorted by name. Raises :class:`CommandError` after :data:`TIME_LIMIT_S`."""
         options = onnxruntime.RunOptions()
         try:
             return cast(
@@ -79,7 +79,7 @@ def _wait(work: Callable[[], Any], failure: str) -> Any:
     try:
         return future.result(TIME_LIMIT_S)
     except FutureTimeoutError:
-        raise StartError(f"{failure} within {TIME_LIMIT_S:g} s.") from None
+        raise CommandError(f"{failure} within {TIME_LIMIT_S:g} s.") from None
 
 
 def session(path: Path, *, optimized: bool = True) -> Runner:
@@ -90,10 +90,10 @@ def session(path: Path, *, optimized: bool = True) -> Runner:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         return Session(path, options)
-    except StartError:
+    except CommandError:
         raise
     except Exception as error:
-        raise StartError(f"{path} cannot be run: {_explain(error)}.") from error
+        raise CommandError(f"{path} cannot be run: {_explain(error)}.") from error
 
 
 def _explain(error: Exception) -> str:

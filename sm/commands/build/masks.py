@@ -25,7 +25,7 @@ import onnx
 from onnx import compose, parser
 
 from sm.commands.build.onnx_graph import Graph
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The input with the text.
 IDS = "input_ids"
@@ -102,7 +102,7 @@ class Vocabulary:
             reserved = (index for word, index in ids.items() if RESERVED.fullmatch(word))
             return cls(int(ids[mask_token]), tuple(sorted(map(int, reserved))))
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise StartError(
+            raise CommandError(
                 f"{description} and {tokenizer} do not say what the mask is: {error!r}."
             ) from error
 
@@ -129,7 +129,7 @@ def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
     model = onnx.load(graph.path)
     opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
-        raise StartError(f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it anew.")
+        raise CommandError(f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it anew.")
     decoder = _find_decoder(graph, model.graph)
     reserved = [index for index in vocabulary.reserved if index < decoder.words]
     text = TAIL.format(
@@ -155,7 +155,7 @@ def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
 
 
 def _find_decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:
-    """Find the last step of a masked language model. Raises :class:`StartError` if the graph has none."""
+    """Find the last step of a masked language model. Raises :class:`CommandError` if the graph has none."""
     value = graph.outputs[0]
     producers = {name: index for index, node in enumerate(proto.node) for name in node.output}
     words = value.sizes[-1]
@@ -168,7 +168,7 @@ def _find_decoder(graph: Graph, proto: onnx.GraphProto) -> Decoder:
             if step is not None and proto.node[step].op_type == "MatMul":
                 hidden, weight = proto.node[step].input
                 return Decoder(hidden, weight, bias, words, (step, last))
-    raise StartError(
+    raise CommandError(
         f"{graph.path} does not end as a masked language model, {IDS} to a matrix of words and a bias, "
         "which --masks is for."
     )

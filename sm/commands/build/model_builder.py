@@ -28,7 +28,7 @@ from sm.commands.build.size_search import SizeSearch, format_sizes
 from sm.commands.build.targets import PROGRAM, BuiltModel
 from sm.commands.build.triton_tensors import adapt
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import manifest
 from sm.repository.cache import Cache
 from sm.repository.manifest import Accuracy, Manifest
@@ -61,7 +61,7 @@ class ModelBuilder:
         self.progress = progress
 
     def build(self, request: BuildRequest) -> Path:
-        """Build the model and return its folder in ``request.out``. Raises :class:`StartError`."""
+        """Build the model and return its folder in ``request.out``. Raises :class:`CommandError`."""
         with self._stage(request) as workshop, self._stage(request) as staged:
             source, name = self._source(request, workshop)
             self._describe(request, source, staged)
@@ -109,7 +109,7 @@ class ModelBuilder:
             return export(request.source, workshop / GRAPH, self.progress), request.source
         folder = self.models / request.model
         if not (folder / "recipe" / "recipe.py").is_file():
-            raise StartError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
+            raise CommandError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
         with self.cache.locked(self.progress.say):
             artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
         return artifact / GRAPH, f"model/{request.model}/recipe, {artifact.name}"
@@ -134,10 +134,10 @@ class ModelBuilder:
                 return targets.tensorrt(graphs.prepared, version, request, ranges)
             if request.target == "torch":
                 if request.precision not in ("fp32", "fp16"):
-                    raise StartError("--target torch takes --precision fp32 or fp16.")
+                    raise CommandError("--target torch takes --precision fp32 or fp16.")
                 return targets.torch(graphs.served, version, request, max(1, largest))
             if request.precision != "fp32":
-                raise StartError(f"--precision {request.precision} is for --target tensorrt or torch.")
+                raise CommandError(f"--precision {request.precision} is for --target tensorrt or torch.")
             return (targets.cpu if request.target == "cpu" else targets.onnxruntime)(graphs.served, version)
 
     def _try(self, request: BuildRequest, graphs: Graphs) -> Trial:
@@ -151,7 +151,7 @@ class ModelBuilder:
             runner = session(graphs.prepared.path, optimized=False)
             search = SizeSearch(graphs.prepared, runner, ranges)
             answered_sizes = search.find()
-        except StartError as error:
+        except CommandError as error:
             if request.compare:
                 raise
             self.progress.say(f"{request.model}: warning: {error}")
@@ -232,7 +232,7 @@ class ModelBuilder:
                 InProcess(built, runner),
             )
         if request.precision == "fp32" and equal and equal[0] < equal[1]:
-            raise StartError(
+            raise CommandError(
                 f"{request.model} as built answers {equal[1] - equal[0]} of {equal[1]} samples otherwise "
                 "than its source does: leave out what changes the graph."
             )
@@ -288,7 +288,7 @@ class ModelBuilder:
             ) as folder:
                 yield Path(folder)
         except OSError as error:
-            raise StartError(
+            raise CommandError(
                 f"{request.out} cannot be written ({error.strerror}): name another folder with --out."
             ) from error
 

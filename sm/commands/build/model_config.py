@@ -16,7 +16,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.commands.build.onnx_graph import Graph, Value
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.manifest import Target
 
 #: Fields of ModelConfig that a target sets.
@@ -35,24 +35,24 @@ Tensor = tuple[str, str, tuple[int, ...]]
 
 
 def read(path: Path) -> Any:
-    """Read a ``ModelConfig`` from git. Raises :class:`StartError` with the file and what is wrong in it."""
+    """Read a ``ModelConfig`` from git. Raises :class:`CommandError` with the file and what is wrong in it."""
     config = parse(path)
     if config.name != path.parent.name:
-        raise StartError(f"{path} names the model {config.name!r}; its folder is {path.parent.name!r}.")
+        raise CommandError(f"{path} names the model {config.name!r}; its folder is {path.parent.name!r}.")
     for field in TARGET_FIELDS:
         if field in {descriptor.name for descriptor, _ in config.ListFields()}:
-            raise StartError(f"{path} sets {field!r}, which belongs to the target that runs the model.")
+            raise CommandError(f"{path} sets {field!r}, which belongs to the target that runs the model.")
     return config
 
 
 def parse(path: Path) -> Any:
-    """Read a ``ModelConfig`` from any file. Raises :class:`StartError` if the file is missing or wrong."""
+    """Read a ``ModelConfig`` from any file. Raises :class:`CommandError` if the file is missing or wrong."""
     try:
         return text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
     except FileNotFoundError:
-        raise StartError(f"{path} is missing.") from None
+        raise CommandError(f"{path} is missing.") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} is not a Triton configuration: {error}.") from None
+        raise CommandError(f"{path} is not a Triton configuration: {error}.") from None
 
 
 def backend(target: Target) -> str:
@@ -172,7 +172,7 @@ def difference(generated: Any, final: Any, name: str) -> list[str]:
 
 
 def check(config: Any, graph: Path, path: Path) -> None:
-    """Compare a configuration with its graph. Raises :class:`StartError` if the tensors differ."""
+    """Compare a configuration with its graph. Raises :class:`CommandError` if the tensors differ."""
     actual = Graph.read(graph)
     batched = config.max_batch_size > 0
     for kind, tensors, values in (
@@ -182,7 +182,7 @@ def check(config: Any, graph: Path, path: Path) -> None:
         configured = sorted(_describe(tensor, batched) for tensor in tensors)
         expected = sorted((value.name, value.datatype, value.shape) for value in values)
         if configured != expected:
-            raise StartError(
+            raise CommandError(
                 f"{path} says {_format(configured)} of its {kind}; the model has {_format(expected)}."
             )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Triton's names of ONNX element types.
 DATATYPES = {
@@ -67,17 +67,17 @@ class Graph:
 
     @classmethod
     def read(cls, path: Path) -> Graph:
-        """Read a graph. Raises :class:`StartError` if the file is not an ONNX model."""
+        """Read a graph. Raises :class:`CommandError` if the file is not an ONNX model."""
         try:
             graph = onnx.load(path, load_external_data=False).graph
         except FileNotFoundError:
-            raise StartError(f"{path} is missing.") from None
+            raise CommandError(f"{path} is missing.") from None
         except Exception as error:  # protobuf's own classes differ between its implementations
-            raise StartError(f"{path} is not an ONNX model: {error}.") from error
+            raise CommandError(f"{path} is not an ONNX model: {error}.") from error
         weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
         inputs = tuple(_value(value) for value in graph.input if value.name not in weights)
         if not inputs or not graph.output:
-            raise StartError(f"{path} is not an ONNX model: it has no inputs or no outputs.")
+            raise CommandError(f"{path} is not an ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
         bounds = dict(_bounds(graph, weights))
@@ -154,5 +154,5 @@ def _data(path: Path, graph: Any) -> tuple[Path, ...]:
     files = tuple(path.parent / name for name in dict.fromkeys(locations))
     for file in files:
         if file.parent != path.parent or not file.is_file():
-            raise StartError(f"{path} has weights in {file}, which has to lie beside it.")
+            raise CommandError(f"{path} has weights in {file}, which has to lie beside it.")
     return files

@@ -16,7 +16,7 @@ from pathlib import Path
 from sm.commands.build import child_command
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 
 #: A package with node and npm, for a machine that has none.
@@ -74,7 +74,7 @@ class Registries:
         with self.cache.scratch_folder() as folder:
             command = _pip("install", "--target", str(folder / "node"), NODE)
             if reason := self._run(command, f"{model}: fetching npm", NODE_SIZE, folder):
-                raise StartError(
+                raise CommandError(
                     f"npm is missing and could not be fetched from PyPI: {reason}. Install npm (on Debian "
                     "and Ubuntu: apt-get install npm), or look at the network, then start again."
                 )

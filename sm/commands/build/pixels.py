@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sm.client.preprocessing import Normalisation
 from sm.commands.build.onnx_graph import Graph, Value
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The prefix of the new nodes' names, and the name of the scaled picture.
 PREFIX, SCALED = "pixels", "pixels_scaled"
@@ -28,14 +28,14 @@ def add_scaling(graph: Graph, description: Path, out: Path) -> Graph:
         out: The file to write.
 
     Raises:
-        StartError: The graph does not take exactly one picture.
+        CommandError: The graph does not take exactly one picture.
     """
     normalisation = Normalisation.read(description)
     pictures = _pictures(graph, normalisation.layout, "TYPE_FP32")
     if not pictures and len(_pictures(graph, normalisation.layout, "TYPE_UINT8")) == 1:
         return graph
     if len(pictures) != 1:
-        raise StartError(
+        raise CommandError(
             f"{graph.path} has {len(pictures)} inputs that are a picture (FP32, {normalisation.layout}, "
             "three channels); --uint8 is for a graph with one."
         )

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from sm.commands.build.onnx_graph import Graph
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.manifest import Precision
 
 
@@ -26,13 +26,13 @@ def convert_precision(graph: Graph, precision: Precision, calibration: Path | No
     Inputs and outputs keep their types.
     """
     if (calibration is None) == (precision == "int8"):
-        raise StartError("--precision int8 and --calibration FOLDER go together: name both or neither.")
+        raise CommandError("--precision int8 and --calibration FOLDER go together: name both or neither.")
     if precision == "fp16":
         _half(graph.path, out)
     elif precision == "int8" and calibration:
         _quantize(graph, calibration, out)
     elif precision == "bf16" and not _has_bfloat16(graph.path):
-        raise StartError(
+        raise CommandError(
             f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
             "export it from PyTorch in bfloat16, or with TensorRT 10 build with --no-strongly-typed."
         )
@@ -86,7 +86,7 @@ def _records(graph: Graph, folder: Path) -> Iterator[dict[str, Any]]:
     names = [value.name for value in graph.inputs]
     files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
     if not files:
-        raise StartError(
+        raise CommandError(
             f"{folder} has no *.npz or *.npy to calibrate with: put some hundred typical inputs there, "
             f"each file a batch of {', '.join(names)}."
         )
@@ -94,5 +94,5 @@ def _records(graph: Graph, folder: Path) -> Iterator[dict[str, Any]]:
         loaded = np.load(path, allow_pickle=False)
         record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
         if set(record) != set(names):
-            raise StartError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
+            raise CommandError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
         yield record

@@ -14,7 +14,7 @@ from sm.commands.build.package_registries import Registries
 from sm.commands.build.recipes import Recipe
 from sm.commands.build.repository_assembly import GRAPH, CpuRepository
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 
@@ -29,7 +29,7 @@ def prepare(
     """Build what is missing and return the CPU target's model repository.
 
     ``models`` are the names to serve; None for all with a recipe. Progress goes to ``stream``. Raises
-    :class:`StartError`.
+    :class:`CommandError`.
     """
     cache, progress = Cache(settings.cache), Progress(stream)
     with cache.locked(progress.say):
@@ -60,7 +60,7 @@ class Preparation:
         recipe_paths = {path.name: path for path in recipes.find(self.folder)}
         unknown = [name for name in models or () if name not in recipe_paths]
         if unknown:
-            raise StartError(
+            raise CommandError(
                 f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(recipe_paths)}."
             )
         return tuple(path for name, path in recipe_paths.items() if models is None or name in models)
@@ -86,9 +86,9 @@ class Preparation:
         except OSError:  # a full disk has its own sentence
             raise
         except Exception as error:
-            raise StartError(f"{recipe.model}: its recipe failed: {error!r}.") from error
+            raise CommandError(f"{recipe.model}: its recipe failed: {error!r}.") from error
         if not (out / product).exists():
-            raise StartError(f"{recipe.model}: its recipe wrote no {product}.")
+            raise CommandError(f"{recipe.model}: its recipe wrote no {product}.")
 
     def _forget_others(self, artifact: Path) -> None:
         """Remove models of older versions of the recipe; the repository has its own links."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sm.commands.build.package_sources import Source
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The package name of recipes, apart from everything that a user can import.
 PACKAGE = "trireme_recipes"
@@ -42,13 +42,13 @@ class Recipe:
 
     @classmethod
     def load(cls, model: Path) -> Recipe:
-        """Load the recipe of the model folder ``model``. Raises :class:`StartError`."""
+        """Load the recipe of the model folder ``model``. Raises :class:`CommandError`."""
         folder = model / "recipe"
         try:
             module = _import(model.name.replace("-", "_"), folder)
             sources, build = tuple(module.SOURCES), module.build
         except Exception as error:
-            raise StartError(f"{folder / 'recipe.py'} cannot be used: {error!r}.") from error
+            raise CommandError(f"{folder / 'recipe.py'} cannot be used: {error!r}.") from error
         key = _digest(folder, getattr(module, "BY_HAND", ()), sources)
         return cls(model.name, folder, sources, build, key)
 

@@ -18,7 +18,7 @@ from sm.commands.build.build_request import Range
 from sm.commands.build.graph_runner import Runner
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.random_inputs import RandomInputs, Sizes, elements, free_sizes
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The same inputs in each build.
 SEED = 3
@@ -61,7 +61,7 @@ class SizeSearch:
     def find(self) -> tuple[Sizes, ...]:
         """Return the requested sizes, smallest first, or up to :data:`MAX_FOUND_SIZES` that were found.
 
-        Raises :class:`StartError` if the graph does not answer at the requested sizes, or at none.
+        Raises :class:`CommandError` if the graph does not answer at the requested sizes, or at none.
         """
         names = free_sizes(self.graph)
         requested = self._requested(names)
@@ -69,7 +69,7 @@ class SizeSearch:
         if not others:
             for sizes in requested:
                 if not self._answers(sizes):
-                    raise StartError(
+                    raise CommandError(
                         f"{self.graph.path} gives no answer at {format_sizes(sizes) or 'its fixed sizes'}: "
                         f"{self.refusal}. {NEXT_STEP}"
                     )
@@ -77,7 +77,7 @@ class SizeSearch:
         found_sizes = tuple(self._search(others, requested[len(requested) // 2]))
         if not found_sizes:
             example = "x".join(str(size) for size in self.graph.inputs[0].sizes)
-            raise StartError(
+            raise CommandError(
                 f"{self.graph.path} gives no answer at any of {len(self.refused)} sizes that were tried "
                 f"({', '.join(self.refused[:3])}, …): {self.refusal}. Name sizes that it takes with "
                 f"--shapes {self.graph.inputs[0].name}=MIN,OPT,MAX (each {example}), or build with "

@@ -19,7 +19,7 @@ import onnx
 from onnx import compose, parser
 
 from sm.commands.build.onnx_graph import Graph, Value
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"
@@ -166,7 +166,7 @@ def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
     model = onnx.load(graph.path)
     (opset,) = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
-        raise StartError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it anew.")
+        raise CommandError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it anew.")
     text = (TENSORRT if plugin else ONNX).format(
         opset=opset,
         width=width,
@@ -205,7 +205,7 @@ def _find_rows(graph: Graph) -> tuple[Value, int]:
         width = value.sizes[2]
         if isinstance(width, int) and width > 5:
             return value, width
-    raise StartError(
+    raise CommandError(
         f"{graph.path} does not give YOLOv5's rows, FP32 [batch, boxes, 5 + classes], which --nms is for."
     )
 

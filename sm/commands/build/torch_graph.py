@@ -19,7 +19,7 @@ from sm.commands.build.exporting import import_needed
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.random_inputs import Feed
 from sm.commands.build.torch_operators import Constant, Operators, as_tensor
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Records of the example that torch traces; a size of 1 would become a constant.
 TRACED_RECORDS = 2
@@ -79,10 +79,12 @@ def convert(graph: Graph, out: Path, largest: int) -> str:
         with torch.no_grad():
             program = torch.export.export(module, tuple(examples), dynamic_shapes=(tuple(dynamic),))
         torch.export.save(program, out)
-    except StartError:
+    except CommandError:
         raise
     except Exception as error:  # torch's own classes, of several modules
-        raise StartError(f"{graph.path} cannot be exported by torch: {str(error).splitlines()[0]}") from error
+        raise CommandError(
+            f"{graph.path} cannot be exported by torch: {str(error).splitlines()[0]}"
+        ) from error
     return str(torch.__version__)
 
 
@@ -122,14 +124,14 @@ def _module(torch: Any, graph: Graph) -> Any:
 
 
 def check_operators(nodes: Iterable[Any], known: Collection[str]) -> None:
-    """Raise :class:`StartError` with every operator that is not among ``known``."""
+    """Raise :class:`CommandError` with every operator that is not among ``known``."""
     names = {
         f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         for node in nodes
         if node.op_type not in known or node.domain not in ("", "ai.onnx")
     }
     if names:
-        raise StartError(
+        raise CommandError(
             f"the torch target does not know {', '.join(sorted(names))}: serve the model with --target "
             "cpu or onnxruntime."
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 Operator = Callable[..., Any]
 #: The attributes of a node.
@@ -46,12 +46,12 @@ def as_tensor(value: Any) -> Any:
 
 
 def as_sizes(value: Any) -> list[Any]:
-    """Return numbers that torch must know while it exports. Raises :class:`StartError` for others."""
+    """Return numbers that torch must know while it exports. Raises :class:`CommandError` for others."""
     if isinstance(value, Constant):
         return list(value.values.reshape(-1).tolist())
     if _is_size(value):
         return value if isinstance(value, list) else [value]
-    raise StartError("a size depends on the inputs' contents, which the torch target cannot take")
+    raise CommandError("a size depends on the inputs' contents, which the torch target cannot take")
 
 
 def _is_size(value: Any) -> bool:
@@ -248,7 +248,7 @@ class Operators:
 
     def _resize(self, options: Options, data: Any, *others: Any) -> Any:
         if options.get("mode", b"nearest") != b"nearest":
-            raise StartError("the torch target resizes by the nearest neighbour alone")
+            raise CommandError("the torch target resizes by the nearest neighbour alone")
         data = as_tensor(data)
         scales = others[1] if len(others) > 1 else None
         if scales is not None and scales.values.size:
@@ -260,7 +260,7 @@ class Operators:
         data, axis = as_tensor(data), options.get("axis", 0)
         parts = as_sizes(sizes) if sizes is not None else options.get("split")
         if parts is None:
-            raise StartError("the torch target splits tensors only where the graph says the sizes")
+            raise CommandError("the torch target splits tensors only where the graph says the sizes")
         return tuple(self.torch.split(data, parts, axis))
 
     def _multiply_general(self, options: Options, left: Any, right: Any, bias: Any = None) -> Any:
@@ -317,4 +317,4 @@ class Operators:
 
 def _no_automatic_padding(options: Options) -> None:
     if options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-        raise StartError("the torch target needs explicit pads, not auto_pad")
+        raise CommandError("the torch target needs explicit pads, not auto_pad")

@@ -21,7 +21,7 @@ from sm.commands.build.graph_runner import newest_ir_version, session
 from sm.commands.build.onnx_graph import DATATYPES, ROWS, Graph, Value
 from sm.commands.build.repository_assembly import link
 from sm.commands.build.size_search import SizeSearch
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"
@@ -48,7 +48,7 @@ def adapt(
     say: Callable[[str], None],
     ranges: Callable[[Graph], Mapping[str, Range]] = lambda _: {},
 ) -> Path:
-    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`StartError`.
+    """Return ``path``, or ``out`` with a graph whose tensors Triton has. Raises :class:`CommandError`.
 
     ``ranges`` returns the sizes that the request sets for a graph, by name.
     """
@@ -64,7 +64,7 @@ def adapt(
         _check_type(path, value)
     for value in inputs:
         if not value.type.tensor_type.HasField("shape"):
-            raise StartError(
+            raise CommandError(
                 f"{path} does not say how many sizes {value.name} has: export the model with the shape of "
                 "each input (a size that varies may have a name)."
             )
@@ -95,7 +95,7 @@ def _lower_ir_version(model: Any, path: Path, say: Callable[[str], None]) -> boo
     """Lower the version of the file format to one that ONNX Runtime reads; False if it reads it already.
 
     Raises:
-        StartError: The graph has what only the newer version has.
+        CommandError: The graph has what only the newer version has.
     """
     version, newest = model.ir_version, newest_ir_version()
     if version <= newest:
@@ -106,7 +106,7 @@ def _lower_ir_version(model: Any, path: Path, say: Callable[[str], None]) -> boo
     used = sorted(types.Name(number).lower() for number in new_types & set(_element_types(model)))
     if used or version > onnx.IR_VERSION:
         because = f", which has no {' or '.join(used)}" if used else ""
-        raise StartError(
+        raise CommandError(
             f"{path} has IR version {version}, and ONNX Runtime reads {newest} at most{because}: export the "
             f"model with IR version {newest} or older."
         )
@@ -131,11 +131,11 @@ def _element_types(message: Any) -> Iterator[int]:
 def _check_type(path: Path, value: Any) -> None:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise StartError(f"{path} cannot be served: {value.name} is {ADVICE.get(kind, 'no tensor')}.")
+        raise CommandError(f"{path} cannot be served: {value.name} is {ADVICE.get(kind, 'no tensor')}.")
     element = value.type.tensor_type.elem_type
     if element not in DATATYPES:
         name = onnx.TensorProto.DataType.Name(element).lower()
-        raise StartError(
+        raise CommandError(
             f"{path} cannot be served: {value.name} is of type {name}, which Triton has not. "
             "Add a Cast to the graph, or export the model with float32 inputs and outputs."
         )
@@ -210,7 +210,7 @@ def _correct_outputs(
     try:
         search = SizeSearch(graph, session(graph.path, optimized=False), ranges(graph))
         search.find()
-    except StartError:
+    except CommandError:
         if unknown:
             raise
         return False  # the trial of the finished graph has the same reason

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, describe_failure, load
 from sm.plugins.model_choice import choose_model
 from sm.plugins.name_conflicts import check_name
@@ -38,7 +38,7 @@ class NoTriton:
     """Stands for Triton before it runs: a client may call it in ``setup``, but not when it is created."""
 
     def __getattr__(self, name: str) -> object:
-        raise StartError(f"it asks Triton ({name}) while it is loaded; do so in setup().")
+        raise CommandError(f"it asks Triton ({name}) while it is loaded; do so in setup().")
 
 
 def find_problems(repository: Path, folders: Sequence[Path] = (), *, mme: bool = False) -> list[Problem]:
@@ -99,7 +99,7 @@ def _problems(
             others[client.name] = source
             for model in _missing_models(client, repository):
                 yield f"{source.display_path}: its model {model!r} is not in {repository}.", True
-    except StartError as error:
+    except CommandError as error:
         missing_package = isinstance(error.__cause__, ModuleNotFoundError)
         requirements = source.home / REQUIREMENTS_FILE, source.home.parent / REQUIREMENTS_FILE
         # The box may have installed what this machine does not have.
@@ -111,10 +111,10 @@ def _load_script(source: ClientSource) -> None:
     try:
         with script_modules.plain_names(source.home):
             ScriptFunctions(importlib.import_module(source.module))
-    except StartError as error:
-        raise StartError(f"{source.display_path}: {error}") from None
+    except CommandError as error:
+        raise CommandError(f"{source.display_path}: {error}") from None
     except BaseException as error:  # also sys.exit() and KeyboardInterrupt
-        raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
+        raise CommandError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
 
 
 def _missing_models(client: Client, repository: Path) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import ensembles, models
 from sm.repository.ensembles import Edge, Ensemble, Node
 from sm.repository.models import Model
@@ -35,23 +35,23 @@ def save(repository: Path, file: str) -> None:
         file: where to; ``-`` is standard output.
 
     Raises:
-        StartError: there is no ensemble, or the file cannot be written.
+        CommandError: there is no ensemble, or the file cannot be written.
     """
     repository_models = models.read(repository) if repository.is_dir() else ()
     if not any(map(ensembles.is_ensemble, repository_models)):
-        raise StartError(f"there is no ensemble in {repository} to draw.")
+        raise CommandError(f"there is no ensemble in {repository} to draw.")
     if file == "-":
         sys.stdout.write(flowchart(repository_models))
         return
     if file.endswith(".svg"):
-        raise StartError(
+        raise CommandError(
             f"{file}: the graph is Mermaid text, not SVG. Name it {file.removesuffix('.svg')}.mmd, or paste "
             "it into a ```mermaid block of a Markdown page."
         )
     try:
         write_atomically(Path(file), flowchart(repository_models))
     except OSError as error:
-        raise StartError(f"{file} cannot be written: {error.strerror}.") from None
+        raise CommandError(f"{file} cannot be written: {error.strerror}.") from None
 
 
 def flowchart(repository_models: Sequence[Model]) -> str:

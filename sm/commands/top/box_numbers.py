@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 TIMEOUT_S = 5.0
 #: A time after every point, so that the answer has the present state only.
@@ -19,12 +19,12 @@ class BoxNumbers:
 
     def __init__(self, url: str, api_key: str = "") -> None:
         if not url.startswith(("http://", "https://")):
-            raise StartError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
+            raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
         self.url = url.rstrip("/")
         self._headers = {"x-api-key": api_key} if api_key else {}
 
     def read(self) -> dict[str, Any]:
-        """Return the box's answer. Raises :class:`StartError` with the reason if there is none."""
+        """Return the box's answer. Raises :class:`CommandError` with the reason if there is none."""
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             f"{self.url}/dashboard/data?since={NO_POINTS:.0f}", headers=self._headers
         )
@@ -33,12 +33,14 @@ class BoxNumbers:
                 numbers = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                raise StartError(self._explain(error)) from None
+                raise CommandError(self._explain(error)) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise StartError(f"no box answers at {self.url}: {reason}. Start one with: make serve") from None
+            raise CommandError(
+                f"no box answers at {self.url}: {reason}. Start one with: make serve"
+            ) from None
         if not isinstance(numbers, dict) or "box" not in numbers:
-            raise StartError(f"what answers at {self.url} is not a box of Trireme.")
+            raise CommandError(f"what answers at {self.url} is not a box of Trireme.")
         return numbers
 
     def _explain(self, error: urllib.error.HTTPError) -> str:

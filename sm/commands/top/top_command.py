@@ -16,7 +16,7 @@ from sm.commands import local_boxes
 from sm.commands.api_key import read_api_key
 from sm.commands.top.box_numbers import BoxNumbers
 from sm.commands.top.tables import BAD, show
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings, names_of
 
 INTERVAL_S = 2.0
@@ -25,7 +25,7 @@ PLAIN_COLUMNS = 200
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the tables; return 0 at Ctrl-C. Raises :class:`StartError` if no box answers at the start."""
+    """Show the tables; return 0 at Ctrl-C. Raises :class:`CommandError` if no box answers at the start."""
     box = BoxNumbers(options.url or find_url(), read_api_key(options.api_key))
     numbers = box.read()
     if options.json:
@@ -62,5 +62,5 @@ def _refresh(box: BoxNumbers, before: Group) -> tuple[Group, str]:
     """Return the new tables; if the box does not answer, the old ones and the reason."""
     try:
         return show(box.read(), box.url), ""
-    except StartError as error:
+    except CommandError as error:
         return before, str(error)

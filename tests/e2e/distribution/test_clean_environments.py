@@ -43,8 +43,10 @@ def installed(
     version, kind = request.param
     if version not in PYTHONS:
         pytest.skip(f"there is no Python {version} on this machine")
-    package = f"{distribution.wheel if kind == 'wheel' else distribution.sdist}[cpu,deploy]"
-    return install_with_dependencies(package, PYTHONS[version], tmp_path_factory.mktemp("home"))
+    package = f"{distribution.wheel if kind == 'wheel' else distribution.sdist}[cpu,tools]"
+    return install_with_dependencies(
+        package, distribution.tools.parent, PYTHONS[version], tmp_path_factory.mktemp("home")
+    )
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from bench.accuracy import Difference, client, compare
 from bench.accuracy_pictures import enlarged, pictures
 from sm.client.base import TensorClient
 from sm.commands.build.prepare import prepare
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 
@@ -30,7 +30,7 @@ def test_samples_enlarged_to_12_megapixels_give_the_same_results(
 def test_real_photographs_give_the_same_results(clients: tuple[TensorClient, TensorClient]) -> None:
     try:
         differences = [difference for picture in pictures() for difference in compare(*clients, picture)]
-    except StartError as error:
+    except CommandError as error:
         pytest.skip(str(error))
     photographs = {difference.picture.name for difference in differences if not difference.picture.enlarged}
     assert len(photographs) >= 60

@@ -13,7 +13,7 @@ from bench.growth import memory_promise
 from bench.large import Cost
 from bench.many import Turns, ratio
 from bench.running import free_port, running
-from sm.errors import StartError
+from sm.errors import CommandError
 
 MEGABYTE = 2**20
 
@@ -41,7 +41,7 @@ def test_memory_that_grows_does_not_count_as_flat(sizes: tuple[float, ...]) -> N
 
 @pytest.mark.parametrize("sizes", [(), (400,)])
 def test_too_few_samples_are_refused_with_the_option_to_change(sizes: tuple[float, ...]) -> None:
-    with pytest.raises(StartError, match="--minutes"):
+    with pytest.raises(CommandError, match="--minutes"):
         measured_growth(memory_samples(*sizes))
 
 

@@ -14,7 +14,7 @@ from bench.measuring import Measurements
 from bench.results import Results
 from bench.samples import sample
 from bench.work import WORKS
-from sm.errors import StartError
+from sm.errors import CommandError
 
 
 @pytest.mark.parametrize("model", list(WORKS))
@@ -47,7 +47,7 @@ def test_a_contestant_that_does_not_start_is_tried_again_and_then_reported_missi
     class FailsToStart(Loop):
         def prepare(self) -> None:
             if next(start_fails):
-                raise StartError("The port was taken.")
+                raise CommandError("The port was taken.")
 
     monkeypatch.setattr("bench.__main__.find", lambda _: FailsToStart)
     results = Results({}, {}, {"loop": "no server"})

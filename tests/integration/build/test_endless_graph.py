@@ -15,7 +15,7 @@ import pytest
 
 from sm.commands.build import graph_runner
 from sm.commands.build.random_inputs import RandomInputs
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.boxes import wait_until
 from tests.support.onnx_graphs import endless
 
@@ -64,7 +64,7 @@ def test_a_run_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     runner = graph_runner.session(graph.path)
     monkeypatch.setattr(graph_runner, "TIME_LIMIT_S", 0.5)
     feed = RandomInputs(graph, 1).feed({"b": 1})
-    with pytest.raises(StartError, match=r"endless.onnx gave no answer within 0.5 s"):
+    with pytest.raises(CommandError, match=r"endless.onnx gave no answer within 0.5 s"):
         runner.run(["y"], dict(feed))
     # The thread ends too: ONNX Runtime is told to.
     used = time.process_time()

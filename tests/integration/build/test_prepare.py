@@ -20,7 +20,7 @@ import pytest
 from sm.commands.build import recipes
 from sm.commands.build.package_sources import Source
 from sm.commands.build.prepare import prepare
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
@@ -33,11 +33,11 @@ PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
 from sm.commands.build.prepare import prepare
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 try:
     prepare(Settings.read({"TRIREME_CACHE": sys.argv[1]}), folder=Path(sys.argv[2]))
-except StartError as error:
+except CommandError as error:
     sys.exit(str(error))
 """
 
@@ -268,7 +268,7 @@ def test_a_full_disk_is_one_sentence(
     "path", ["/proc/none/cache", "/dev/null", "~nobody-of-this-name/cache", "/" + "x" * 300]
 )
 def test_an_impossible_cache_is_one_sentence(models: Path, path: str) -> None:
-    with pytest.raises(StartError, match=r"set TRIREME_CACHE to"):
+    with pytest.raises(CommandError, match=r"set TRIREME_CACHE to"):
         prepare(Settings.read({"TRIREME_CACHE": path}), folder=models, stream=io.StringIO())
 
 
@@ -293,7 +293,9 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 ) -> None:
     (tmp_path / "file").write_text("")
     settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "file" / below)})
-    with pytest.raises(StartError, match=r"cannot be written \(.*\): set TRIREME_CACHE to a folder that can"):
+    with pytest.raises(
+        CommandError, match=r"cannot be written \(.*\): set TRIREME_CACHE to a folder that can"
+    ):
         prepare(settings, folder=models, stream=io.StringIO())
 
 
@@ -316,12 +318,12 @@ def test_a_recipe_that_fails_is_one_sentence(
 ) -> None:
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace(old, new))
-    with pytest.raises(StartError, match=sentence):
+    with pytest.raises(CommandError, match=sentence):
         prepare_tiny()
     assert not (cache_folder / "repository" / "cpu").exists()
 
 
 def test_a_model_without_a_recipe_is_named(cache_folder: Path, models: Path) -> None:
     settings = Settings.read({"TRIREME_CACHE": str(cache_folder)})
-    with pytest.raises(StartError, match="no recipe for nothing; there is for tiny"):
+    with pytest.raises(CommandError, match="no recipe for nothing; there is for tiny"):
         prepare(settings, ["nothing"], folder=models, stream=io.StringIO())

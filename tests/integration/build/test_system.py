@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.prepare import system_packages
 
 
@@ -67,7 +67,7 @@ def test_an_apt_get_that_fails_is_tried_again_and_quoted(machine: Path) -> None:
     (machine / "apt-get").write_text(
         f"#!/bin/sh\necho x >>{machine}/apt-calls\necho E: no network >&2\nexit 100\n"
     )
-    with pytest.raises(StartError, match="E: no network"):
+    with pytest.raises(CommandError, match="E: no network"):
         system_packages.install(["nginx-light"])
     assert (machine / "apt-calls").read_text().count("x") == 2 * system_packages.MAX_ATTEMPTS
 

@@ -12,7 +12,7 @@ from sm.commands.build.build_request import BuildRequest, profiles, ranges, shap
 from sm.commands.build.model_builder import ModelBuilder
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
@@ -126,7 +126,7 @@ def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
     builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path, outcome: str, sentence: str
 ) -> None:
     write_fake_trtexec(tmp_path / "bin", outcome)
-    with pytest.raises(StartError, match=f"tiny: .*{sentence}"):
+    with pytest.raises(CommandError, match=f"tiny: .*{sentence}"):
         builder.build(build_request)
     assert [path.name for path in build_request.out.iterdir()] == [f"tiny.{LOG}"]
 
@@ -135,7 +135,9 @@ def test_without_tensorrt_the_error_says_where_to_get_it(
     builder: ModelBuilder, build_request: BuildRequest
 ) -> None:
     assert not plans.INSTALLED.exists()
-    with pytest.raises(StartError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"):
+    with pytest.raises(
+        CommandError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"
+    ):
         builder.build(build_request)
     assert plans.PLAN == "model.plan"
 

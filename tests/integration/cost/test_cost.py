@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm, sm
@@ -199,5 +199,5 @@ def test_the_page_shows_the_output_of_sm_cost(sm: RunSm) -> None:
 
 
 def test_an_instance_without_a_price_is_an_error() -> None:
-    with pytest.raises(StartError, match=r"have no ml\.x in us-east-1"):
+    with pytest.raises(CommandError, match=r"have no ml\.x in us-east-1"):
         dated_prices().of("us-east-1", "ml.x")

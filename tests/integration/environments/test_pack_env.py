@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 from sm.repository.installed_triton import Stub
 from sm.settings import Settings
@@ -175,7 +175,7 @@ def test_a_folder_that_is_not_an_environment_is_left_alone(
 
 def test_an_environment_without_activate_is_refused(moved_environment: Path) -> None:
     (moved_environment / "bin" / "activate").unlink()
-    with pytest.raises(StartError, match="no bin/activate"):
+    with pytest.raises(CommandError, match="no bin/activate"):
         checks.check(moved_environment, STUB)
 
 
@@ -183,7 +183,7 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
     library = moved_environment / "lib" / STUB.libpython
     library.rename(library.with_name("libpython3.7.so.1.0"))
     with pytest.raises(
-        StartError, match=f"has libpython3.7.so.1.0, the stub is made for Python {installed_triton.VERSION}"
+        CommandError, match=f"has libpython3.7.so.1.0, the stub is made for Python {installed_triton.VERSION}"
     ):
         checks.check(moved_environment, STUB)
 
@@ -191,19 +191,19 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
 def test_a_cxx_runtime_older_than_the_stub_is_refused(moved_environment: Path) -> None:
     (moved_environment / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0")
     with pytest.raises(
-        StartError, match=r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30"
+        CommandError, match=r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30"
     ):
         checks.check(moved_environment, STUB)
 
 
 def test_a_library_newer_than_the_cxx_runtime_is_refused(moved_environment: Path) -> None:
     (moved_environment / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0")
-    with pytest.raises(StartError, match=r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999"):
+    with pytest.raises(CommandError, match=r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999"):
         checks.check(moved_environment, STUB)
 
 
 def test_an_environment_without_numpy_is_refused(moved_environment: Path) -> None:
     (numpy,) = moved_environment.rglob("*-packages/numpy")
     shutil.rmtree(numpy)
-    with pytest.raises(StartError, match="cannot import numpy, as the python backend does"):
+    with pytest.raises(CommandError, match="cannot import numpy, as the python backend does"):
         checks.check(moved_environment, STUB)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.reply import Reply
@@ -61,7 +61,7 @@ def test_a_picture_that_cannot_be_written_completely_leaves_no_file(tmp_path: Pa
     limit_before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit_before[1]))  # as a full disk would
     try:
-        with pytest.raises(StartError, match=r"the answer cannot be written to .*cat\.png: "):
+        with pytest.raises(CommandError, match=r"the answer cannot be written to .*cat\.png: "):
             save_body(Reply(200, "image/png", bytes(100_000)), "cat", tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit_before)

@@ -1,4 +1,4 @@
-"""The wheel and the sdist have everything that they need, and nothing else; ``sm`` works without the repository."""
+"""The wheels and the sdist have what they need, and nothing else; ``sm`` works without the repository."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
 
-from sm import __version__
+from sm import __version__, cli
 from sm.settings import HERE
 from tests.support.distribution import Distribution, Installed, build, install_without_dependencies
 
-#: The place in the wheel of each of the repository's folders.
+#: The place in the runtime's wheel of each of the repository's folders.
 WHEEL_FOLDERS = {
     "sm/": "sm/",
     "clients/": "sm/_data/clients/",
@@ -35,7 +36,16 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
 
 @pytest.fixture(scope="module")
 def installed(distribution: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install_without_dependencies(distribution.wheel, tmp_path_factory.mktemp("home"))
+    """The runtime and the tools."""
+    return install_without_dependencies(
+        tmp_path_factory.mktemp("home"), distribution.wheel, distribution.tools
+    )
+
+
+@pytest.fixture(scope="module")
+def runtime(distribution: Distribution, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The runtime alone."""
+    return install_without_dependencies(tmp_path_factory.mktemp("runtime"), distribution.wheel)
 
 
 def tracked_files() -> list[str]:
@@ -60,6 +70,14 @@ def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(
     assert packed == expected
 
 
+def test_the_tools_wheel_has_every_file_of_their_package_and_no_other(distribution: Distribution) -> None:
+    expected = {name.removeprefix("tools/") for name in tracked_files() if name.startswith("tools/trireme")}
+    with zipfile.ZipFile(distribution.tools) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert len(expected) > 100
+    assert packed == expected
+
+
 def test_the_sdist_has_the_whole_repository(distribution: Distribution) -> None:
     with tarfile.open(distribution.sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
@@ -69,18 +87,44 @@ def test_the_sdist_has_the_whole_repository(distribution: Distribution) -> None:
 
 
 def test_the_metadata_has_name_version_pythons_and_extras(distribution: Distribution) -> None:
-    with zipfile.ZipFile(distribution.wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    metadata = metadata_of(distribution.wheel)
     assert (metadata["Name"], metadata["Version"]) == ("trireme-serving", __version__)
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
-    assert {"cpu", "deploy", "otel"} <= set(metadata.get_all("Provides-Extra", []))
+    assert {"cpu", "deploy", "otel", "s3", "tools", "tune"} <= set(metadata.get_all("Provides-Extra", []))
 
 
-def test_twine_and_check_wheel_contents_accept_both_files(distribution: Distribution) -> None:
+def test_the_tools_need_the_runtime_of_their_version_and_the_runtime_none_of_what_they_need(
+    distribution: Distribution,
+) -> None:
+    tools = metadata_of(distribution.tools)
+    assert (tools["Name"], tools["Version"]) == ("trireme-tools", __version__)
+    needed = tools.get_all("Requires-Dist", [])
+    assert f"trireme-serving=={__version__}" in needed
+    assert any(name.startswith("boto3") for name in needed)
+    always = [
+        name
+        for name in metadata_of(distribution.wheel).get_all("Requires-Dist", [])
+        if "extra ==" not in name
+    ]
+    assert [name for name in always if name.startswith(("boto3", "trireme-tools", "matplotlib"))] == []
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(archive.read(name).decode())
+
+
+def test_twine_and_check_wheel_contents_accept_the_files(distribution: Distribution) -> None:
     for command in (
-        ["twine", "check", "--strict", str(distribution.wheel), str(distribution.sdist)],
+        [
+            "twine",
+            "check",
+            "--strict",
+            *map(str, (distribution.wheel, distribution.sdist, distribution.tools)),
+        ],
         ["check_wheel_contents", str(distribution.wheel)],
+        ["check_wheel_contents", "--config", "tools/pyproject.toml", str(distribution.tools)],
     ):
         completed = subprocess.run(
             [sys.executable, "-m", *command], cwd=HERE, capture_output=True, text=True, check=False
@@ -95,7 +139,7 @@ def test_sm_prints_its_version(installed: Installed) -> None:
 def test_every_file_and_every_command_is_found_without_the_repository(installed: Installed) -> None:
     code = (
         "import json; from sm import cli; from sm.settings import HERE, Settings\n"
-        "from sm.plugins.loading import discover; from sm.router.routes import pages\n"
+        "from sm.plugins.loading import discover; from sm.control import pages\n"
         "from sm.server.supervisor import front\n"
         "for command in cli.installed().values(): cli.load(command.arguments), cli.load(command.run)\n"
         "clients = [source.name for source in discover(Settings.read({}).clients)]\n"
@@ -118,7 +162,25 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
     assert all(Path(place).is_relative_to(installed.home) for place in places)
 
 
-def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheel(installed: Installed) -> None:
+def test_the_runtime_alone_has_its_commands_and_names_those_of_the_tools(runtime: Installed) -> None:
+    text = " ".join(runtime.sm("--help").stdout.split())
+    assert f"Not installed here: {', '.join(cli.TOOLS)}. {cli.DEVELOPER_MACHINE}" in text
+    for name in cli.COMMANDS:
+        assert runtime.sm(name, "--help").returncode == 0
+
+
+@pytest.mark.parametrize("words", [("deploy", "ships"), ("prepare",), ("demo",), ("serve", "--prepare")])
+def test_without_the_tools_their_commands_say_how_to_install_them(
+    runtime: Installed, words: tuple[str, ...]
+) -> None:
+    name = "prepare" if words[0] == "serve" else words[0]
+    completed = runtime.sm(*words)
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert completed.stderr == f"sm: 'sm {name}' is not installed here. {cli.DEVELOPER_MACHINE}\n"
+    assert "pip install 'trireme-serving[tools]'" in completed.stderr
+
+
+def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheels(installed: Installed) -> None:
     image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
     for arguments, expected in (
         (("new-client", "signs"), "next: sm check-client signs"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE, Settings
 from tests.support.check_client import check_client, run_sm
 from tests.support.onnx_graphs import plus_one
@@ -114,7 +114,7 @@ def test_the_model_is_also_found_in_the_repository_that_is_set(home: Path, tmp_p
 
 
 def test_a_kind_that_the_model_does_not_take_is_refused(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"takes said BYTES \[1\]: --kind is one of text, tensor for it"):
+    with pytest.raises(CommandError, match=r"takes said BYTES \[1\]: --kind is one of text, tensor for it"):
         NewClient("shout", "audio", home / "model").write(tmp_path)
     assert not (tmp_path / "clients").exists()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm import cli
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools import clean_cache
 
 
@@ -58,5 +58,5 @@ def test_all_parts_are_removed_with_all(cache: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_error_for_an_unknown_part_lists_the_known_ones(cache: Path) -> None:
-    with pytest.raises(StartError, match="has no model; it has downloads, models"):
+    with pytest.raises(CommandError, match="has no model; it has downloads, models"):
         run_clean("model")

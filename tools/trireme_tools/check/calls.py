@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sm import deadline
 from sm.client.base import Client
-from sm.errors import StartError, TriremeError
+from sm.errors import CommandError, TriremeError
 from sm.messages import Answer, write_error
 from sm.metrics import stage
 from sm.plugins.registry import Registry
@@ -169,7 +169,7 @@ class RemoteCaller:
         except TimeoutError:
             return Reply(0)
         except OSError as error:
-            raise StartError(f"no box answers at {self._url}: {error}.") from None
+            raise CommandError(f"no box answers at {self._url}: {error}.") from None
 
 
 def _parse(body: bytes) -> Any:

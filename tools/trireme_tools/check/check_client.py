@@ -9,7 +9,7 @@ import signal
 import sys
 
 from sm.commands import selftest
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 
 
@@ -31,7 +31,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print each finding when it is known; return 1 if a promise is broken."""
     if options.all == bool(options.name) or (options.all and options.json):
-        raise StartError("name one client, or compare the answers of all with --all (which has no --json).")
+        raise CommandError("name one client, or compare the answers of all with --all (which has no --json).")
     if options.all:
         return selftest.main(options)
     from trireme_tools.check.check_report import Finding, chart

@@ -13,7 +13,7 @@ from typing import Any
 
 from sm.client.base import Client, ModelMetadata, TensorClient
 from sm.commands.golden import SCORE_TOLERANCE, TOLERANCE_PX, differences
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.metrics import DURATIONS
 from sm.plugins import registry
 from trireme_tools.check import input_mutation, memory_growth, payload_mutations
@@ -41,7 +41,7 @@ class Sample:
 
     @classmethod
     def of(cls, folder: Path) -> Sample:
-        """Read the sample. :class:`StartError` names a file that is missing or not JSON."""
+        """Read the sample. :class:`CommandError` names a file that is missing or not JSON."""
         return cls(*(_json(folder / name) for name in ("payload.json", "golden.json")))
 
 
@@ -49,9 +49,9 @@ def _json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except OSError as error:
-        raise StartError(f"{file} cannot be read ({error.strerror}): a client has a sample.") from None
+        raise CommandError(f"{file} cannot be read ({error.strerror}): a client has a sample.") from None
     except ValueError as error:
-        raise StartError(f"{file} is not JSON: {error}.") from None
+        raise CommandError(f"{file} is not JSON: {error}.") from None
 
 
 def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:

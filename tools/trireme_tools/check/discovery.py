@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sm.client.base import Client, TensorClient
 from sm.commands.selftest import find_sources
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.model_choice import choose_model
 from sm.repository import models
@@ -22,7 +22,7 @@ def find(name: str, settings: Settings) -> ClientSource:
     """
     sources = {client.name: client for client in find_sources(settings) if not client.module}
     if name not in sources:
-        raise StartError(
+        raise CommandError(
             f"there is no client {name!r}; there are: {', '.join(sorted(sources)) or 'none'}. "
             "They are looked for in TRIREME_CLIENTS, in code/ of the repository and in ./clients."
         )
@@ -39,7 +39,7 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
     accordingly.
 
     Raises:
-        StartError: None has them; the sentence names the folders that were searched.
+        CommandError: None has them; the sentence names the folders that were searched.
     """
     searched = [folder for folder in dict.fromkeys(_repositories(source, settings)) if folder.is_dir()]
     own_model = client.model if isinstance(client, TensorClient) else ""
@@ -52,7 +52,7 @@ def choose_models(source: ClientSource, client: Client, settings: Settings) -> P
     if isinstance(client, TensorClient):
         client.model = own_model
     required = ", ".join(client.required_models())
-    raise StartError(
+    raise CommandError(
         f"no model repository has {required}: looked in {', '.join(map(str, searched)) or 'none'}. "
         "Set TRIREME_MODEL_REPOSITORY to the one that has."
     )

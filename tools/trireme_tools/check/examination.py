@@ -9,7 +9,7 @@ from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
 from sm.commands.inspect.client_loading import NoTriton
-from sm.errors import StartError, TriremeError
+from sm.errors import CommandError, TriremeError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.name_conflicts import check_name
 from sm.plugins.registry import check
@@ -123,7 +123,7 @@ def run_check(name: str, ask: Callable[[], str]) -> Finding:
         passed, sentence = True, ask()
     except CheckSkipped as skipped:
         passed, sentence = None, str(skipped)
-    except (CheckFailed, StartError) as broken:
+    except (CheckFailed, CommandError) as broken:
         passed, sentence = False, str(broken)
     except TriremeError as error:
         passed, sentence = False, error.sentence

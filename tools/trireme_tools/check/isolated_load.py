@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from sm.client.base import Triton
 from sm.commands.inspect.client_loading import NoTriton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 
 #: Seconds of an import that is reported as slow, and after which it is ended.
@@ -81,7 +81,7 @@ def main(name: str, file: Path) -> None:
     began = time.perf_counter()
     try:
         load(ClientSource(name, file), cast("Triton", NoTriton()), file.parent)
-    except StartError as failed:
+    except CommandError as failed:
         error = str(failed).removesuffix(".")
     seconds = time.perf_counter() - began
     outcome = {"error": error, "seconds": seconds, "network": addresses[0] if addresses else ""}

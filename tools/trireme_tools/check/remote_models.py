@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.errors import StartError
+from sm.errors import CommandError
 
 CONNECT_TIMEOUT_S = 10.0
 SERIES = re.compile(
@@ -20,7 +20,7 @@ SERIES = re.compile(
 
 
 def metadata(url: str, model: str) -> ModelMetadata:
-    """Describe a model. Raises :class:`StartError` if the box does not have it."""
+    """Describe a model. Raises :class:`CommandError` if the box does not have it."""
     served, config = (_get(f"{url}/v2/models/{model}{path}") for path in ("", "/config"))
     batch = int(config.get("max_batch_size", 0))
     return ModelMetadata(
@@ -60,18 +60,18 @@ def _get(url: str) -> dict[str, Any]:
     try:
         return dict(json.loads(_fetch(url)))
     except ValueError:
-        raise StartError(f"what answers at {url} is not a box.") from None
+        raise CommandError(f"what answers at {url} is not a box.") from None
 
 
 def _fetch(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise StartError(f"{url} is not an address of a box: it begins with http:// or https://.")
+        raise CommandError(f"{url} is not an address of a box: it begins with http:// or https://.")
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
-        raise StartError(
+        raise CommandError(
             f"{url} answers {error.code}: {error.read()[:200].decode(errors='replace')}"
         ) from None
     except OSError as error:
-        raise StartError(f"no box answers at {url}: {error}.") from None
+        raise CommandError(f"no box answers at {url}: {error}.") from None

@@ -14,7 +14,7 @@ from typing import cast
 
 from sm.client.base import Client, Triton
 from sm.commands.inspect.client_loading import NoTriton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.plugins.unserved_clients import ModelMissing
@@ -46,12 +46,12 @@ def served(file: Path) -> Iterator[Client]:
 
 
 def ready(source: ClientSource, transport: Triton, repository: Path) -> Client:
-    """Load a client, compare it with its models, and set it up. Raises :class:`StartError`."""
+    """Load a client, compare it with its models, and set it up. Raises :class:`CommandError`."""
     client = load(source, transport, repository)
     try:
         check(client, source, transport)
     except ModelMissing as missing:
-        raise StartError(f"{source.display_path}: {missing}.") from None
+        raise CommandError(f"{source.display_path}: {missing}.") from None
     return client
 
 
@@ -124,15 +124,15 @@ def _process(settings: Settings, box: Box, models: tuple[str, ...]) -> Iterator[
 
 
 def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models: tuple[str, ...]) -> None:
-    """Wait until its models are ready. Raises :class:`StartError` with Triton's reason."""
+    """Wait until its models are ready. Raises :class:`CommandError` with Triton's reason."""
     end = time.monotonic() + settings.startup_timeout
     while not server.ready(box.http_port):
         for model, reason in server.failures(box.http_port).items():
             if model in models and reason not in UNLOADED:
-                raise StartError(f"Triton cannot load {model!r}: {reason}.")
+                raise CommandError(f"Triton cannot load {model!r}: {reason}.")
         if process.poll() is not None:
             last = (box.run / "triton.log").read_text(errors="replace").strip().splitlines()[-3:]
-            raise StartError(f"Triton ended with exit code {process.returncode}: {' '.join(last)}")
+            raise CommandError(f"Triton ended with exit code {process.returncode}: {' '.join(last)}")
         if time.monotonic() > end:
-            raise StartError(f"Triton has not loaded {box.repository} in {settings.startup_timeout:g} s.")
+            raise CommandError(f"Triton has not loaded {box.repository} in {settings.startup_timeout:g} s.")
         time.sleep(0.05)

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 PLAN_MEMBERS = {"regions", "days", "models", "shared"}
 MODEL_MEMBERS = {"name", "instance", "count", "hours", "price"}
@@ -37,17 +37,19 @@ class Plan:
 
 
 def read(file: Path) -> Plan:
-    """Read the plan in ``file``. :class:`StartError` names the wrong member."""
+    """Read the plan in ``file``. :class:`CommandError` names the wrong member."""
     try:
         document = json.loads(file.read_bytes(), parse_float=Decimal)
     except OSError as error:
-        raise StartError(f"{file} cannot be read: {error.strerror}.") from None
+        raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise StartError(f"{file} is not JSON: {error}.") from None
+        raise CommandError(f"{file} is not JSON: {error}.") from None
     try:
         return _plan(document)
     except ValueError as error:
-        raise StartError(f"{file}: {error}. There is an example in docs/deploy/invoke-and-cost.md.") from None
+        raise CommandError(
+            f"{file}: {error}. There is an example in docs/deploy/invoke-and-cost.md."
+        ) from None
 
 
 def _plan(document: Any) -> Plan:

@@ -22,7 +22,7 @@ class RequestCost:
 
 
 def request_cost(instance: str, region: str, rate: float, price: Price) -> RequestCost:
-    """Return the cost on an instance that answers ``rate`` requests a second. :class:`StartError` without
+    """Return the cost on an instance that answers ``rate`` requests a second. :class:`CommandError` without
     a price.
     """
     hourly = price(region, instance)

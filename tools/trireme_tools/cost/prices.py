@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 FILE = Path(__file__).with_name("prices.json")
 #: The price list is served in few Regions, for all Regions.
@@ -36,7 +36,7 @@ def dated_prices() -> Prices:
 
     def price(region: str, instance: str) -> Decimal:
         if (region, instance) not in by_instance:
-            raise StartError(
+            raise CommandError(
                 f"the prices of {document['date']} have no {instance} in {region}. "
                 'Ask AWS with --live, or say "price" in the plan.'
             )
@@ -63,7 +63,7 @@ def live_prices(session: Any) -> Prices:
                 for row in page["PriceList"]
             ]
         except (ClientError, BotoCoreError) as error:
-            raise StartError(
+            raise CommandError(
                 f"{aws.explain(error, 'read the price list')} Without --live the file's prices hold."
             ) from None
         return hourly(rows, region, instance)
@@ -83,4 +83,4 @@ def hourly(rows: list[dict[str, Any]], region: str, instance: str) -> Decimal:
             for dimension in term["priceDimensions"].values():
                 if "USD" in dimension["pricePerUnit"]:
                     return Decimal(dimension["pricePerUnit"]["USD"])
-    raise StartError(f"AWS's price list has no {instance} for real-time inference in {region}.")
+    raise CommandError(f"AWS's price list has no {instance} for real-time inference in {region}.")

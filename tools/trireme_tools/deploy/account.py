@@ -29,7 +29,7 @@ ABSENT = {
 
 
 class Account:
-    """Calls AWS; each error becomes a :class:`StartError` that says which action failed.
+    """Calls AWS; each error becomes a :class:`CommandError` that says which action failed.
 
     ``dry``: changes are not made but printed as ``aws`` commands on ``results``.
     """

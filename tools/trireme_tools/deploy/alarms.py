@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import aws, resource_names
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.box_alarms import ALARM_SUFFIXES
@@ -64,7 +64,7 @@ def create(account: Account, requested: list[dict[str, Any]]) -> None:
 def _check_exists(account: Account, alarm: str) -> None:
     response = account.call("cloudwatch", "describe_alarms", f"look at alarm {alarm}", AlarmNames=[alarm])
     if not response.get("MetricAlarms") and not response.get("CompositeAlarms"):
-        raise StartError(
+        raise CommandError(
             f"there is no alarm {alarm!r} in {account.region}; make it, or take 'errors' or 'latency:MS'."
         )
 
@@ -76,7 +76,7 @@ def find_own(account: Account, name: str) -> list[dict[str, Any]]:
         response = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=names)
     except aws.ServiceUnavailable:
         raise
-    except StartError as error:
+    except CommandError as error:
         account.progress.say(f"not checked: {error}")
         return []
     return [dict(alarm) for alarm in response.get("MetricAlarms", ())]

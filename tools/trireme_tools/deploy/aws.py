@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.router.s3.uris import S3Uri
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
@@ -40,14 +40,14 @@ THROTTLED = {
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
 
 
-class ServiceUnavailable(StartError):
+class ServiceUnavailable(CommandError):
     """AWS did not answer, or asks to wait: the same call may succeed later."""
 
 
 def session(region: str | None = None, profile: str | None = None) -> boto3.Session:
     """Open a session whose Region is known. AWS_ENDPOINT_URL and boto3's other variables apply.
 
-    Raises :class:`StartError` for an unknown profile, and if no Region is set.
+    Raises :class:`CommandError` for an unknown profile, and if no Region is set.
     """
     import boto3
     from botocore.config import Config
@@ -65,21 +65,21 @@ def session(region: str | None = None, profile: str | None = None) -> boto3.Sess
 
 
 def s3_place(url: str) -> S3Uri:
-    """Parse bucket and key of an S3 URL. Raises :class:`StartError`."""
+    """Parse bucket and key of an S3 URL. Raises :class:`CommandError`."""
     try:
         return S3Uri.parse(url)
     except ValueError as error:
-        raise StartError(f"{error}. 'sm package' makes an archive.") from None
+        raise CommandError(f"{error}. 'sm package' makes an archive.") from None
 
 
-def explain(error: ClientError | BotoCoreError, doing: str) -> StartError:
+def explain(error: ClientError | BotoCoreError, doing: str) -> CommandError:
     """Explain an error in one sentence: what failed (``doing``: "create the model"), why, and what to do."""
     from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError):
-        kind = ServiceUnavailable if code(error) in THROTTLED else StartError
+        kind = ServiceUnavailable if code(error) in THROTTLED else CommandError
         return kind(f"cannot {doing}: {_explain_refusal(error)}")
-    kind = ServiceUnavailable if _is_unreached(error) else StartError
+    kind = ServiceUnavailable if _is_unreached(error) else CommandError
     return kind(f"cannot {doing}: {_explain_no_answer(error)}")
 
 

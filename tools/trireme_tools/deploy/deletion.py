@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.router.s3.uris import S3Uri
 from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
 from trireme_tools.deploy.account import Account
@@ -35,7 +35,7 @@ class Deletion:
         """List the resources, ask unless ``is_sure``, and remove them."""
         resources = list(self._resources())
         if not resources:
-            raise StartError(
+            raise CommandError(
                 f"there is nothing of {self._name!r} in {self._account.region}; look at name and --region."
             )
         for resource in resources:
@@ -51,10 +51,10 @@ class Deletion:
 
     def _ask(self) -> None:
         if not sys.stdin.isatty():
-            raise StartError("nothing was removed: stdin is not a terminal; pass --yes")
+            raise CommandError("nothing was removed: stdin is not a terminal; pass --yes")
         self._account.progress.say(f"Remove all this? Write {self._name} to do so:")
         if sys.stdin.readline().strip() != self._name:
-            raise StartError("nothing was removed.")
+            raise CommandError("nothing was removed.")
 
     def _resources(self) -> Iterator[Resource]:
         """Yield the resources in the order of deletion: archives last, as they are found through the

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy.box_alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
@@ -246,10 +246,10 @@ def local_repository(text: str | None) -> Path | None:
 
 
 def check_data(options: argparse.Namespace) -> None:
-    """Raise :class:`StartError` if there is no image, or no place for a multi-model endpoint's archives."""
+    """Raise :class:`CommandError` if there is no image, or no place for a multi-model endpoint's archives."""
     if not options.image:
-        raise StartError("--image is needed; --model-data too, unless the image has the models inside.")
+        raise CommandError("--image is needed; --model-data too, unless the image has the models inside.")
     if options.mme and not options.model_data:
-        raise StartError(
+        raise CommandError(
             "--mme wants --model-data: the prefix on S3 below which the archives lie, or a folder."
         )

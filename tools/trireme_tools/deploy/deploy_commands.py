@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.commands.selftest import print_outcomes
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools.deploy import (
     alarms,
@@ -85,7 +85,7 @@ def _check(options: argparse.Namespace) -> None:
     """Check which options go together."""
     if _changes_shadow(options):
         if options.image or options.model_data or options.rollback:
-            raise StartError(
+            raise CommandError(
                 "--shadow, --promote-shadow and --remove-shadow change an endpoint that serves: they go "
                 "without --image, --model-data and --rollback."
             )
@@ -93,12 +93,12 @@ def _check(options: argparse.Namespace) -> None:
         deploy_arguments.check_data(options)
     scaling.read(options)
     if options.alarms and options.image and triton_images.is_prebuilt(options.image):
-        raise StartError(
+        raise CommandError(
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
             "--alarm latency:MS."
         )
     if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
-        raise StartError(
+        raise CommandError(
             "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names, shadow
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deployment_plan import Plan
@@ -42,7 +42,7 @@ class Deployment:
             self._make_endpoint(plan, rollout, endpoint)
         except aws.ServiceUnavailable:
             raise
-        except StartError as error:
+        except CommandError as error:
             raise self._clean_up_after(plan.configuration_name, plan.model_name, error) from None
 
     def add_shadow(self, chosen: Shadow, fingerprint: str, rollout: Rollout) -> None:
@@ -76,13 +76,13 @@ class Deployment:
         endpoint = self._waiter.wait(self._name) or endpoint
         configuration = self.resources.configuration(endpoint["EndpointConfigName"])
         if endpoint["EndpointStatus"] == "Failed" or configuration is None:
-            raise StartError(f"endpoint {self._name!r} serves nothing that could have a shadow.")
+            raise CommandError(f"endpoint {self._name!r} serves nothing that could have a shadow.")
         return configuration
 
     def _model_behind(self, name: str) -> dict[str, Any]:
         if described := self.resources.model(name):
             return described
-        raise StartError(f"there is no model {name!r} any more: deploy the endpoint again.")
+        raise CommandError(f"there is no model {name!r} any more: deploy the endpoint again.")
 
     def _serve(
         self, configuration: dict[str, Any], model_name: str, model: dict[str, Any], rollout: Rollout
@@ -103,7 +103,7 @@ class Deployment:
             self._update(name, rollout, endpoint)
         except aws.ServiceUnavailable:
             raise
-        except StartError as error:
+        except CommandError as error:
             raise self._clean_up_after(name, model_name, error) from None
 
     def roll_back(self, rollout: Rollout) -> str:
@@ -113,7 +113,7 @@ class Deployment:
         current = self.resources.configuration(endpoint["EndpointConfigName"])
         before = self.resources.previous(current) if current else None
         if not before or self.resources.configuration(before) is None:
-            raise StartError(
+            raise CommandError(
                 f"endpoint {self._name!r} has had no other version: there is nothing to go back to."
             )
         self._update(before, rollout, endpoint)
@@ -206,17 +206,17 @@ class Deployment:
     def _last_lines(self, since: float) -> list[str]:
         try:
             return endpoint_logs.last_lines(self._account, self._name, LOG_LINES, since)
-        except StartError as error:
+        except CommandError as error:
             return [f"({error})"]
 
-    def _clean_up_after(self, configuration: str, model: str, error: StartError) -> StartError:
+    def _clean_up_after(self, configuration: str, model: str, error: CommandError) -> CommandError:
         """Return the error, with what became of the unfinished resources."""
         if self._account.dry:
             return error
         try:
             return type(error)(f"{error}\n{self.undo(configuration, model)}")
-        except StartError as another:
-            return StartError(
+        except CommandError as another:
+            return CommandError(
                 f"{error}\nThe new resources could not be removed ({another}) "
                 f"There may be left: model {model}, configuration {configuration}, "
                 f"endpoint {self._name}. 'sm delete {self._name}' removes them."

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.aws import ServiceUnavailable
 
@@ -103,7 +103,7 @@ def show(account: Account, name: str, lines: int, follow: bool) -> None:
         for line in Follower(account, name).lines(began):
             account.results.say(line)
     elif not recent:
-        raise StartError(
+        raise CommandError(
             f"there are no logs of {name!r} in {account.region}: "
             "it has not started yet, or has another name ('sm status NAME')."
         )

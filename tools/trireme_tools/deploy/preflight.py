@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import aws, triton_images
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources
@@ -22,7 +22,7 @@ def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
     """Return the role's ARN: the given one, the one that serves now, or the account's role ``trireme``."""
     if arn:
         if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
-            raise StartError(f"{arn!r} is not a role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
+            raise CommandError(f"{arn!r} is not a role's ARN: arn:aws:iam::ACCOUNT:role/NAME.")
         return arn
     if serving := resources.serving():
         return str(serving["ExecutionRoleArn"])
@@ -30,20 +30,20 @@ def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
         account, "iam", "get_role", f"look for role {DEFAULT_ROLE}", RoleName=DEFAULT_ROLE
     ):
         return str(existing["Role"]["Arn"])
-    raise StartError(
+    raise CommandError(
         f"no role: give --role ARN, or make one named {DEFAULT_ROLE!r} "
         f"('sm iam {resources.name}' prints its policies)."
     )
 
 
 def check_image(account: Account, uri: str) -> None:
-    """Raise :class:`StartError` if SageMaker could not pull the image, as far as can be seen."""
+    """Raise :class:`CommandError` if SageMaker could not pull the image, as far as can be seen."""
     match = ECR.fullmatch(uri)
     if match is None:
         account.progress.say(f"{uri} is not in ECR: SageMaker pulls from elsewhere only through a VPC")
         return
     if match["region"] != account.region:
-        raise StartError(
+        raise CommandError(
             f"the image is in {match['region']} and the endpoint would be in {account.region}: SageMaker "
             f"pulls from its own Region only. Push it there: ./build_and_push.sh --region {account.region}."
         )
@@ -72,11 +72,11 @@ def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
         )
     except aws.ServiceUnavailable:
         raise
-    except StartError as error:
+    except CommandError as error:
         account.progress.say(f"not checked: {error}")
         return
     if description is None:
-        raise StartError(
+        raise CommandError(
             f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
             f"or look at its tag: aws ecr list-images --repository-name {parts['repository']}."
         )
@@ -88,5 +88,5 @@ def _look_up(account: Account, service: str, operation: str, doing: str, **argum
         return account.describe(service, operation, doing, **arguments)
     except aws.ServiceUnavailable:
         raise
-    except StartError:
+    except CommandError:
         return None

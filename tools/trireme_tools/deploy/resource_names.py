@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The tag of a deployment's resources, and the tag with a configuration's predecessor.
 TAG, PREVIOUS = "trireme:deployment", "trireme:previous"
@@ -19,9 +19,9 @@ VARIANT, SHADOW = "AllTraffic", "shadow"
 
 
 def check(name: str) -> str:
-    """Return the name if SageMaker accepts it. Raises :class:`StartError`."""
+    """Return the name if SageMaker accepts it. Raises :class:`CommandError`."""
     if len(name) > MAX_LENGTH or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
-        raise StartError(
+        raise CommandError(
             f"{name!r} cannot be a deployment's name: letters, digits and single hyphens between them, "
             f"at most {MAX_LENGTH} characters."
         )

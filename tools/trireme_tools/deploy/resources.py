@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import aws, resource_names
 from trireme_tools.deploy.account import Account
 
@@ -18,12 +18,12 @@ class Resources:
         self._account, self.name = account, name
 
     def endpoint(self) -> dict[str, Any] | None:
-        """Describe the endpoint. Raises :class:`StartError` if it belongs to another deployment."""
+        """Describe the endpoint. Raises :class:`CommandError` if it belongs to another deployment."""
         description = self._account.describe(
             SAGEMAKER, "describe_endpoint", f"look at endpoint {self.name}", EndpointName=self.name
         )
         if description and self.tags(description["EndpointArn"]).get(resource_names.TAG) != self.name:
-            raise StartError(
+            raise CommandError(
                 f"endpoint {self.name!r} is not of 'sm deploy' "
                 f"(it has no tag {resource_names.TAG}={self.name}): "
                 "it is left alone. Choose another name."
@@ -31,10 +31,10 @@ class Resources:
         return description
 
     def existing(self) -> dict[str, Any]:
-        """Describe the endpoint. Raises :class:`StartError` if there is none."""
+        """Describe the endpoint. Raises :class:`CommandError` if there is none."""
         if endpoint := self.endpoint():
             return endpoint
-        raise StartError(
+        raise CommandError(
             f"there is no endpoint {self.name!r} in {self._account.region}; "
             "look at the name and --region, or make it with 'sm deploy'."
         )

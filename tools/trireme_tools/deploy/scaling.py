@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: The namespace of metrics of an endpoint's instances.
 INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
@@ -37,7 +37,7 @@ class Scaling:
 
 
 def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | None:
-    """Read the options. Raises :class:`StartError` for a combination that is not possible.
+    """Read the options. Raises :class:`CommandError` for a combination that is not possible.
 
     ``has_default``: there is a default target, so none need be given.
     """
@@ -46,20 +46,20 @@ def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | No
     targets = [Target(kind, value) for kind, value in chosen.items() if value is not None]
     if not options.autoscale:
         if options.target_cpu or options.target_gpu:
-            raise StartError("--target-cpu and --target-gpu go with --autoscale MIN:MAX.")
+            raise CommandError("--target-cpu and --target-gpu go with --autoscale MIN:MAX.")
         return None
     least, most = options.autoscale
     if options.serverless:
-        raise StartError("--serverless goes without --autoscale: it has no instances.")
+        raise CommandError("--serverless goes without --autoscale: it has no instances.")
     if least == 0 and not options.output:
-        raise StartError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
+        raise CommandError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
     if not targets and not has_default:
-        raise StartError(
+        raise CommandError(
             "--autoscale wants --target-invocations N, the requests a minute that one instance should get, "
             "--target-cpu PERCENT or --target-gpu PERCENT: 'sm invoke -n 100 -c 8' measures what it can do."
         )
     if least == 0 and requests is None:
-        raise StartError(
+        raise CommandError(
             "--autoscale 0:MAX wants --target-invocations N: no instance, no utilisation to go by."
         )
     return Scaling(least, most, tuple(targets))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import resource_names
 from trireme_tools.deploy.box_alarms import ENDPOINT_NAME
 
@@ -65,11 +65,11 @@ def add(configuration: Mapping[str, Any], shadow: Shadow, model_name: str) -> di
     """Return the arguments of CreateEndpointConfig for a served configuration with this shadow.
 
     Raises:
-        StartError: SageMaker gives a shadow to endpoints with instances only, and not to asynchronous ones.
+        CommandError: SageMaker gives a shadow to endpoints with instances only, and not to asynchronous ones.
     """
     variant, *others = configuration["ProductionVariants"]
     if others or "ServerlessConfig" in variant or configuration.get("AsyncInferenceConfig"):
-        raise StartError(
+        raise CommandError(
             "SageMaker gives a shadow only to an endpoint with instances and one variant, not to an "
             "asynchronous or a serverless one."
         )
@@ -78,9 +78,9 @@ def add(configuration: Mapping[str, Any], shadow: Shadow, model_name: str) -> di
 
 
 def find(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shadow variant of a described configuration. Raises :class:`StartError` if it has none."""
+    """Return the shadow variant of a described configuration. Raises :class:`CommandError` if it has none."""
     if not configuration.get("ShadowProductionVariants"):
-        raise StartError(NONE)
+        raise CommandError(NONE)
     return dict(configuration["ShadowProductionVariants"][0])
 
 

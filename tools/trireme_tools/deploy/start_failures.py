@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Advice by a part of the reason; the first match is used.
 ADVICE = {
@@ -34,7 +34,7 @@ ADVICE = {
 DEFAULT_ADVICE = "See 'sm logs NAME', and the endpoint's page in the SageMaker console."
 
 
-class EndpointFailed(StartError):
+class EndpointFailed(CommandError):
     """The endpoint does not serve what it should."""
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.
@@ -77,7 +77,7 @@ def show_images(options: argparse.Namespace) -> int:
 
 
 def uri(region: str, version: str = NEWEST, cpu: bool = False) -> str:
-    """Return the image of a Region. Raises :class:`StartError`. ``version`` is, for example, 24.09."""
+    """Return the image of a Region. Raises :class:`CommandError`. ``version`` is, for example, 24.09."""
     return uris(region, version, cpu)[0]
 
 
@@ -86,7 +86,7 @@ def uris(region: str, version: str = NEWEST, cpu: bool = False) -> list[str]:
     maps = _maps(version)
     accounts = list(dict.fromkeys(by_region[region] for by_region in maps if region in by_region))
     if not accounts:
-        raise StartError(
+        raise CommandError(
             f"there is no prebuilt Triton image {version} in {region}; "
             f"there is in {', '.join(regions(version))}."
         )
@@ -103,7 +103,7 @@ def regions(version: str = NEWEST) -> list[str]:
 def _maps(version: str) -> list[dict[str, str]]:
     """Return the accounts that may have a release, by Region."""
     if not re.fullmatch(r"\d\d\.\d\d", version):
-        raise StartError(f"{version!r} is not a version of the Triton image; one is {NEWEST}.")
+        raise CommandError(f"{version!r} is not a version of the Triton image; one is {NEWEST}.")
     if version == SHARED_RELEASE:
         return [NOTEBOOK_ACCOUNTS, SDK_ACCOUNTS]
     return [NOTEBOOK_ACCOUNTS if version < SHARED_RELEASE else SDK_ACCOUNTS]

@@ -12,7 +12,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands.inspect import client_loading
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.router.s3.uris import S3Uri
 from trireme_tools.deploy import aws, resource_names
 from trireme_tools.deploy.account import Account
@@ -38,14 +38,14 @@ class Uploader:
         model.
         """
         if not repository.is_dir():
-            raise StartError(f"{repository} is neither a folder nor an s3:// URL: correct --model-data.")
+            raise CommandError(f"{repository} is neither a folder nor an s3:// URL: correct --model-data.")
         client_problems = client_loading.find_problems(repository, mme=mme)
         inspect(repository, self._account.progress, client_problems=client_problems)
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
             folder = tempfile.TemporaryDirectory(prefix="archives-", dir=self._cache)
         except OSError as error:
-            raise StartError(f"{self._cache} cannot be written: {error}.") from None
+            raise CommandError(f"{self._cache} cannot be written: {error}.") from None
         with folder as packed:
             no_exclusion = Exclusion(repository)
             plans = (
@@ -126,7 +126,7 @@ class Uploader:
                 account.remove("s3", "abort_multipart_upload", doing, **upload_id)
         except aws.ServiceUnavailable:
             raise
-        except StartError as error:  # who may send need not be allowed to clear up
+        except CommandError as error:  # who may send need not be allowed to clear up
             account.progress.say(str(error))
 
 
@@ -142,7 +142,7 @@ def _combined_digest(digests: dict[str, str]) -> str:
 
 
 def fingerprint(account: Account, url: str, mme: bool) -> str:
-    """Return a text that changes with the archive at ``url``. Raises :class:`StartError` if there is none.
+    """Return a text that changes with the archive at ``url``. Raises :class:`CommandError` if there is none.
 
     Without the permission to look, deploying goes on: the role reads the archive.
     """
@@ -153,11 +153,11 @@ def fingerprint(account: Account, url: str, mme: bool) -> str:
         description = account.describe(
             "s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key
         )
-    except StartError as error:
+    except CommandError as error:
         if isinstance(error, aws.ServiceUnavailable):
             raise
         account.progress.say(f"not checked: {error}")
         return ""
     if description is None:
-        raise StartError(f"there is no {url}; look at its spelling, or pack one with 'sm package'.")
+        raise CommandError(f"there is no {url}; look at its spelling, or pack one with 'sm package'.")
     return str(description["ETag"])

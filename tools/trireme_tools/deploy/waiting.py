@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import endpoint_logs
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.aws import ServiceUnavailable
@@ -75,7 +75,7 @@ class Waiter:
     def _last_line(self, name: str, since: float) -> str:
         try:
             recent = endpoint_logs.last_lines(self._account, name, 1, since)
-        except (ServiceUnavailable, StartError):  # who may deploy need not be allowed to read logs
+        except (ServiceUnavailable, CommandError):  # who may deploy need not be allowed to read logs
             return ""
         return recent[0] if recent else ""
 

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.installed_triton import Stub
 
 #: The command with which the backend starts a stub, with the environment's Python instead of the stub.
@@ -26,9 +26,9 @@ CXX_VERSION = re.compile(rb"GLIBCXX_3\.4\.(\d+)")
 
 
 def check(folder: Path, stub: Stub) -> None:
-    """Raise :class:`StartError` if a model could not run in the environment."""
+    """Raise :class:`CommandError` if a model could not run in the environment."""
     for problem in (*_layout(folder, stub), *_runtime(folder, stub)):
-        raise StartError(problem)
+        raise CommandError(problem)
     _interpreter(folder, stub)
 
 
@@ -62,23 +62,23 @@ def _interpreter(folder: Path, stub: Stub) -> None:
     )
     if process.returncode:
         lines = process.stderr.strip().splitlines() or ["it says nothing"]
-        raise StartError(
+        raise CommandError(
             f"The environment's Python cannot import numpy, as the python backend does: {lines[-1]}."
         )
     facts = json.loads(process.stdout)
     if facts["python"] != stub.python:
-        raise StartError(
+        raise CommandError(
             f"The environment's Python is {facts['python']}, the stub is made for {stub.python}: a stub is "
             "per minor version."
         )
     if stub.numpy == "numpy<2" and int(facts["numpy"].partition(".")[0]) >= 2:
-        raise StartError(
+        raise CommandError(
             f"The environment has NumPy {facts['numpy']}; the stub of Triton's wheel loses strings on it: "
             "ask for numpy<2."
         )
     for path in (facts["prefix"], facts["at"]):
         if not Path(path).resolve().is_relative_to(folder.resolve()):
-            raise StartError(f"The environment is not whole: its Python uses {path}.")
+            raise CommandError(f"The environment is not whole: its Python uses {path}.")
 
 
 def system_runtime() -> Path:

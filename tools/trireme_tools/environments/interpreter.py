@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 
 #: A program that prints where a Python has its program, libraries and shared libraries.
@@ -53,7 +53,9 @@ class Interpreter:
             [program, "-c", PROBE], capture_output=True, text=True, check=False
         )
         if not process or process.returncode:
-            raise StartError(f"There is no python{python} on PATH to make the environment from: install it.")
+            raise CommandError(
+                f"There is no python{python} on PATH to make the environment from: install it."
+            )
         facts = json.loads(process.stdout)
         return cls(
             facts["version"],
@@ -84,7 +86,7 @@ def _libpython(python: str, folders: list[str]) -> Path:
     name = f"libpython{python}.so.1.0"
     library = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
     if library is None:
-        raise StartError(
+        raise CommandError(
             f"The stub needs {name}, which this python{python} does not bring; on Debian and Ubuntu: "
             f"apt-get install libpython{python}."
         )

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.installed_triton import Stub
 from trireme_tools.environments.interpreter import Interpreter
 
@@ -56,7 +56,7 @@ def from_conda(folder: Path, file: Path) -> None:
         missing = " and no ".join(
             name for name, tool in zip(("conda", "conda-pack"), tools, strict=True) if not tool
         )
-        raise StartError(f"There is no {missing} on PATH: install them, or use --requirements.")
+        raise CommandError(f"There is no {missing} on PATH: install them, or use --requirements.")
     conda, pack = map(str, tools)
     environment, packed = folder.with_name("conda"), folder.with_name("conda.tar.gz")
     line = [conda, "env", "create", "--yes", "--prefix", str(environment), "--file", str(file.absolute())]
@@ -76,7 +76,7 @@ def _installer(python: Path) -> list[str]:
     if uv:
         return [uv, "pip", "install", "--quiet", "--python", str(python)]
     if importlib.util.find_spec("pip") is None:
-        raise StartError("There is neither uv nor pip to install the packages with.")
+        raise CommandError("There is neither uv nor pip to install the packages with.")
     return [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
 
 
@@ -88,4 +88,4 @@ def _run(line: Sequence[str], failure: str, folder: Path) -> None:
     environment = {**variables, "PYTHONNOUSERSITE": "1"}
     process = subprocess.run(line, capture_output=True, text=True, check=False, cwd=folder, env=environment)
     if process.returncode:
-        raise StartError(f"{failure}:\n{(process.stderr or process.stdout).strip()}")
+        raise CommandError(f"{failure}:\n{(process.stderr or process.stdout).strip()}")

@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 from sm.repository.cache import Cache
 from sm.repository.installed_triton import Stub
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     settings, progress = Settings.read(os.environ), Progress(sys.stderr)
     source: Path = options.requirements or options.conda
     if not source.is_file():
-        raise StartError(f"There is no file {source}.")
+        raise CommandError(f"There is no file {source}.")
     triton = installed_triton.find(settings)
     stub = Stub.find(triton, options.python or "")
     place = options.out or Path(options.name)
@@ -95,7 +95,7 @@ class Environments:
         except OSError as error:
             # copytree raises a list of errors: (source, target, reason).
             reason = error.args[0][-1][-1] if isinstance(error, shutil.Error) else error
-            raise StartError(f"the environment cannot be made in {self._cache.root}: {reason}.") from error
+            raise CommandError(f"the environment cannot be made in {self._cache.root}: {reason}.") from error
 
 
 def identity(source: Path, stub: Stub, base: Interpreter | None) -> str:
@@ -132,7 +132,7 @@ def copy_environment(environment: Path, place: Path, progress: Progress) -> None
 
 def _put_folder(environment: Path, place: Path) -> None:
     if place.exists() and read_mark(place) is None:
-        raise StartError(f"{place} is there already, and no environment: nothing in it is touched.")
+        raise CommandError(f"{place} is there already, and no environment: nothing in it is touched.")
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         shutil.copytree(environment, staged, symlinks=True)
@@ -140,7 +140,7 @@ def _put_folder(environment: Path, place: Path) -> None:
             shutil.rmtree(place)
         staged.rename(place)
     except (OSError, shutil.Error) as error:
-        raise StartError(f"{place} cannot be written: {error}.") from error
+        raise CommandError(f"{place} cannot be written: {error}.") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

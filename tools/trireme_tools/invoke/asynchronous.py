@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.router.s3.uris import S3Uri
 from trireme_tools.deploy import aws
 from trireme_tools.invoke.endpoint import media_type, translate_errors
@@ -57,7 +57,7 @@ class AsyncEndpoint:
         config = self._sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
         output = config.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
         if not output:
-            raise StartError(f"the endpoint {self.name} is not asynchronous: ask it without --async.")
+            raise CommandError(f"the endpoint {self.name} is not asynchronous: ask it without --async.")
         place = aws.s3_place(output)
         parts = (place.key.strip("/"), "requests", str(uuid.uuid4()))
         return S3Uri(place.bucket, "/".join(filter(None, parts)))

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, EventStreamError
 from urllib3.exceptions import HTTPError
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import aws
 from trireme_tools.invoke.invoke_request import EVENT_STREAM, InvokeRequest
 from trireme_tools.invoke.reply import NoReply, Reply, to_error
@@ -62,7 +62,7 @@ class Endpoint:
                     for event in events:
                         yield event["PayloadPart"]["Bytes"]
             except EventStreamError as error:
-                raise StartError(f"the stream broke: {aws.message(error)}") from None
+                raise CommandError(f"the stream broke: {aws.message(error)}") from None
 
     def _arguments(self, request: InvokeRequest, accept: str) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sm.commands.api_key import read_api_key
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools import bars, plots
 from trireme_tools.invoke import invoke_request, load_test, showing
@@ -45,17 +45,19 @@ def run(options: argparse.Namespace) -> int:
     options.target = options.target or f"http://localhost:{Settings.read(os.environ).port}"
     is_load = bool(options.n or options.load)
     if options.c > 1 and not is_load:
-        raise StartError("-c goes with -n or --load: so many requests at once, of how many?")
+        raise CommandError("-c goes with -n or --load: so many requests at once, of how many?")
     if options.content_type and not options.file:
-        raise StartError("--content-type goes with --file.")
+        raise CommandError("--content-type goes with --file.")
     if options.plot:
         if not is_load:
-            raise StartError("--plot goes with -n or --load: it draws the times of many requests.")
+            raise CommandError("--plot goes with -n or --load: it draws the times of many requests.")
         plots.check(options.plot)
     request = build_request(options)
     if options.save_picture:
         if is_load or options.stream or options.through_s3:
-            raise StartError("--save-picture is for one request: leave out -n, --load, --stream and --async.")
+            raise CommandError(
+                "--save-picture is for one request: leave out -n, --load, --stream and --async."
+            )
         return save_picture(request, options)
     if options.through_s3:
         with closing(open_async_endpoint(options)) as target:
@@ -80,11 +82,13 @@ def build_request(options: argparse.Namespace) -> InvokeRequest:
 
 
 def is_url(target: str) -> bool:
-    """True for a URL. Raises :class:`StartError` if it is not an endpoint's name either."""
+    """True for a URL. Raises :class:`CommandError` if it is not an endpoint's name either."""
     if target.startswith(("http://", "https://")):
         return True
     if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", target):
-        raise StartError(f"{target!r} is not an endpoint's name, and a URL begins with http:// or https://.")
+        raise CommandError(
+            f"{target!r} is not an endpoint's name, and a URL begins with http:// or https://."
+        )
     return False
 
 
@@ -93,7 +97,7 @@ def open_target(options: argparse.Namespace) -> StreamingTarget:
     if is_url(options.target):
         return Url(options.target, read_api_key(options.api_key))
     if options.api_key:
-        raise StartError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
+        raise CommandError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
     from trireme_tools.deploy import aws
     from trireme_tools.invoke.endpoint import Endpoint
 
@@ -102,7 +106,7 @@ def open_target(options: argparse.Namespace) -> StreamingTarget:
 
 def open_async_endpoint(options: argparse.Namespace) -> Target:
     if is_url(options.target):
-        raise StartError("--async is for an endpoint of SageMaker: give its name.")
+        raise CommandError("--async is for an endpoint of SageMaker: give its name.")
     from trireme_tools.deploy import aws
     from trireme_tools.invoke.asynchronous import AsyncEndpoint
 
@@ -176,7 +180,7 @@ def save_picture(request: InvokeRequest, options: argparse.Namespace) -> int:
     result_picture.check_file(options.save_picture)
     sent_picture = request.sent_picture
     if sent_picture is None:
-        raise StartError(
+        raise CommandError(
             "--save-picture needs a request with a picture: --image FILE, or a payload with one."
         )
     kind = None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pybase64
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 EVENT_STREAM = "text/event-stream"
 #: The first bytes of picture files, and their content types.
@@ -71,12 +71,12 @@ class InvokeRequest:
 
 
 def picture_body(file: Path) -> tuple[bytes, str]:
-    """Read a picture; return bytes and content type. Raises :class:`StartError` for other files."""
+    """Read a picture; return bytes and content type. Raises :class:`CommandError` for other files."""
     content = read_file(file)
     for head, content_type in PICTURE_TYPES.items():
         if content.startswith(head):
             return content, content_type
-    raise StartError(f"{file} is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.")
+    raise CommandError(f"{file} is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.")
 
 
 def file_body(path: Path, content_type: str | None) -> tuple[bytes, str]:
@@ -94,7 +94,7 @@ def json_body(name: str, model: str | None) -> tuple[bytes, str]:
     try:
         parsed = json.loads(content)
     except ValueError as error:
-        raise StartError(f"{name} is not JSON: {error}.") from None
+        raise CommandError(f"{name} is not JSON: {error}.") from None
     if model and not (isinstance(parsed, dict) and REQUEST_KEYS & parsed.keys()):
         content = json.dumps({"modelname": model, "payload": parsed}).encode()
     return content, "application/json"
@@ -104,4 +104,4 @@ def read_file(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise StartError(f"{file} cannot be read: {error.strerror}.") from None
+        raise CommandError(f"{file} cannot be read: {error.strerror}.") from None

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Characters shown of an error that is not JSON.
 MAX_SHOWN = 300
@@ -55,7 +55,7 @@ class Reply:
         return member if isinstance(member, str) else ""
 
 
-class NoReply(StartError):
+class NoReply(CommandError):
     """No answer: a sentence for people, and a short ``code`` for the table."""
 
     def __init__(self, sentence: str, code: str = "no answer") -> None:
@@ -63,6 +63,6 @@ class NoReply(StartError):
         self.code = code
 
 
-def to_error(reply: Reply) -> StartError:
+def to_error(reply: Reply) -> CommandError:
     """Return the container's message as an error of the command."""
-    return StartError(f"the answer is {reply.code}: {reply.sentence}")
+    return CommandError(f"the answer is {reply.code}: {reply.sentence}")

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Table, Text
-from sm.errors import StartError
+from sm.errors import CommandError
 
 KINDS: Mapping[str, type[ResultKind]] = {
     kind.__name__.lower(): kind for kind in (Classes, Boxes, Masks, Text, Table)
@@ -23,7 +23,7 @@ def fetch_declared(url: str, model: str | None, api_key: str) -> ResultKind | No
     """Return what the box at ``url`` says of the model's result; None if it says nothing.
 
     Raises:
-        StartError: The box does not answer, or it serves several clients and none is named.
+        CommandError: The box does not answer, or it serves several clients and none is named.
     """
     headers = {"X-Api-Key": api_key} if api_key else {}
     request = urllib.request.Request(f"{url.rstrip('/')}/openapi.json", headers=headers)  # noqa: S310
@@ -31,16 +31,18 @@ def fetch_declared(url: str, model: str | None, api_key: str) -> ResultKind | No
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http was looked at)
             schemas = json.loads(answer.read())["components"]["schemas"]
     except urllib.error.HTTPError as error:
-        raise StartError(
+        raise CommandError(
             f"{url}/openapi.json answers {error.code}: is it a box, and its key right?"
         ) from None
     except (OSError, ValueError, LookupError) as error:
-        raise StartError(f"{url}/openapi.json cannot be read: {error}.") from None
+        raise CommandError(f"{url}/openapi.json cannot be read: {error}.") from None
     clients = {
         name.removesuffix(".Request"): row for name, row in schemas.items() if name.endswith(".Request")
     }
     if model is None and len(clients) > 1:
-        raise StartError(f"name the model whose answer is drawn, with --model: {', '.join(sorted(clients))}.")
+        raise CommandError(
+            f"name the model whose answer is drawn, with --model: {', '.join(sorted(clients))}."
+        )
     name = model or next(iter(clients), "")
     return parse(clients.get(name, {}).get("x-result"))
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sm.client.drawing import Label, Pixels, colour, draw
 from sm.client.images import decode
 from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind
-from sm.errors import StartError, TriremeError
+from sm.errors import CommandError, TriremeError
 from trireme_tools.invoke.reply import Reply
 from trireme_tools.invoke.run_lengths import decode_runs
 
@@ -49,11 +49,11 @@ class DrawnRow(NamedTuple):
 
 
 def check_file(file: Path) -> None:
-    """Raise :class:`StartError` unless a picture can be written to ``file``. Call it before the request."""
+    """Raise :class:`CommandError` unless a picture can be written to ``file``. Call it before the request."""
     if file.suffix.lower() not in SUFFIXES:
-        raise StartError(f"--save-picture {file} ends with none of {', '.join(SUFFIXES)}.")
+        raise CommandError(f"--save-picture {file} ends with none of {', '.join(SUFFIXES)}.")
     if not file.parent.is_dir():
-        raise StartError(f"--save-picture {file}: there is no folder {file.parent}.")
+        raise CommandError(f"--save-picture {file}: there is no folder {file.parent}.")
 
 
 def save(pixels: Pixels, file: Path) -> None:
@@ -61,7 +61,7 @@ def save(pixels: Pixels, file: Path) -> None:
     try:
         Image.fromarray(pixels).save(file)
     except OSError as error:
-        raise StartError(f"the picture cannot be written to {file}: {error.strerror or error}.") from None
+        raise CommandError(f"the picture cannot be written to {file}: {error.strerror or error}.") from None
 
 
 def picture_in(reply: Reply, result: Any) -> bytes | None:
@@ -74,23 +74,23 @@ def picture_in(reply: Reply, result: Any) -> bytes | None:
 
 
 def draw_result(kind: ResultKind | None, result: Any, sent: bytes) -> Pixels:
-    """Return a copy of the picture with the result on it. :class:`StartError` if it cannot be drawn."""
+    """Return a copy of the picture with the result on it. :class:`CommandError` if it cannot be drawn."""
     if not isinstance(kind, Classes | Boxes):
         what = (
             f"its result is a {type(kind).__name__}" if kind else "its client does not say what its result is"
         )
-        raise StartError(
+        raise CommandError(
             f"the answer cannot be drawn on the picture: {what}, and boxes, masks and classes can. "
             "Leave out --save-picture."
         )
     rows = result[kind.items] if kind.items and isinstance(result, dict) and kind.items in result else result
     pixels = decode_picture(sent)
     if not isinstance(rows, list):
-        raise StartError(f"the answer cannot be drawn: it is not a list of {type(kind).__name__.lower()}.")
+        raise CommandError(f"the answer cannot be drawn: it is not a list of {type(kind).__name__.lower()}.")
     try:
         found = list(read_rows(kind, rows, pixels))
     except (LookupError, TypeError, ValueError) as error:
-        raise StartError(
+        raise CommandError(
             f"the answer cannot be drawn: a row is not as its client's {type(kind).__name__} says ({error})."
         ) from None
     if isinstance(kind, Classes):
@@ -107,7 +107,7 @@ def decode_picture(content: bytes) -> Pixels:
     try:
         return decode(content).copy()
     except TriremeError as error:
-        raise StartError(f"what was sent is not a picture to draw on: {error.sentence}.") from None
+        raise CommandError(f"what was sent is not a picture to draw on: {error.sentence}.") from None
 
 
 def read_rows(kind: ResultKind, rows: Sequence[Any], pixels: Pixels) -> Iterator[DrawnRow]:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pybase64
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.invoke.reply import Reply
 
 #: Endings of files that the standard library does not know, or not in every version of Python.
@@ -92,7 +92,7 @@ def save_body(reply: Reply, name: str, folder: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise StartError(f"the answer cannot be written to {place}: {error.strerror}.") from None
+            raise CommandError(f"the answer cannot be written to {place}: {error.strerror}.") from None
     raise AssertionError("numbers have no end")
 
 
@@ -106,7 +106,7 @@ def _write(file: IO[bytes], body: bytes, place: Path) -> None:
 
 
 def event_data(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Yield the data of each server-sent event. Raises :class:`StartError` for an error event."""
+    """Yield the data of each server-sent event. Raises :class:`CommandError` for an error event."""
     partial, kind = b"", b""
     for chunk in chunks:
         *lines, partial = (partial + chunk).split(b"\n")
@@ -115,7 +115,7 @@ def event_data(chunks: Iterator[bytes]) -> Iterator[str]:
             if field == b"event":
                 kind = value
             elif kind == b"error" and field == b"data":
-                raise StartError(f"the stream broke: {Reply(500, 'application/json', value).sentence}")
+                raise CommandError(f"the stream broke: {Reply(500, 'application/json', value).sentence}")
             elif line:
                 yield (value if field == b"data" else line).decode(errors="replace")
     if partial:

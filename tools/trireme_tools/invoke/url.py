@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.invoke.invoke_request import EVENT_STREAM, InvokeRequest
 from trireme_tools.invoke.reply import NoReply, Reply, to_error
 
@@ -28,7 +28,7 @@ class Url:
         except ValueError:
             port = 0
         if not parts.hostname or port == 0:
-            raise StartError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
+            raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
         self.url, self._host, self._port = url, parts.hostname, port
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._path = (parts.path.rstrip("/") or "/invocations") + (f"?{parts.query}" if parts.query else "")

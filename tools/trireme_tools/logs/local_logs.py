@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sm.commands import local_boxes
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.server import logs
 from sm.settings import Settings
 
@@ -117,7 +117,7 @@ def read(
                 yield from lines
         stream: BinaryIO = file.open("rb")
     except OSError as error:
-        raise StartError(f"{file} cannot be read: {error.strerror}.") from None
+        raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
     partial = b""
     try:
         while True:
@@ -157,5 +157,5 @@ def find(settings: Settings) -> Path:
     outputs = [box.output for box in local_boxes.running()]
     files = [file for file in (*cached, *outputs) if file.is_file()]
     if not files:
-        raise StartError(NO_LOG)
+        raise CommandError(NO_LOG)
     return max(files, key=lambda file: file.stat().st_mtime)

@@ -8,7 +8,7 @@ import sys
 
 from sm.commands import local_boxes
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools.logs import local_logs, logs_arguments
 
@@ -18,10 +18,10 @@ def show_logs(options: argparse.Namespace) -> int:
     if options.local:
         return _show_local(options)
     if not options.name:
-        raise StartError("name the endpoint, or read the log of a box on this machine with --local.")
+        raise CommandError("name the endpoint, or read the log of a box on this machine with --local.")
     filters = ("file", "model", "status", "code", "request_id", "slower", "since", "json")
     if given := [name for name in filters if getattr(options, name)]:
-        raise StartError(
+        raise CommandError(
             f"--{given[0].replace('_', '-')} works with --local; of an endpoint's log: "
             f"'sm logs {options.name} -n 1000 | sm logs --local --file - …'."
         )
@@ -34,7 +34,7 @@ def show_logs(options: argparse.Namespace) -> int:
 
 def _show_local(options: argparse.Namespace) -> int:
     if options.name:
-        raise StartError("--local shows the log of a box on this machine, which has no name.")
+        raise CommandError("--local shows the log of a box on this machine, which has no name.")
     criteria = local_logs.Filter(
         options.model or "",
         options.status or "",

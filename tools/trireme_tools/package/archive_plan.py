@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.multimodel.staging import CONFIG, rename_config
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.name_conflicts import find_differences
@@ -49,12 +49,12 @@ class Copies:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.start < 0:
-            raise StartError("--copies is a number from 1, and --copies-from a number from 0.")
+            raise CommandError("--copies is a number from 1, and --copies-from a number from 0.")
         example = self.pattern.replace("{model}", "m").replace("{number}", "1")
         if not {"{model}", "{number}"} <= set(re.findall(r"{\w+}", self.pattern)) or not re.fullmatch(
             r"\w[\w.-]*", example
         ):
-            raise StartError(
+            raise CommandError(
                 f"--copy-name {self.pattern!r} is not a name for copies: it has {{model}} and {{number}}, "
                 "and else letters, digits, '.', '_' and '-'."
             )
@@ -90,7 +90,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
     """Return the clients of ``folders`` as ``code/<name>``, without those that the repository has already.
 
     Raises:
-        StartError: a folder does not exist, or ``code/`` has another client of that name.
+        CommandError: a folder does not exist, or ``code/`` has another client of that name.
     """
     sources = [source for folder in folders for source in _clients(folder)]
     in_code = {source.name: source for source in discover((repository / CODE,)) if not source.module}
@@ -99,7 +99,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
         other = in_code.setdefault(source.name, source)
         if other is not source:
             if differing := next(find_differences(other, source), ""):
-                raise StartError(
+                raise CommandError(
                     f"{source.file} and {other.file} are two clients of one name; they differ in {differing}."
                 )
             continue
@@ -110,7 +110,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
 
 def _clients(folder: Path) -> list[ClientSource]:
     if not folder.is_dir():
-        raise StartError(f"--clients {folder} is not a folder.")
+        raise CommandError(f"--clients {folder} is not a folder.")
     return [source for source in discover((folder.absolute(),)) if not source.module]
 
 
@@ -135,7 +135,7 @@ def plan_each(
     step_names = {name for model in by_name.values() for name in steps(model)}
     tops = [model for name, model in by_name.items() if name not in step_names]
     if not tops:
-        raise StartError(f"{repository} has no model; without --mme it is packed as it is.")
+        raise CommandError(f"{repository} has no model; without --mme it is packed as it is.")
     archives = SingleModelArchives(
         repository, by_name, Contents(repository, exclusion.excludes), alone=len(tops) == 1
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.package.contents import Entry
 from trireme_tools.package.gzip import Gzip
 
@@ -32,7 +32,7 @@ def write(place: Path, entries: Sequence[Entry], progress: Progress) -> str:
         finally:
             staged.unlink(missing_ok=True)
     except OSError as error:
-        raise StartError(f"{place} cannot be written: {error}.") from error
+        raise CommandError(f"{place} cannot be written: {error}.") from error
     return digest
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 
 #: Folders that are generated anew and of no use elsewhere.
 CACHES = {
@@ -58,12 +58,12 @@ class Contents:
     def of(self, path: Path, name: str) -> list[Entry]:
         """Return ``path`` and all below it, in a fixed order.
 
-        :class:`StartError` lists links without target, out of ``home``, or to a folder that contains them.
+        :class:`CommandError` lists links without target, out of ``home``, or to a folder that contains them.
         """
         faults: list[str] = []
         entries = list(self._walk(path, name, (), faults))
         if faults:
-            raise StartError("\n".join(faults))
+            raise CommandError("\n".join(faults))
         return entries
 
     def _walk(self, path: Path, name: str, above: tuple[Path, ...], faults: list[str]) -> Iterator[Entry]:

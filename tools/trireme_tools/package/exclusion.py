@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.multimodel.staging import CONFIG
 from sm.repository import models
 from sm.repository.ensembles import steps
@@ -21,7 +21,9 @@ class Exclusion:
 
     def __init__(self, repository: Path, patterns: Sequence[str] = ()) -> None:
         if any(not pattern.strip("/") for pattern in patterns):
-            raise StartError("--exclude takes a name or a path from the repository's top, such as hf_cache.")
+            raise CommandError(
+                "--exclude takes a name or a path from the repository's top, such as hf_cache."
+            )
         self._home = repository
         self._patterns = {pattern: pattern.removeprefix("./").strip("/") for pattern in patterns}
 
@@ -43,7 +45,7 @@ class Exclusion:
         ]
 
     def check(self) -> None:
-        """Raise :class:`StartError` if a model that is kept would lose what it needs to start."""
+        """Raise :class:`CommandError` if a model that is kept would lose what it needs to start."""
         repository_models = models.read(self._home)
         excluded = {model.name for model in repository_models if self.excludes(model.folder)}
         for model in repository_models:
@@ -53,9 +55,9 @@ class Exclusion:
             for path in (model.folder / CONFIG, *files):
                 inside = (path, *path.parents[: len(path.relative_to(model.folder).parts) - 1])
                 if path.exists() and any(map(self.excludes, inside)):
-                    raise StartError(f"{model.name} would not start: --exclude leaves out {path}.")
+                    raise CommandError(f"{model.name} would not start: --exclude leaves out {path}.")
             if lost := excluded.intersection(steps(model)):
-                raise StartError(
+                raise CommandError(
                     f"{model.name} would not start: --exclude leaves out its step {min(lost)}. "
                     f"Leave {model.name} out, too."
                 )

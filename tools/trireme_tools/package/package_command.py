@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.commands.inspect import client_loading, inspection_report
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
@@ -20,7 +20,7 @@ from trireme_tools.package.exclusion import Exclusion
 def run(options: argparse.Namespace) -> int:
     """Inspect and pack; print sizes, and what was left out."""
     if options.copies < 0 or (options.copies and not options.mme):
-        raise StartError("--copies goes with --mme, and is a number from 1.")
+        raise CommandError("--copies goes with --mme, and is a number from 1.")
     copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
     progress, results = Progress(sys.stderr), Progress(sys.stdout)
     exclusion = Exclusion(options.repository, options.exclude)
@@ -50,7 +50,7 @@ def inspect(
     exclusion: Exclusion | None = None,
     client_problems: Sequence[Problem] = (),
 ) -> None:
-    """Print the problems; :class:`StartError` lists those that would stop a start."""
+    """Print the problems; :class:`CommandError` lists those that would stop a start."""
     problem_list = [*problems.find_all(repository), *client_problems]
     left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
@@ -77,7 +77,7 @@ def inspect(
         hint = (
             "\n'sm package --no-client-check' packs clients that load elsewhere." if client_problems else ""
         )
-        raise StartError("nothing is packed:\n" + "\n".join(wrong) + hint)
+        raise CommandError("nothing is packed:\n" + "\n".join(wrong) + hint)
     if exclusion:
         exclusion.check()
 

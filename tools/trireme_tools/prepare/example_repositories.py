@@ -25,7 +25,7 @@ from sm.commands.build.prepare import Preparation
 from sm.commands.build.recipes import Recipe
 from sm.commands.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 from sm.repository.cache import Cache
 from sm.repository.installed_triton import Stub
@@ -70,11 +70,11 @@ def prepare(
 ) -> Path:
     """Build what is missing and return the repository: of one example, or of all with the demo's models.
 
-    Progress goes to ``stream``. Raises :class:`StartError` with the reason.
+    Progress goes to ``stream``. Raises :class:`CommandError` with the reason.
     """
     examples = [example for example in find(folder) if name in ("", example.folder.name)]
     if not examples:
-        raise StartError(f"there is no example {name!r} in {folder}.")
+        raise CommandError(f"there is no example {name!r} in {folder}.")
     cache, progress = Cache(settings.cache), Progress(stream)
     stub = Stub.find(installed_triton.find(settings), "")
     with cache.locked(progress.say):
@@ -134,7 +134,7 @@ class Assembly:
         for path in example.files():
             target = staged / path.relative_to(example.repository)
             if target.exists():
-                raise StartError(f"{path}: another example has a {target.relative_to(staged)} too.")
+                raise CommandError(f"{path}: another example has a {target.relative_to(staged)} too.")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         _link_tree(weights, staged)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare import system_packages, triton_wheel
@@ -68,7 +68,7 @@ def announce(settings: Settings, models: Sequence[str], examples: bool) -> None:
 def provide_servers(settings: Settings) -> None:
     """Install or fetch nginx, Python's shared library and Triton's server where they are missing."""
     if find_spec("pip") is None:
-        raise StartError(
+        raise CommandError(
             f"packages are fetched with pip, and {sys.prefix} has none: install it there, as "
             "'uv tool install --with pip trireme-serving' does."
         )

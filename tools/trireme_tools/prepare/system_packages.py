@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 
 MAX_ATTEMPTS = 3
@@ -36,7 +36,7 @@ def provide(progress: Progress) -> None:
     try:
         with progress.step(f"installing {', '.join(missing)} with apt-get"):
             install(missing)
-    except StartError as error:
+    except CommandError as error:
         progress.say(f"{error} Run: apt-get install {' '.join(missing)}")
 
 
@@ -48,7 +48,7 @@ def has_nginx() -> bool:
 def has_libpython() -> bool:
     try:
         installed_triton.libpython()
-    except StartError:
+    except CommandError:
         return False
     return True
 
@@ -74,7 +74,7 @@ def install(packages: list[str]) -> None:
                 return
             reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
             time.sleep(2 * attempt)
-    raise StartError(f"apt-get could not install {', '.join(packages)}: {reason}.")
+    raise CommandError(f"apt-get could not install {', '.join(packages)}: {reason}.")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sm.commands.build.fetch import Fetcher
 from sm.commands.build.package_registries import Registries
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import installed_triton
 from sm.repository.cache import Cache
 from sm.settings import Settings
@@ -36,7 +36,7 @@ MODE_SHIFT, PERMISSIONS = 16, 0o777
 
 
 def provide(settings: Settings, progress: Progress) -> None:
-    """Fetch and unpack the wheel, unless there is a tritonserver. Raises :class:`StartError`."""
+    """Fetch and unpack the wheel, unless there is a tritonserver. Raises :class:`CommandError`."""
     if not is_missing(settings):
         return
     cache = Cache(settings.cache)
@@ -52,7 +52,7 @@ def is_missing(settings: Settings) -> bool:
         return not (cache.triton / f"nvidia_pytriton-{WHEEL.version}.dist-info").is_dir()
     try:
         installed_triton.find(settings)
-    except StartError:
+    except CommandError:
         return settings.triton_server is None  # a wrong setting is for its reader to mend
     return False
 
@@ -60,8 +60,8 @@ def is_missing(settings: Settings) -> bool:
 def _install(cache: Cache, progress: Progress) -> None:
     try:
         file = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(WHEEL, "Triton")
-    except StartError as error:
-        raise StartError(
+    except CommandError as error:
+        raise CommandError(
             f"{error} Triton's wheel is for Linux on x86-64 with glibc 2.35 or newer (Debian 12, Ubuntu "
             "22.04); set TRIREME_TRITON_SERVER if this machine has a tritonserver."
         ) from None

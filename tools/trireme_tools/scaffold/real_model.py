@@ -18,7 +18,7 @@ import numpy as np
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.client.payloads import Payload
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, format_tensors
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource
 from sm.repository.config_files import protobuf
 from sm.repository.models import Model
@@ -62,7 +62,7 @@ class RealModel:
         """Return the kind of client: ``wanted``, or what the inputs look like.
 
         Raises:
-            StartError: The model does not take that kind.
+            CommandError: The model does not take that kind.
         """
         inputs = tuple(self.metadata.inputs.values())
         fitting = ["tensor"]
@@ -71,7 +71,7 @@ class RealModel:
         if self._image:
             fitting.insert(0, "image")
         if wanted and wanted not in fitting:
-            raise StartError(
+            raise CommandError(
                 f"the model {self.metadata.name!r} takes {format_tensors(inputs)}: --kind is one of "
                 f"{', '.join(fitting)} for it."
             )
@@ -171,12 +171,12 @@ def opened(repository: Path, name: str) -> Iterator[RealModel]:
     """Yield the model as Triton describes it, or, if it does not run here, as its files do.
 
     Raises:
-        StartError: Neither Triton nor the files say what tensors it has.
+        CommandError: Neither Triton nor the files say what tensors it has.
     """
     with ExitStack() as stack:
         try:
             transport = stack.enter_context(triton((name,), repository, Settings.read(os.environ)))
-        except StartError as error:
+        except CommandError as error:
             metadata = _read_metadata(repository / name)
             if metadata is None:
                 raise
@@ -233,7 +233,7 @@ def _dtype(tensor: TensorMetadata) -> str:
     if tensor.datatype == STRINGS:
         return "object"
     if tensor.datatype not in DTYPES:
-        raise StartError(f"its input {tensor.name!r} is {tensor.datatype}, which no client can make.")
+        raise CommandError(f"its input {tensor.name!r} is {tensor.datatype}, which no client can make.")
     return DTYPES[tensor.datatype].name
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import discover
 from sm.settings import HERE
 from trireme_tools.scaffold.real_model import opened
@@ -50,7 +50,7 @@ class NewClient:
         """Write the folders. Returns what was written, and what the author has to fill in, in a line each.
 
         Raises:
-            StartError: A folder exists or cannot be written, or the model's tensors are unknown.
+            CommandError: A folder exists or cannot be written, or the model's tensors are unknown.
         """
         targets = (into / "clients" / self.name, *(into / "model" / model for model in self.models))
         self._check(targets)
@@ -60,19 +60,19 @@ class NewClient:
                 to_fill_in = self._fill(Path(staged))
                 _move(Path(staged), into, targets)
         except OSError as error:
-            raise StartError(f"{into} cannot be written to: {error.strerror}.") from None
+            raise CommandError(f"{into} cannot be written to: {error.strerror}.") from None
         return [*(f"wrote {target}" for target in targets), *to_fill_in]
 
     def _check(self, targets: tuple[Path, ...]) -> None:
         if not NAME.fullmatch(self.name) or keyword.iskeyword(self.name):
-            raise StartError(
+            raise CommandError(
                 f"{self.name!r} is not a name for a client: small letters, digits and _, a letter first."
             )
         for target in targets:
             if target.exists():
-                raise StartError(f"{target} is there already; nothing was written.")
+                raise CommandError(f"{target} is there already; nothing was written.")
         if self.name in {source.name for source in discover((HERE / "clients",))}:
-            raise StartError(f"the box comes with a client {self.name!r}: give yours another name.")
+            raise CommandError(f"the box comes with a client {self.name!r}: give yours another name.")
 
     def _fill(self, folder: Path) -> list[str]:
         client = folder / "clients" / self.name

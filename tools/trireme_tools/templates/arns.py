@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.router.s3.uris import S3Uri
 from trireme_tools.deploy import aws
 
@@ -25,7 +25,7 @@ class Image:
     @classmethod
     def read(cls, uri: str) -> Image:
         if not (match := ECR.fullmatch(uri)):
-            raise StartError(
+            raise CommandError(
                 f"{uri!r} is not an image in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY:TAG."
             )
         return cls(match["account"], match["region"], match["repository"])

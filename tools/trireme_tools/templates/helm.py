@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sm import __version__
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.templates import kubernetes, yaml_text
 from trireme_tools.templates.stack import Stack
 from trireme_tools.templates.values import ChartValues, GivenValues
@@ -51,10 +51,10 @@ JSON_TYPES = {str: "string", bool: "boolean", int: "integer", dict: "object"}
 def write(stack: Stack, folder: Path) -> None:
     """Write the chart.
 
-    Raises :class:`StartError` for options that only SageMaker has, or a folder with other files.
+    Raises :class:`CommandError` for options that only SageMaker has, or a folder with other files.
     """
     if folder.exists() and not (folder / "Chart.yaml").is_file() and any(folder.iterdir()):
-        raise StartError(f"{folder} has files that are not a Helm chart: name another folder with --out.")
+        raise CommandError(f"{folder} has files that are not a Helm chart: name another folder with --out.")
     kubernetes.check(stack)
     values = kubernetes.values(stack)
     try:
@@ -63,7 +63,7 @@ def write(stack: Stack, folder: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     except OSError as error:
-        raise StartError(
+        raise CommandError(
             f"{folder} cannot be written ({error.strerror}): name another with --out."
         ) from error
 

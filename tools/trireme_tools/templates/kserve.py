@@ -20,7 +20,7 @@ MODE = {"serving.kserve.io/deploymentMode": "RawDeployment", "serving.kserve.io/
 
 
 def template(stack: Stack) -> list[Document]:
-    """Return the documents. Raises :class:`StartError` for options that only SageMaker has."""
+    """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
     check(stack, fetches=True)
     return [serving_runtime(stack), inference_service(stack)]
 

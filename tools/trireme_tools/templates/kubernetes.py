@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools.templates.instances import resources
 from trireme_tools.templates.stack import Stack
@@ -54,7 +54,7 @@ CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 
 
 def template(stack: Stack) -> list[Document]:
-    """Return the documents. Raises :class:`StartError` for options that only SageMaker has."""
+    """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
     check(stack)
     return documents(GivenValues(values(stack)))
 
@@ -104,7 +104,7 @@ def scaling(stack: Stack) -> dict[str, Any]:
     autoscaling = stack.scaling
     targets = {target.kind: target.value for target in autoscaling.targets} if autoscaling else {}
     if "target" in targets or "gpu" in targets:
-        raise StartError(
+        raise CommandError(
             "--target-invocations and --target-gpu are SageMaker's: on Kubernetes pods are added by what is "
             "in flight (--target-in-flight) and by --target-cpu."
         )
@@ -118,17 +118,17 @@ def scaling(stack: Stack) -> dict[str, Any]:
 
 
 def check(stack: Stack, *, fetches: bool = False) -> None:
-    """Raise :class:`StartError` for what only SageMaker has; ``fetches`` if the cluster fetches from S3."""
+    """Raise :class:`CommandError` for what only SageMaker has; ``fetches`` if the cluster fetches from S3."""
     plan = stack.plan
     for is_set, option in ((plan.mme, "--mme"), (plan.output, "--async"), (plan.serverless, "--serverless")):
         if is_set:
-            raise StartError(f"{option} is SageMaker's: on Kubernetes each pod is a box with its models.")
+            raise CommandError(f"{option} is SageMaker's: on Kubernetes each pod is a box with its models.")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", plan.name):
-        raise StartError(
+        raise CommandError(
             f"{plan.name!r} is not a name for Kubernetes: lower-case letters, digits and hyphens."
         )
     if plan.data and not plan.data.startswith(CLAIM) and not (fetches and plan.data.startswith("s3://")):
-        raise StartError(
+        raise CommandError(
             f"{plan.data!r} cannot be fetched by Kubernetes itself. Put the models into the image "
             "(make image MODELS=…) or on a volume (--model-data pvc://CLAIM/FOLDER), or use --format kserve, "
             "which fetches them from S3."

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.deploy import aws, deploy_arguments, resource_names, scaling, triton_images
 from trireme_tools.deploy.deployment_plan import Plan
 from trireme_tools.deploy.shadow import Shadow
@@ -44,7 +44,7 @@ def template(options: argparse.Namespace) -> int:
     resource_names.check(options.name)
     stack = read_stack(options)
     if (options.format == "helm") != bool(options.out):
-        raise StartError("--format helm and --out FOLDER go together: a chart is a folder of files.")
+        raise CommandError("--format helm and --out FOLDER go together: a chart is a folder of files.")
     if options.format == "helm":
         helm.write(stack, options.out)
     elif write := KUBERNETES_WRITERS.get(options.format):
@@ -75,9 +75,11 @@ def read_stack(options: argparse.Namespace) -> Stack:
         plan = replace(plan, shadow=read_shadow(options, on_cluster))
     autoscaling = scaling.read(options, has_default=on_cluster)
     if options.target_in_flight and not (on_cluster and options.autoscale):
-        raise StartError("--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm.")
+        raise CommandError(
+            "--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm."
+        )
     if options.service_monitor and options.format not in ("kubernetes", "helm"):
-        raise StartError("--service-monitor goes with --format kubernetes or helm.")
+        raise CommandError("--service-monitor goes with --format kubernetes or helm.")
     if options.role or on_cluster:
         return Stack(plan, {}, autoscaling, options.target_in_flight, options.service_monitor)
     archives = archives_in(data, options.mme)
@@ -92,7 +94,7 @@ def read_stack(options: argparse.Namespace) -> Stack:
 
 def read_shadow(options: argparse.Namespace, on_cluster: bool) -> Shadow:
     if on_cluster or options.mme:
-        raise StartError("--shadow goes with SageMaker's formats, and without --mme.")
+        raise CommandError("--shadow goes with SageMaker's formats, and without --mme.")
     kind = "data" if options.shadow.startswith("s3://") else "image"
     return Shadow(**{kind: options.shadow}, percent=options.percent)
 
@@ -144,7 +146,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
 def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     """Return the needs of an existing endpoint, and its role's ARN."""
     if options.model_data:
-        raise StartError(
+        raise CommandError(
             "--model-data goes with --image: give both, or neither to read the existing endpoint."
         )
     from trireme_tools.deploy.account import Account
@@ -155,7 +157,7 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     endpoint = resources.existing()
     configuration = resources.configuration(endpoint["EndpointConfigName"]) or {}
     if (model := resources.serving()) is None:
-        raise StartError(
+        raise CommandError(
             f"the endpoint {options.name} has no model: give --image, and --model-data if it has any."
         )
     container = model["PrimaryContainer"]
@@ -168,7 +170,7 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
 
 def gateway_documents(options: argparse.Namespace) -> dict[str, Any]:
     if not options.bucket:
-        raise StartError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
+        raise CommandError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
     inputs = [prefix for prefix in options.inputs.split(",") if prefix]
     return gateway_policy.policies(
         options.name, options.bucket, inputs, options.results, options.models, options.triton_port

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.hardware import Hardware
 from sm.run_state import write_atomically
 from sm.settings import Settings, cores
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings.read(os.environ)
     model = tuned_model.find(options.model, options.part, settings)
     if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
-        raise StartError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
+        raise CommandError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
     costs = price_list(options)
     folder = options.report or Path(f"tune-{options.model}")
     space = space_of(model, options)
@@ -87,7 +87,7 @@ def apply_setting(model: TunedModel, changed: str, apply: bool, interrupted: boo
         say("Nothing was written, as the measuring was interrupted: --from with --apply writes it.")
     elif apply:
         if (model.file.read_text() if model.file.exists() else "") != model.text:
-            raise StartError(f"{model.file} was changed meanwhile, so nothing was written.")
+            raise CommandError(f"{model.file} was changed meanwhile, so nothing was written.")
         replace(model.file, changed)
         say(f"wrote {model.file}")
     else:
@@ -116,7 +116,7 @@ def space_of(model: TunedModel, options: argparse.Namespace) -> Space:
 
 
 def price_list(options: argparse.Namespace) -> Callable[[float], tuple[RequestCost, ...]]:
-    """Return a function from a rate to its costs. Raises :class:`StartError` now if a type has no price."""
+    """Return a function from a rate to its costs. Raises :class:`CommandError` now if a type has no price."""
     kind = "gpu" if Hardware.find().gpus else "cpu"
     types = options.instance_type or DEFAULT_INSTANCES[kind]
     prices_of_types = cost_command.fetch_prices(options.profile) if options.live else prices.dated_prices()
@@ -132,9 +132,9 @@ def read(file: Path, model: TunedModel) -> Sweep:
     try:
         points, about = sweep.loads(file.read_text())
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StartError(f"{file} is not a sweep.json of sm tune: {error}.") from None
+        raise CommandError(f"{file} is not a sweep.json of sm tune: {error}.") from None
     if about.get("model") != model.name:
-        raise StartError(f"{file} is of {about.get('model')!r}, not of {model.name!r}.")
+        raise CommandError(f"{file} is of {about.get('model')!r}, not of {model.name!r}.")
     return Sweep(points)
 
 

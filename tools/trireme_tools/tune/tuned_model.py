@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from sm.client.base import Triton
 from sm.commands.inspect.client_loading import NoTriton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import load
 from sm.repository import config_files, ensembles, models
 from sm.repository.models import CONFIG
@@ -47,7 +47,7 @@ class TunedModel:
 
 
 def find(name: str, part: str | None, settings: Settings) -> TunedModel:
-    """Find the model that the client ``name`` calls. Raises :class:`StartError`.
+    """Find the model that the client ``name`` calls. Raises :class:`CommandError`.
 
     ``part``: the model to tune if the client calls several.
     """
@@ -61,9 +61,9 @@ def find(name: str, part: str | None, settings: Settings) -> TunedModel:
         text = file.read_text() if file.exists() else ""
         config = config_files.parse(text)
     except (OSError, ValueError) as error:
-        raise StartError(f"{file}: {error}") from None
+        raise CommandError(f"{file}: {error}") from None
     if config.HasField("ensemble_scheduling"):
-        raise StartError(
+        raise CommandError(
             f"{model!r} is an ensemble, which has no instances: tune one of its steps with --part, "
             f"such as {parts[-1]}."
         )
@@ -79,8 +79,8 @@ def choose_part(name: str, parts: tuple[str, ...], part: str | None) -> str:
         return str(part)
     names = ", ".join(parts) or "none"
     if part is not None:
-        raise StartError(f"{name!r} does not call a model {part!r}; it calls {names}.")
-    raise StartError(f"{name!r} calls {names}: name the one to tune with --part.")
+        raise CommandError(f"{name!r} does not call a model {part!r}; it calls {names}.")
+    raise CommandError(f"{name!r} calls {names}: name the one to tune with --part.")
 
 
 def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
@@ -91,11 +91,11 @@ def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
         golden = folder / "golden.json"
         result = json.loads(golden.read_bytes()) if golden.exists() else None
     except FileNotFoundError:
-        raise StartError(
+        raise CommandError(
             f"{name!r} has no sample to send: write the payload of a typical request to {file}."
         ) from None
     except (OSError, ValueError) as error:
-        raise StartError(f"the sample in {folder} cannot be read: {error}.") from None
+        raise CommandError(f"the sample in {folder} cannot be read: {error}.") from None
     return json.dumps({"modelname": name, "payload": payload}).encode(), result
 
 

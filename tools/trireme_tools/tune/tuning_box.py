@@ -12,7 +12,7 @@ from typing import Any
 
 from sm.commands import selftest
 from sm.commands.golden import differences
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import config_files
 from sm.repository.models import CONFIG
 from sm.run_state import CODE
@@ -72,7 +72,7 @@ class TuningBox:
             with closing(Url(self._url)) as target:
                 self._send(target, callers, seconds * WARM_UP_SHARE)
                 return to_point(setting, callers, self._send(target, callers, seconds))
-        except StartError as error:
+        except CommandError as error:
             return Point(setting, callers, failure=str(error))
 
     def _start(self, setting: Setting) -> None:
@@ -171,7 +171,7 @@ def setting_of(config: Any) -> Setting:
 def edit(text: str, setting: Setting) -> str:
     """Write a setting into the text of a ``config.pbtxt``; return the same text if it has it already.
 
-    Raises :class:`StartError` if the text cannot be edited safely.
+    Raises :class:`CommandError` if the text cannot be edited safely.
     """
     try:
         config = config_files.parse(text)
@@ -189,4 +189,4 @@ def edit(text: str, setting: Setting) -> str:
         reason = "the edited text would have another meaning"
     except ValueError as error:
         reason = str(error)
-    raise StartError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")
+    raise CommandError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.commands.build.accuracy import Comparison
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import batch_sum, embedding, one_hot, plus_one
 
 
@@ -40,18 +40,20 @@ def test_a_graph_of_a_fixed_batch_size_is_tried_once(tmp_path: Path) -> None:
 
 def test_a_graph_whose_records_affect_each_other_is_refused(tmp_path: Path) -> None:
     graph = batch_sum(tmp_path / "model.onnx")
-    with pytest.raises(StartError, match="y differs from its source by up to .* for inputs of 3: the graph"):
+    with pytest.raises(
+        CommandError, match="y differs from its source by up to .* for inputs of 3: the graph"
+    ):
         Comparison(graph, 8).against(graph.path)
 
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path: Path) -> None:
     graph = batch_sum(tmp_path / "other.onnx")
-    with pytest.raises(StartError, match="y differs from its source by up to"):
+    with pytest.raises(CommandError, match="y differs from its source by up to"):
         Comparison(plus_one(tmp_path / "model.onnx"), 1).against(graph.path)
 
 
 def test_the_error_for_a_graph_that_cannot_be_run_names_the_file(tmp_path: Path) -> None:
     graph = plus_one(tmp_path / "model.onnx")
     (tmp_path / "broken.onnx").write_bytes(b"\x08\x08")
-    with pytest.raises(StartError, match=r"broken\.onnx cannot be run: "):
+    with pytest.raises(CommandError, match=r"broken\.onnx cannot be run: "):
         Comparison(graph, 1).against(tmp_path / "broken.onnx")

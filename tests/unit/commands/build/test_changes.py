@@ -21,7 +21,7 @@ from sm.commands.build.graph_runner import session
 from sm.commands.build.model_builder import ModelBuilder
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -177,7 +177,7 @@ def test_the_error_for_a_graph_that_cannot_be_changed_says_why(
     tmp_path: Path, changes: Changes, reason: str
 ) -> None:
     (tmp_path / "preprocess.json").write_text("{}")
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         changes.graphs(plus_one(tmp_path / "x.onnx"), tmp_path / "preprocess.json", tmp_path)
 
 
@@ -186,5 +186,5 @@ def test_the_build_options_of_a_model_are_read_and_others_refused(tmp_path: Path
     (tmp_path / "build.options").write_text("--nms --uint8\n")
     assert Changes.read(tmp_path) == Changes(uint8=True, nms=True)
     (tmp_path / "build.options").write_text("--nms --batch 1:2:3\n")
-    with pytest.raises(StartError, match="--batch is not for every target"):
+    with pytest.raises(CommandError, match="--batch is not for every target"):
         Changes.read(tmp_path)

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2
 
 from sm.commands.build import model_config
 from sm.commands.build.onnx_graph import Graph
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 
 CONFIG = """
@@ -89,18 +89,18 @@ def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
     ],
 )
 def test_the_error_for_a_wrong_line_names_the_file(tmp_path: Path, line: str, reason: str) -> None:
-    with pytest.raises(StartError, match=reason) as caught:
+    with pytest.raises(CommandError, match=reason) as caught:
         model_config.read(write_config(tmp_path, f"{CONFIG}{line}\n"))
     assert "config.pbtxt" in str(caught.value)
 
 
 def test_the_model_must_be_named_as_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="names the model 'other'; its folder is 'model'"):
+    with pytest.raises(CommandError, match="names the model 'other'; its folder is 'model'"):
         model_config.read(write_config(tmp_path, CONFIG.replace('"model"', '"other"')))
 
 
 def test_the_error_for_a_missing_configuration_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"config\.pbtxt is missing"):
+    with pytest.raises(CommandError, match=r"config\.pbtxt is missing"):
         model_config.read(tmp_path / "config.pbtxt")
 
 
@@ -123,13 +123,13 @@ def test_the_error_for_a_configuration_that_does_not_fit_the_graph_says_what_dif
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     path = write_config(tmp_path, CONFIG.replace(old, new))
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         model_config.check(model_config.read(path), write_graph(tmp_path), path)
 
 
 def test_an_element_type_that_triton_lacks_is_refused(tmp_path: Path) -> None:
     path = write_config(tmp_path, CONFIG)
-    with pytest.raises(StartError, match="the model has ids INVALID"):
+    with pytest.raises(CommandError, match="the model has ids INVALID"):
         model_config.check(model_config.read(path), write_graph(tmp_path, ids=TensorProto.COMPLEX64), path)
 
 

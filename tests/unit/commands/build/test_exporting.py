@@ -12,7 +12,7 @@ from sm.commands.build import exporting
 from sm.commands.build.accuracy import Comparison
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
-from sm.errors import StartError
+from sm.errors import CommandError
 
 PROGRESS = Progress(io.StringIO())
 
@@ -36,7 +36,7 @@ def test_a_torch_source_is_recognised_by_its_name(source: str, is_torch: bool) -
 
 
 def test_the_error_for_a_missing_package_says_what_to_install() -> None:
-    with pytest.raises(StartError, match="needs no_such_package, .*: pip install torch torchvision"):
+    with pytest.raises(CommandError, match="needs no_such_package, .*: pip install torch torchvision"):
         exporting.import_needed("no_such_package")
 
 
@@ -86,7 +86,7 @@ def test_the_error_for_a_model_that_cannot_be_downloaded_says_what_to_do(
     pytest.importorskip("transformers", reason="transformers is not installed")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
-        StartError, match="nobody at all could not be loaded: .* name an ONNX file with --source"
+        CommandError, match="nobody at all could not be loaded: .* name an ONNX file with --source"
     ):
         exporting.export("nobody at all", tmp_path / "model.onnx", PROGRESS)
 
@@ -105,5 +105,5 @@ def test_an_export_that_differs_from_its_module_is_refused(tmp_path: Path, monke
     exporting._export("linear", changed_module, tmp_path / "model.onnx")
     with pytorch.no_grad():
         module.weight += 1
-    with pytest.raises(StartError, match="y differs from its source"):
+    with pytest.raises(CommandError, match="y differs from its source"):
         Comparison(Graph.read(tmp_path / "model.onnx"), 8).against(tmp_path / "model.onnx", changed_module)

@@ -16,7 +16,7 @@ from sm.commands.build import masks
 from sm.commands.build.changes import Changes
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import embedding, save_graph
 
 VOCABULARY = masks.Vocabulary(mask=7, reserved=(1, 7))
@@ -86,12 +86,12 @@ def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
 
 
 def test_a_graph_that_is_no_masked_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="does not end as a masked language model"):
+    with pytest.raises(CommandError, match="does not end as a masked language model"):
         masks.add_mask_outputs(embedding(tmp_path / "m.onnx"), VOCABULARY, tmp_path / "masks.onnx")
 
 
 def test_the_error_for_a_tokenizer_without_a_mask_says_so(tmp_path: Path) -> None:
     (tmp_path / "preprocess.json").write_text('{"mask_token": "[MASK]"}')
     (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0}}, "added_tokens": []}')
-    with pytest.raises(StartError, match="do not say what the mask is"):
+    with pytest.raises(CommandError, match="do not say what the mask is"):
         masks.Vocabulary.read(tmp_path / "preprocess.json", tmp_path / "tokenizer.json")

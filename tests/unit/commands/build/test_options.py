@@ -9,7 +9,7 @@ import pytest
 from sm import cli
 from sm.commands.build import build_arguments
 from sm.commands.build.build_command import wanted
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 
 
@@ -40,5 +40,5 @@ def test_the_command_line_wins_over_a_models_own_options() -> None:
     [("fp16", 0.01, "--precision fp16 is not for --target cpu"), ("auto", 1.5, "--tolerance 1.5")],
 )
 def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: float, reason: str) -> None:
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         wanted("auto", precision, tolerance)

@@ -9,7 +9,7 @@ import pytest
 
 from sm.commands.build import build_request
 from sm.commands.build.build_request import BuildRequest
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import embedding, plus_one
 
 
@@ -51,7 +51,7 @@ def test_by_default_batches_go_up_to_the_configurations_maximum(tmp_path: Path) 
 
 def test_the_error_for_a_free_length_without_a_range_has_an_example(tmp_path: Path) -> None:
     graph = embedding(tmp_path / "model.onnx")
-    with pytest.raises(StartError, match="'s', for which a plan needs a range: --shapes ids=1x128,16x128,"):
+    with pytest.raises(CommandError, match="'s', for which a plan needs a range: --shapes ids=1x128,16x128,"):
         build_request.profiles(graph, build_request.ranges(build_request_with(), graph, 8))
 
 
@@ -64,18 +64,18 @@ def test_the_error_for_a_free_length_without_a_range_has_an_example(tmp_path: Pa
     ],
 )
 def test_the_error_for_shapes_that_do_not_fit_says_why(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         build_request.ranges(
             build_request_with(shapes=dict([build_request.shapes(text)])), plus_one(tmp_path / "m.onnx"), 8
         )
 
 
 def test_a_graph_without_batches_refuses_a_batch_option(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="takes no batches .*: leave out --batch"):
+    with pytest.raises(CommandError, match="takes no batches .*: leave out --batch"):
         build_request.ranges(build_request_with(batch=(1, 2, 4)), plus_one(tmp_path / "m.onnx", batch=1), 8)
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "a b", "a/b"])
 def test_a_name_that_triton_cannot_serve_is_refused(name: str) -> None:
-    with pytest.raises(StartError, match="is not a name for a model"):
+    with pytest.raises(CommandError, match="is not a name for a model"):
         BuildRequest(name, "cpu", Path("out"))

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from sm.commands.build.graph_runner import session
 from sm.commands.build.precision import convert_precision
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import matrix_product, plus_one
 
 
@@ -63,7 +63,7 @@ def test_the_error_for_a_precision_that_is_not_possible_says_why(
     (tmp_path / "empty").mkdir()
     (tmp_path / "wrong").mkdir()
     np.savez(tmp_path / "wrong" / "0.npz", z=np.zeros((1, 4), np.float32))
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         convert_precision(
             matrix_product(tmp_path / "m.onnx"),
             precision,  # type: ignore[arg-type]

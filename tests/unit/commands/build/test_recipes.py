@@ -9,7 +9,7 @@ import pytest
 
 from sm.commands.build import recipes
 from sm.commands.build.recipes import Recipe
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import HERE
 
 RECIPE = "SOURCES = ()\ndef build(sources, out):\n    pass\n"
@@ -66,7 +66,7 @@ def test_a_recipe_is_loaded_again_after_a_change(tmp_path: Path) -> None:
     model = write_recipe(tmp_path / "one", recipe=text, **{"shared.py": "SOURCES = ()\n"})
     assert Recipe.load(model).sources == ()
     (model / "recipe" / "shared.py").write_text("from nowhere import x\n")
-    with pytest.raises(StartError, match=r"recipe\.py cannot be used: ModuleNotFoundError"):
+    with pytest.raises(CommandError, match=r"recipe\.py cannot be used: ModuleNotFoundError"):
         Recipe.load(model)
 
 

@@ -12,7 +12,7 @@ from sm.commands.build.build_request import Range
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.size_search import SizeSearch, error_reason
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import embedding, plus_row, save_graph, strided
 
 FLOAT = TensorProto.FLOAT
@@ -55,7 +55,7 @@ def test_only_the_requested_sizes_are_tried(tmp_path: Path) -> None:
 
 def test_a_requested_size_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     graph = strided(tmp_path / "model.onnx", 32)
-    with pytest.raises(StartError, match=r"gives no answer at 40x64: .* or build with --no-compare"):
+    with pytest.raises(CommandError, match=r"gives no answer at 40x64: .* or build with --no-compare"):
         make_search(graph, h=(40, 64, 96), w=(64, 64, 96)).find()
 
 
@@ -65,7 +65,7 @@ def test_the_error_for_a_graph_that_runs_at_no_size_says_what_to_do(tmp_path: Pa
     inputs, outputs = {"x": (FLOAT, [1, "n"])}, {"y": (FLOAT, ["rows", 50_000])}
     graph = save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (shape,))
     with pytest.raises(
-        StartError, match=r"sizes that were tried .*\. Name sizes that it takes with --shapes x="
+        CommandError, match=r"sizes that were tried .*\. Name sizes that it takes with --shapes x="
     ):
         make_search(graph).find()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.repository import plans
 from sm.repository.manifest import Profile
 from sm.repository.plans import Plan
@@ -91,14 +91,14 @@ def test_standin_weak_types_are_a_flag_of_tensorrt_10(tmp_path: Path) -> None:
 
 
 def test_standin_tensorrt_11_without_that_flag_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="picks no types itself: leave out --no-strongly-typed"):
+    with pytest.raises(CommandError, match="picks no types itself: leave out --no-strongly-typed"):
         plans.build_with_package(plan(tmp_path, strongly_typed=False), fake_tensorrt([], weak=False))
 
 
 def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:
     error = SimpleNamespace(desc=lambda: "In node 3: INVALID_GRAPH")
     trt = fake_tensorrt([], parse_from_file=False, num_errors=1, get_error=error)
-    with pytest.raises(StartError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
+    with pytest.raises(CommandError, match="m: TensorRT built no plan: In node 3: INVALID_GRAPH"):
         plans.build_with_package(plan(tmp_path), trt)
 
 
@@ -109,5 +109,5 @@ def test_standin_no_gpu_is_a_sentence(tmp_path: Path) -> None:
 
     trt = fake_tensorrt([])
     trt.Builder = fail_without_gpu
-    with pytest.raises(StartError, match="there is no GPU that TensorRT can use"):
+    with pytest.raises(CommandError, match="there is no GPU that TensorRT can use"):
         plans.build_with_package(plan(tmp_path), trt)

@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2
 from sm.commands.build import model_config
 from sm.commands.build.torch_graph import check_operators
 from sm.commands.build.torch_operators import as_sizes
-from sm.errors import StartError
+from sm.errors import CommandError
 
 
 def test_a_torch_model_runs_on_the_python_backend_and_a_gpu_and_keeps_dynamic_batching() -> None:
@@ -33,7 +33,7 @@ def test_configured_cpu_instances_are_kept() -> None:
 def test_all_operators_that_torch_lacks_are_named_at_once() -> None:
     nodes = [helper.make_node(name, ["x"], ["y"]) for name in ("Pad", "Add", "Range", "Constant", "Pad")]
     nodes.append(helper.make_node("Add", ["x"], ["y"], domain="com.example"))
-    with pytest.raises(StartError, match=r"does not know Pad, Range, com\.example\.Add: ") as raised:
+    with pytest.raises(CommandError, match=r"does not know Pad, Range, com\.example\.Add: ") as raised:
         check_operators(nodes, {"Add", "Constant"})
     assert "--nms" not in str(raised.value)
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from sm.commands.build.graph_runner import newest_ir_version, session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.triton_tensors import adapt
-from sm.errors import StartError
+from sm.errors import CommandError
 from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
 
 FLOAT = TensorProto.FLOAT
@@ -147,7 +147,7 @@ def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
     output = helper.make_value_info("y", make_type(tensor))  # type: ignore[operator]
     model = helper.make_model(helper.make_graph([identity], "g", [value], [output]), opset_imports=OPSET)
     onnx.save(model, tmp_path / "model.onnx")
-    with pytest.raises(StartError, match=reason):
+    with pytest.raises(CommandError, match=reason):
         adapt(tmp_path / "model.onnx", tmp_path / "adapted.onnx", print)
 
 
@@ -156,7 +156,7 @@ def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) 
     graph = save_graph(
         tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
     )
-    with pytest.raises(StartError, match="x is of type complex64, which Triton has not. Add a Cast"):
+    with pytest.raises(CommandError, match="x is of type complex64, which Triton has not. Add a Cast"):
         adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 
@@ -167,7 +167,7 @@ def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path)
         {"x": (FLOAT, None)},
         {"y": (FLOAT, [1])},
     )
-    with pytest.raises(StartError, match="does not say how many sizes x has: export the model with"):
+    with pytest.raises(CommandError, match="does not say how many sizes x has: export the model with"):
         adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 
@@ -193,7 +193,9 @@ def test_a_newer_file_format_that_would_lose_something_is_refused(tmp_path: Path
     model.ir_version = onnx.IR_VERSION if known else onnx.IR_VERSION + 1
     model.graph.node.insert(0, helper.make_node("Cast", ["x"], ["small"], to=TensorProto.FLOAT6E2M3))
     onnx.save(model, path)
-    with pytest.raises(StartError, match=f"export the model with IR version {newest_ir_version()} or older"):
+    with pytest.raises(
+        CommandError, match=f"export the model with IR version {newest_ir_version()} or older"
+    ):
         adapt(path, tmp_path / "adapted.onnx", print)
 
 
@@ -202,5 +204,5 @@ def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path
     model = onnx.load(path)
     model.opset_import[0].version = onnx.defs.onnx_opset_version()
     onnx.save(model, path)
-    with pytest.raises(StartError, match=r"does not know opset \d+: export it with an older one"):
+    with pytest.raises(CommandError, match=r"does not know opset \d+: export it with an older one"):
         session(path)

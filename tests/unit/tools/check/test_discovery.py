@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from sm.client import TensorClient, TextPayload, Triton
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.plugins.loading import ClientSource
 from sm.settings import Settings
 from trireme_tools.check.discovery import choose_models
@@ -60,5 +60,5 @@ def test_a_model_whose_parameter_names_the_client_is_found(tmp_path: Path) -> No
 
 def test_the_error_for_a_missing_model_says_where_it_was_searched(tmp_path: Path) -> None:
     folder = write_repository(tmp_path / "models", "other")
-    with pytest.raises(StartError, match=f"no model repository has words: looked in {folder}"):
+    with pytest.raises(CommandError, match=f"no model repository has words: looked in {folder}"):
         chosen_models(folder, tmp_path)

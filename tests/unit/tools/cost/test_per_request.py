@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.cost import prices
 from trireme_tools.cost.per_request import request_cost
 
@@ -18,5 +18,5 @@ def test_the_cost_of_a_million_requests_follows_from_rate_and_hourly_price() -> 
 
 
 def test_the_error_for_an_instance_type_without_a_price_says_what_to_do() -> None:
-    with pytest.raises(StartError, match="--live"):
+    with pytest.raises(CommandError, match="--live"):
         request_cost("ml.none.xlarge", "us-east-1", 100.0, prices.dated_prices().of)

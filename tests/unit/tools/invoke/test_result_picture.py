@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Text
-from sm.errors import StartError
+from sm.errors import CommandError
 from trireme_tools.invoke import result_kind
 from trireme_tools.invoke.invoke_request import InvokeRequest
 from trireme_tools.invoke.result_picture import draw_result
@@ -98,7 +98,7 @@ def test_classes_may_be_rows_of_text() -> None:
 def test_the_error_for_a_result_that_does_not_fit_its_kind_says_why(
     kind: ResultKind | None, result: Any, reason: str
 ) -> None:
-    with pytest.raises(StartError) as caught:
+    with pytest.raises(CommandError) as caught:
         draw_result(kind, result, grey_png())
     assert reason in str(caught.value)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sm.errors import StartError
+from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools.logs import local_logs, logs_arguments
 from trireme_tools.logs.local_logs import Filter
@@ -87,7 +87,7 @@ def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> N
 
 
 def test_the_error_for_a_missing_log_file_names_it(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="none cannot be read: No such file"):
+    with pytest.raises(CommandError, match="none cannot be read: No such file"):
         list(local_logs.read(tmp_path / "none"))
 
 
