@@ -21,7 +21,7 @@ from sm.run_state import Box
 from sm.settings import PACKAGE
 from sm.web import respond
 
-FOLDER = PACKAGE / "router" / "page"
+FOLDER = PACKAGE / "control" / "page"
 #: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
