@@ -264,6 +264,8 @@ def main() -> None:
     plane = PLANES[sys.argv[1]](settings, box)
     try:
         plane.prepare()
+        # The workers share what is imported here until they write to it, as a garbage collection does.
+        gc.freeze()
         plane.run()
     except StartError as error:
         write_start_error(box, error)

@@ -17,6 +17,8 @@ from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
 
+import onnx
+
 from sm.commands.build import golden_data, masks, model_config, pixels, suppression
 from sm.commands.build.changes import DESCRIPTION, OPTIONS, Changes, adapt_config
 from sm.commands.build.fetch import sha256
@@ -26,6 +28,7 @@ from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from sm.triton import onnx_cpu
+from sm.triton.onnx_cpu.engines import WEIGHTS
 
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
 STAMP = ".made-from.json"
@@ -120,9 +123,7 @@ def run_on_cpu(
         graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
         final = model_config.for_cpu(adapt_config(written, changes, graphs.served), graphs.served)
         (model / "config.pbtxt").write_text(model_config.text(model_config.add_warm_up(graphs.served, final)))
-        # Replaces the link, and does not write through it: the recipe's graph must stay as it is.
-        graphs.served.path.replace(graph)
-    copy_runner(version_folder)
+        place_on_cpu(graphs.served, version_folder)
     if client:
         golden_data.from_samples(Graph.read(graph), graphs.applied, client, model.parent, version_folder)
     Manifest(
@@ -135,10 +136,29 @@ def run_on_cpu(
     ).write(version_folder)
 
 
-def copy_runner(version_folder: Path) -> None:
-    """Add the Python model that runs a graph."""
+def place_on_cpu(graph: Graph, version_folder: Path) -> None:
+    """Put a graph and the Python model that runs it into a version folder.
+
+    The weights get a file of their own, which the engines map: a model's processes share its pages, and do
+    not keep them once they have weights in their own layout.
+    """
+    if graph.data:
+        copy_graph(graph, version_folder)
+    else:
+        loaded, placed = onnx.load(graph.path), version_folder / GRAPH
+        placed.unlink(missing_ok=True)  # may be a link to a recipe's graph, which must stay as it is
+        onnx.save_model(loaded, placed, save_as_external_data=True, location=WEIGHTS)
+        if (version_folder / WEIGHTS).exists():
+            shutil.copymode(placed, version_folder / WEIGHTS)
     for file in RUNNER:
         shutil.copy(file, version_folder / file.name)
+
+
+def copy_graph(graph: Graph, folder: Path) -> None:
+    """Copy a graph with its weight files into a version folder."""
+    for path, name in ((graph.path, GRAPH), *((path, path.name) for path in graph.data)):
+        if path != folder / name:
+            link(path, folder / name)
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

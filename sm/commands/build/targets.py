@@ -15,7 +15,7 @@ from sm.commands.build import build_request
 from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.precision import convert_precision
-from sm.commands.build.repository_assembly import GRAPH, copy_runner, link
+from sm.commands.build.repository_assembly import GRAPH, copy_graph, place_on_cpu
 from sm.repository.manifest import GpuPart, Profile, Tool, gpu_part
 from sm.repository.plans import LOG, PLAN, Plan, build_plan
 from sm.triton import onnx_cpu, torch_program
@@ -41,8 +41,7 @@ class BuiltModel:
 
 def cpu(graph: Graph, folder: Path) -> BuiltModel:
     """Write the graph and the Python model that runs it."""
-    copy_graph(graph, folder)
-    copy_runner(folder)
+    place_on_cpu(graph, folder)
     return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
 
 
@@ -95,10 +94,3 @@ def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> Bu
     for file in TORCH_RUNNER:
         shutil.copy(file, folder / file.name)
     return BuiltModel(Tool(name="torch", version=version))
-
-
-def copy_graph(graph: Graph, folder: Path) -> None:
-    """Copy a graph with its weight files into a version folder."""
-    link(graph.path, folder / GRAPH)
-    for path in graph.data:
-        link(path, folder / path.name)

@@ -90,10 +90,11 @@ def _state(model: Model, number: int) -> str:
 
 def _chosen_engine(model: Model, number: int) -> str:
     """Return the engine that starts on this machine take; empty if none has chosen yet."""
+    from google.protobuf.json_format import MessageToDict
+
     from sm.triton.onnx_cpu.engines import KEPT, Chooser, Wanted  # imports NumPy, which PID 1 must not load
 
-    parameters = model.config.parameters if model.config else {}
-    config = {"parameters": {name: {"string_value": parameters[name].string_value} for name in parameters}}
+    config = MessageToDict(model.config, preserving_proto_field_name=True) if model.config else {}
     cache = Settings.read(os.environ).cache.expanduser() / KEPT
     choice = Chooser(model.version(number), 1, Wanted.read(config, os.environ), cache).cached()
     return f", here {choice.candidate}" if choice else ""

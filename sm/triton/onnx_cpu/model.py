@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import mmap
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ import triton_python_backend_utils as triton
 
 #: The CPU quota of a container, as "quota period" in microseconds, or "max period".
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
+MAPS = Path("/proc/self/maps")
 #: The box sets these: the cache, and the folder where each model says which engine runs it.
 CACHE, CHOICES = "TRIREME_CACHE", "TRIREME_ENGINES"
 
@@ -40,13 +42,10 @@ class TritonPythonModel:
         self.batched = int(config.get("max_batch_size", 0)) > 0
         folder, count = Path(args["model_repository"]) / args["model_version"], threads(config)
         cache = os.environ.get(CACHE)
-        chooser = engines.Chooser(
-            folder,
-            count,
-            engines.Wanted.read(config, os.environ),
-            Path(cache).expanduser() / engines.KEPT if cache else None,
-        )
-        self.engine, choice = engines.open_engine(chooser.choose(), folder / engines.GRAPH, count)
+        wanted = engines.Wanted.read(config, os.environ)
+        kept = Path(cache).expanduser() / engines.KEPT if cache else None
+        choice = engines.Chooser(folder, count, wanted, kept).choose()
+        self.engine, choice = engines.open_engine(choice, folder / engines.GRAPH, count, wanted.by_record)
         publish(choice, args["model_name"], args["model_version"])
         self.is_trimmed = False
         self.inputs, self.outputs = self.engine.inputs, self.engine.outputs
@@ -111,10 +110,17 @@ class TritonPythonModel:
 def trim() -> None:
     """Give the memory back that reading the graph and packing its weights in the first run left unused.
 
-    The box lets glibc keep up to 256 MB; see ``MALLOC`` in sm/triton/server.py.
+    The box lets glibc keep up to 256 MB; see ``MALLOC`` in sm/triton/server.py. The file of the weights
+    stays mapped, and what is needed of it again is read again.
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        libc = ctypes.CDLL("libc.so.6")
+        libc.malloc_trim(0)
+        for line in MAPS.read_text().splitlines():
+            if line.endswith(f"/{engines.WEIGHTS}") and " r--" in line:
+                start, end = (int(address, 16) for address in line.split()[0].split("-"))
+                size = ctypes.c_size_t(end - start)
+                libc.madvise(ctypes.c_void_p(start), size, mmap.MADV_DONTNEED)
 
 
 def publish(choice: engines.Choice, model: str, version: str) -> None:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from sm.commands.build import golden_data
 from sm.commands.build.onnx_graph import Graph
 from sm.triton.onnx_cpu import engines
-from sm.triton.onnx_cpu.engines import FP32, GRAPH, Candidate, Choice, Chooser, Wanted
+from sm.triton.onnx_cpu.engines import FP32, GRAPH, WEIGHTS, Candidate, Choice, Chooser, Wanted
 
 OPENVINO = Candidate("openvino", "fp32")
 INSTALLED = {"onnxruntime": "1", "openvino": "1"}
@@ -146,3 +146,41 @@ class TestTrials:
         choice = self.choose(tmp_path)
         assert choice.candidate == FP32
         assert "the golden data do not fit" in choice.faults[0]
+
+
+class TestRecordByRecord:
+    @pytest.fixture
+    def engine(self, tmp_path: Path) -> Any:
+        """A convolution [batch, 1, 4, 4] → [batch, 1, 4, 4] that adds up neighbours."""
+        kernel = helper.make_tensor("kernel", TensorProto.FLOAT, [1, 1, 3, 3], [1.0] * 9)
+        shape: list[str | int | None] = ["batch", 1, 4, 4]
+        graph = helper.make_graph(
+            [helper.make_node("Conv", ["x", "kernel"], ["y"], pads=[1, 1, 1, 1])],
+            "sums",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+            [kernel],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / GRAPH)
+        return engines.load(OPENVINO, tmp_path / GRAPH, 1, True)
+
+    @pytest.mark.parametrize("records", [1, 3])
+    def test_a_graph_for_one_record_answers_batches_of_any_size(self, engine: Any, records: int) -> None:
+        assert engine.compiled.inputs[0].partial_shape.is_static
+        pictures = np.arange(16 * records, dtype=np.float32).reshape(records, 1, 4, 4)
+        (sums,) = engine.run(["y"], {"x": pictures})
+        assert sums.shape == pictures.shape
+        assert sums[-1, 0, 1, 1] == pictures[-1, 0, :3, :3].sum()
+
+    def test_links_to_a_graph_and_its_weights_are_followed(self, engine: Any, tmp_path: Path) -> None:
+        links = tmp_path / "links"
+        links.mkdir()
+        graph = onnx.load(tmp_path / GRAPH)
+        onnx.save(graph, tmp_path / GRAPH, save_as_external_data=True, location=WEIGHTS, size_threshold=0)
+        for name in (GRAPH, WEIGHTS):
+            (links / name).symlink_to(tmp_path / name)
+        pictures = np.ones((1, 1, 4, 4), np.float32)
+        for candidate in (OPENVINO, FP32):
+            (sums,) = engines.load(candidate, links / GRAPH, 1).run(["y"], {"x": pictures})
+            assert sums[0, 0, 1, 1] == 9

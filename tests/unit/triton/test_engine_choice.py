@@ -59,6 +59,11 @@ class TestCandidates:
         assert Wanted.read(config, {}) == Wanted(precision="bf16", tolerance=0.02)
         assert Wanted.read(config, {"TRIREME_PRECISION": "fp32"}) == Wanted("onnxruntime", "fp32")
 
+    def test_records_run_one_by_one_unless_triton_makes_batches(self) -> None:
+        assert Wanted.read({"max_batch_size": 8}, {}).by_record
+        assert not Wanted.read({"max_batch_size": 8, "dynamic_batching": {}}, {}).by_record
+        assert not Wanted.read({"max_batch_size": 0}, {}).by_record
+
     def test_the_flags_are_those_of_the_kernel(self, tmp_path: Path) -> None:
         (tmp_path / "x86").write_text("processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: none\n")
         (tmp_path / "arm").write_text("processor\t: 0\nFeatures\t: asimd bf16\n")
