@@ -64,7 +64,7 @@ class Deadline:
         listener: Hears its parts begin and end; None if nobody listens.
     """
 
-    __slots__ = ("admissions", "at", "is_disconnected", "listener", "model", "request_id", "stages")
+    __slots__ = ("admissions", "at", "began", "is_disconnected", "listener", "model", "request_id", "stages")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Deadline:
         listener: Listener | None = None,
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
+        self.began = time.monotonic()
         self.request_id, self.model = request_id, model
         #: The calls to Triton whose answers the invocation used, unless they said whose they are.
         self.admissions: set[Admission] = set()

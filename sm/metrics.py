@@ -306,6 +306,11 @@ RELOADS = Counters(
     "Times that a model was loaded again because a process of it had died or stalled.",
     ["model"],
 )
+HANGS = Counters(
+    "trireme_model_hangs_total",
+    "Times that a model was loaded again because it answered nothing, or ignored the end of its stream.",
+    ["model"],
+)
 DOUBTED_ANSWERS = Counters(
     "trireme_doubted_answers_total",
     "Answers rejected because a model's process had stalled: they might belong to another request.",

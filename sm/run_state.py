@@ -74,6 +74,8 @@ class Box:
     reload: bool = False
     #: Seconds that a model may be away before ``/ping`` says so.
     away_seconds: float = 5.0
+    #: Seconds in which a model with a request must answer something.
+    model_timeout: float = 60.0
     #: The file of :class:`sm.triton.generation.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
 

@@ -655,6 +655,13 @@ class Settings:
         5.0,
         "Seconds that a model whose process died may be away before /ping says so.",
     )
+    model_timeout: float | None = setting(
+        "TRIREME_MODEL_TIMEOUT_SECONDS",
+        number(0.1, 86400, float),
+        None,
+        "Seconds without an answer after which a Python model is loaded again, if it has a request whose "
+        "time is over. If not set: the time of a request.",
+    )
     restarts: int = setting(
         "TRIREME_RESTARTS",
         number(0, 1000),

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from sm.deadline import current
 from sm.errors import NotReady
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton.callable_models import PythonModels
 from sm.triton.generation import MAX_HEARTBEAT_AGE_S, Admission, SharedGeneration
+from sm.triton.hangs import HangWatch
 from sm.triton.stub_processes import kill_stubs
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class AnswerGuard:
             name another request are refused.
         python_models: Returns the Python models that may answer in a call of a model.
         kill: Kills the processes of a model that were started before a time; of one instance if it is known.
+        box: Of the shared file. None if nothing watches for models that hang.
     """
 
     def __init__(
@@ -41,17 +44,20 @@ class AnswerGuard:
         shared: SharedGeneration | None,
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
         kill: Callable[[str, str, float], None] = lambda _model, _instance, _before: None,
+        box: Box | None = None,
     ) -> None:
         self._shared, self._python_models, self._kill = shared, python_models, kill
+        self._hangs: HangWatch | None = None
+        if shared is not None and box is not None:
+            self._hangs = HangWatch(box, shared, PythonModels(box), self._take_out)
 
     @classmethod
     def of(cls, box: Box) -> AnswerGuard:
         """Create the guard for a process of ``box``."""
         if box.generation_file is None:
             return cls(None)
-        return cls(
-            SharedGeneration(box.generation_file), PythonModels(box).reached_by, partial(kill_stubs, box)
-        )
+        shared = SharedGeneration(box.generation_file)
+        return cls(shared, PythonModels(box).reached_by, partial(kill_stubs, box), box)
 
     def admit(self, model: str) -> Admission:
         """Return what a call of a model must be confirmed with.
@@ -124,27 +130,39 @@ class AnswerGuard:
                 self._take_out(name, number, f"model {model!r} answered another request than it was asked")
         return NotReady(f"the model {model!r} answered another request and is reloading")
 
-    def report_abandoned(self, admission: Admission) -> None:
-        """Report a call whose answer nobody reads. After a standstill it might have told of a stall."""
-        shared = self._shared
+    def note_part(self, model: str) -> None:
+        """Record that a model has sent a part of a stream."""
+        if self._shared is not None:
+            self._shared.note_part(model)
+
+    def report_abandoned(self, admission: Admission, model: str, streamed: bool = False) -> None:
+        """Report a call of a model whose answer nobody reads, because it is late or its caller is gone.
+
+        The model may hang. After a standstill the answer might have told of a stall.
+        """
+        shared, deadline = self._shared, current()
         if shared is None:
             return
+        if self._hangs is not None and deadline is not None:
+            self._hangs.add(admission, model, deadline, streamed)
         is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
         if is_late or shared.resumed != admission.resumed:
-            for model, number in admission.generations:
-                self._take_out(model, number, f"the box stood still during a call of model {model!r}")
+            for each, number in admission.generations:
+                self._take_out(each, number, f"the box stood still during a call of model {each!r}")
 
-    def _take_out(self, model: str, number: int, reason: str, instance: str = "") -> None:
+    def _take_out(self, model: str, number: int, reason: str, instance: str = "") -> bool:
         """End a model's generation, and kill the processes whose answers are in doubt.
 
         A report about a generation that has ended is too late: other processes may run by now.
         """
         is_served = self._shared is not None and not self._shared.out_since(model)
-        if self._shared is not None and self._shared.end(model, number):
-            if is_served:
-                log.error("%s; reloading the model", reason, extra={"model": model})
-            # Younger ones belong to the next load.
-            self._kill(model, instance, self._shared.out_since(model))
+        if self._shared is None or not self._shared.end(model, number):
+            return False
+        if is_served:
+            log.error("%s; reloading the model", reason, extra={"model": model})
+        # Younger ones belong to the next load.
+        self._kill(model, instance, self._shared.out_since(model))
+        return True
 
     @staticmethod
     def _wait_for_heartbeat(shared: SharedGeneration) -> None:

@@ -36,6 +36,21 @@ class PythonModels:
                 known[model] = reached
         return reached
 
+    def parts_of(self, model: str) -> tuple[str, ...]:
+        """Return the Python models that ``model`` consists of: it, or an ensemble's steps in their order."""
+        if not self._is_model(model):
+            return ()
+        described = Model.read(self._box.served / model)
+        if described.backend == "python":
+            return (model,)
+        parts = (part for step in steps(described) for part in self.parts_of(step))
+        return tuple(dict.fromkeys(parts))
+
+    def is_decoupled(self, model: str) -> bool:
+        """True if a model may answer after its execution has ended."""
+        config = Model.read(self._box.served / model).config
+        return config is not None and bool(config.model_transaction_policy.decoupled)
+
     def _read(self, model: str) -> tuple[str, ...]:
         reached: dict[str, bool] = {}
         waiting = [model]

@@ -27,8 +27,8 @@ from typing import NamedTuple
 PLACES = 4096
 #: Bytes before the slots.
 HEADER_SIZE = 64
-#: Bytes of the file: for each slot two times, the number, and whether calls are refused.
-FILE_SIZE = -(HEADER_SIZE + PLACES * (8 + 8 + 4 + 1)) // mmap.PAGESIZE * -mmap.PAGESIZE
+#: Bytes of the file: for each slot three times, the number, and whether calls are refused.
+FILE_SIZE = -(HEADER_SIZE + PLACES * (8 + 8 + 8 + 4 + 1)) // mmap.PAGESIZE * -mmap.PAGESIZE
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED = range(4)
 #: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
@@ -62,11 +62,12 @@ class SharedGeneration:
             os.close(descriptor)
         view = memoryview(self._memory)
         self._integers, self._seconds = view[:HEADER_SIZE].cast("Q"), view[:HEADER_SIZE].cast("d")
-        ends = [HEADER_SIZE + PLACES * size for size in (0, 8, 16, 20, 21)]
+        ends = [HEADER_SIZE + PLACES * size for size in (0, 8, 16, 24, 28, 29)]
         self._out_since = view[ends[0] : ends[1]].cast("d")
         self._loaded_since = view[ends[1] : ends[2]].cast("d")
-        self._numbers = view[ends[2] : ends[3]].cast("I")
-        self._refused = view[ends[3] : ends[4]]
+        self._answered = view[ends[2] : ends[3]].cast("d")
+        self._numbers = view[ends[3] : ends[4]].cast("I")
+        self._refused = view[ends[4] : ends[5]]
 
     @classmethod
     def create(cls, path: Path) -> SharedGeneration:
@@ -101,6 +102,14 @@ class SharedGeneration:
     def loaded_since(self, model: str) -> float:
         """When the last reload of the model began, on the boot clock. Older processes do not serve it."""
         return self._loaded_since[slot(model)]
+
+    def answered(self, model: str) -> float:
+        """When the model last sent a part of a stream, as time of day; 0 for never."""
+        return self._answered[slot(model)]
+
+    def note_part(self, model: str) -> None:
+        """Record that the model has sent a part of a stream."""
+        self._answered[slot(model)] = time.time()
 
     def end(self, model: str, number: int) -> bool:
         """End a generation of a model, which is to be loaded again. Returns False if it had ended already."""

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 from sm.run_state import CODE
 
@@ -51,6 +52,12 @@ def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -
     """Make Triton unmap a region. Returns False if a request still uses it."""
     status, _ = _query(http_port, keys, "POST", f"/v2/systemsharedmemory/region/{region}/unregister")
     return status == 200
+
+
+def statistics(http_port: int, model: str, keys: Mapping[str, str] = NO_KEYS) -> list[dict[str, Any]]:
+    """Return a model's statistics, by version; empty if Triton does not answer."""
+    _, answer = _query(http_port, keys, "GET", f"/v2/models/{quote(model, safe='')}/stats")
+    return answer["model_stats"] if answer else []
 
 
 def request(

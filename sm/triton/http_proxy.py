@@ -20,7 +20,7 @@ import h11
 import orjson
 
 from sm.deadline import Deadline, Value, current, part
-from sm.errors import BadInput, DeadlinePassed, NotReady
+from sm.errors import BadInput, CallerGone, DeadlinePassed, NotReady, StreamStalled
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import UNREACHABLE, stalled_instance
@@ -122,34 +122,38 @@ class Upstream:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         unsafe_json.check(request.body, request.headers or {}, self._max_body)
-        admission = self._guard.admit(model_in(request.target))
+        model = model_in(request.target)
+        admission = self._guard.admit(model)
         connection = self._connection()
         try:
             with _errors_for_caller():
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    return replace(
-                        reply, body=self._confirm_parts(connection.stream_body(deadline), admission)
-                    )
+                    parts = connection.stream_body(deadline)
+                    return replace(reply, body=self._confirm_parts(parts, model, admission))
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
-        except BaseException:
+        except BaseException as error:
             connection.close()
-            self._guard.report_abandoned(admission)
+            gave_up = isinstance(error, DeadlinePassed | CallerGone)
+            self._guard.report_abandoned(admission, model if gave_up else "")
             raise
         if connection.prepare_next():
             self._idle.append(connection)
         self._confirm(body, admission)
         return complete
 
-    def _confirm_parts(self, parts: Generator[bytes, None, None], admission: Admission) -> Iterator[bytes]:
+    def _confirm_parts(
+        self, parts: Generator[bytes, None, None], model: str, admission: Admission
+    ) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         try:
             for piece in parts:
                 self._confirm(piece, admission)
+                self._guard.note_part(model)
                 yield piece
-        except GeneratorExit:
-            self._guard.report_abandoned(admission)
+        except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
+            self._guard.report_abandoned(admission, model, streamed=True)
             raise
         finally:
             parts.close()

@@ -20,7 +20,16 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata
 from sm.deadline import current
-from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, UnknownModel
+from sm.errors import (
+    BadInput,
+    CallerGone,
+    DeadlinePassed,
+    ModelFailed,
+    NotReady,
+    StreamStalled,
+    TriremeError,
+    UnknownModel,
+)
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
@@ -116,11 +125,12 @@ class Transport:
                     # The last answer may be empty.
                     if answer.outputs:
                         self._accept(plan, answer, admission)
+                        self._guard.note_part(model)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, inputs, outputs) from None
-        except GeneratorExit:
-            self._guard.report_abandoned(admission)
+            raise self._explain_refusal(failure, plan, admission, inputs, outputs, streamed=True) from None
+        except (GeneratorExit, StreamStalled):
+            self._guard.report_abandoned(admission, model, streamed=True)
             raise
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
@@ -271,11 +281,12 @@ class Transport:
         admission: Admission,
         inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
+        streamed: bool = False,
     ) -> TriremeError:
         if failure.stalled is not None:
             self._guard.report_stall(admission, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
-            self._guard.report_abandoned(admission)
+            self._guard.report_abandoned(admission, plan.model, streamed)
         error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error

@@ -319,6 +319,7 @@ def prepare_box(
             repository_keys=restricted_apis.repository_keys(settings.triton_arguments),
             reload=reload,
             away_seconds=settings.away_seconds,
+            model_timeout=settings.model_timeout or settings.timeout,
             generation_file=generation.path,
         )
         yield box, generation

@@ -161,6 +161,10 @@ EFFECT_TESTS = {
         "integration/box/test_one_models_trouble.py",
         "test_ping_names_a_model_that_stays_away",
     ),
+    "model_timeout": (
+        "integration/box/test_hanging_models.py",
+        "test_a_model_that_is_only_slow_is_kept_within_its_own_time",
+    ),
     "restarts": (ENVIRONMENT, "test_a_box_without_restarts_ends_when_a_process_dies"),
     "log_level": (ENVIRONMENT, "test_at_log_level_error_an_invocation_is_not_logged"),
     "emf": (EMBEDDED_METRICS, "test_embedded_metrics_are_on_if_set_or_on_sagemaker"),
