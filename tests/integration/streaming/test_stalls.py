@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.faults import streams
+from tests.support.faults.boxes import stubs, triton
 from tests.support.model_archives import ArchiveFolder
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.streaming_box import StartBox
@@ -74,3 +75,18 @@ def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path)
 
 def test_a_slow_reader_gets_the_error_as_the_last_event(box: RunningBox) -> None:
     streams.read_slowly(box)
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
+def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(start: StartBox, direct: bool) -> None:
+    """Triton keeps what the model sends after that. Its memory grows by some hundred MB a second."""
+    with start() as box:
+        reloads = partial(box.metric, "trireme_model_reloads_total", model="stubborn")
+        server, others = triton(box), [stubs(box, name) for name in ("torrent", "echo")]
+        before = reloads()
+        streams.ask(box, seconds=20.0, model="stubborn", direct=direct).close()
+        wait_until(lambda: reloads() == before + 1, 20.0, description="the reload")
+        assert box.metric("trireme_model_hangs_total", model="stubborn") == 1
+        assert (triton(box), [stubs(box, name) for name in ("torrent", "echo")]) == (server, others)
+        with streams.ask(box, 0.1, "stubborn", direct) as connection:
+            assert connection.recv(1)

@@ -124,10 +124,10 @@ def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
 ) -> None:
     """Triton may have given up on its process, and the message went nowhere."""
     admission = guard.admit("resnet")
-    guard.report_abandoned(admission)
+    guard.report_abandoned(admission, "resnet")
     assert not shared.out_since("resnet")
     shared.resume()
-    guard.report_abandoned(admission)
+    guard.report_abandoned(admission, "resnet")
     assert shared.out_since("resnet")
 
 
@@ -161,7 +161,7 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard = AnswerGuard(None)
     admission = guard.admit("resnet")
     guard.report_stall(admission, "")
-    guard.report_abandoned(admission)
+    guard.report_abandoned(admission, "resnet")
     guard.confirm(admission)
 
 
