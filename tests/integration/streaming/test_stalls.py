@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sm.triton.hangs import MAX_GROWTH_BYTES
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.faults import streams
-from tests.support.faults.boxes import stubs, triton
 from tests.support.model_archives import ArchiveFolder
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.streaming_box import StartBox
@@ -79,14 +79,22 @@ def test_a_slow_reader_gets_the_error_as_the_last_event(box: RunningBox) -> None
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
 def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(start: StartBox, direct: bool) -> None:
-    """Triton keeps what the model sends after that. Its memory grows by some hundred MB a second."""
+    """Triton keeps what the model sends after that. Its memory grows by some hundred MB a second.
+
+    Triton 2.51 may itself end as the model's process is killed, if that held a lock just then; it is back in seconds.
+    """
     with start() as box:
-        reloads = partial(box.metric, "trireme_model_reloads_total", model="stubborn")
-        server, others = triton(box), [stubs(box, name) for name in ("torrent", "echo")]
-        before = reloads()
-        streams.ask(box, seconds=20.0, model="stubborn", direct=direct).close()
-        wait_until(lambda: reloads() == before + 1, 20.0, description="the reload")
-        assert box.metric("trireme_model_hangs_total", model="stubborn") == 1
-        assert (triton(box), [stubs(box, name) for name in ("torrent", "echo")]) == (server, others)
-        with streams.ask(box, 0.1, "stubborn", direct) as connection:
-            assert connection.recv(1)
+        hangs = partial(box.metric, "trireme_model_hangs_total", model="stubborn")
+        with streams.peak_of(partial(streams.box_bytes, box)) as memory:
+            streams.ask(box, seconds=20.0, model="stubborn", direct=direct).close()
+            wait_until(lambda: hangs() == 1, 20.0, description="the end of the model's process")
+        assert memory[-1] - memory[0] < 2 * MAX_GROWTH_BYTES
+
+        def answers() -> bool:
+            try:
+                with streams.ask(box, 0.1, "stubborn", direct) as connection:
+                    return bool(connection.recv(1))
+            except AssertionError:
+                return False
+
+        wait_until(answers, description="the model's answer")
