@@ -89,6 +89,8 @@ class H2Caller:
 
     def __post_init__(self) -> None:
         self.sock.settimeout(CALLER_TIMEOUT_S)
+        # Small frames at once, not after the acknowledgement of the last ones.
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         if not self.huffman:
             # gRPC's C core, which Triton uses, sends no Huffman code.
@@ -128,7 +130,7 @@ class H2Caller:
 
 @dataclass
 class H2Server:
-    """What was asked of the server, and what of it was not a HTTP/2."""
+    """What was asked of the server, and what of it was not HTTP/2."""
 
     port: int
     calls: list[Call] = field(default_factory=list)

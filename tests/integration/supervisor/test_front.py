@@ -178,9 +178,9 @@ def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path
 
 
 def test_the_receive_timeout_is_for_a_pause_and_not_for_the_whole_body(run: Path) -> None:
-    with running_nginx(run, receive_timeout=6.0) as nginx, slow_callers(nginx, 1, 14) as (caller,):
-        for _ in range(13):
-            time.sleep(0.5)
+    with running_nginx(run, receive_timeout=3.0) as nginx, slow_callers(nginx, 1, 15) as (caller,):
+        for _ in range(14):
+            time.sleep(0.25)
             caller.sendall(b" ")
         assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
 
@@ -288,7 +288,7 @@ def test_nginx_waits_longer_for_a_stream_than_for_other_responses(
     monkeypatch.setattr(front, "TIMEOUT_MARGIN_S", 1)
     with running_nginx(run, timeout=0.1) as nginx:
         nginx.upstream.holding = True
-        release = threading.Timer(4.0, nginx.upstream.hold.set)
+        release = threading.Timer(2.0, nginx.upstream.hold.set)
         # A response that nginx does not wait for never comes.
         if status == 200:
             release.start()
