@@ -12,7 +12,8 @@ serve: .venv/.serve  ## set everything up and start nginx, the router and Triton
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
-JOBS ?= 2
+# Most tests wait for processes: four at once use two cores.
+JOBS ?= 4
 PYTEST = .venv/bin/pytest -n $(JOBS) --dist loadgroup --durations=20
 test: .venv/.dev  ## run the unit tests and the core of the integration tests in a few minutes, JOBS at once
 	@.venv/bin/sm prepare

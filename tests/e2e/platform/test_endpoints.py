@@ -61,7 +61,7 @@ def test_a_containers_error_is_a_model_error_with_its_status_and_message(
 def test_the_runtime_refuses_wrong_requests_itself(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClientError, match="not found"):
         account.invoke_text("nobody", "x")
-    with pytest.raises(ClientError, match="no multi-model endpoint"):
+    with pytest.raises(ClientError, match="not a multi-model endpoint"):
         account.invoke_text("plain", "x", TargetModel="a.tar.gz")
     with pytest.raises(ClientError, match="InvokeEndpointAsync alone"):
         account.invoke_text("later", "x")
