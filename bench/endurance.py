@@ -11,12 +11,12 @@ from bench import tree
 from bench.contestants.trireme import Trireme
 from bench.measuring import WARM_CALLERS, drive
 from sm.errors import CommandError
-from sm.server import memory_trim
+from sm.server import worker
 
 #: Seconds of each model in a round: the quickest gives the number of requests, the pictures the memory.
 ROUND = {"bert_base": 4.0, "resnet": 1.0, "yolov5": 1.0}
 #: Seconds after which an idle box has returned unused memory.
-SETTLE_S = 2 * memory_trim.IDLE_TRIM_INTERVAL_S + 1
+SETTLE_S = 2 * worker.IDLE_TRIM_INTERVAL_S + 1
 #: The box's own memory. The share of a library's pages depends on who else on the machine has it open.
 OWN = ("Pss_Anon", "Pss_Shmem")
 #: Flat is less than this: bytes for 10,000 requests, and the share of the whole.

@@ -18,10 +18,9 @@ from sm.control.routes import limit_bodies
 from sm.errors import NotFound
 from sm.messages import Answer
 from sm.run_state import Box
-from sm.settings import PACKAGE
 from sm.web import respond
 
-FOLDER = PACKAGE / "control" / "page"
+FOLDER = Path(__file__).with_name("page")
 #: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import math
 import os
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,12 +33,12 @@ from sm.plugins.registry import Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import requirements
 from sm.plugins.unserved_clients import LateClients
+from sm.polling import Poll
 from sm.repository.code_folder import CodeFolder
 from sm.router import app
 from sm.run_state import Box, write_atomically
-from sm.server import embedded_metrics, logs, memory_trim
+from sm.server import embedded_metrics, logs
 from sm.server.embedded_metrics import EmbeddedMetrics
-from sm.server.heartbeat import keep_heartbeat
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.read_ahead import PATIENCE
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
     from sm.tracing.exporter import Tracer
+
 
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
@@ -146,12 +150,12 @@ class DataPlane(Plane):
     def on_worker_init(self, _worker: object) -> None:
         """Stop the extra heartbeats: the clients are loaded."""
         self._stop_heartbeat()
-        memory_trim.watch(self.release_memory)
+        watch_memory(self.release_memory)
 
     def release_memory(self) -> None:
         """Release memory that an idle worker does not need, and update the gauge of decoded bytes."""
         DECODED.collect()
-        memory_trim.trim()
+        trim()
 
     def on_child_exit(self, server: Any, worker: Any) -> None:
         """Remove a worker's gauges and shared memory after its end."""
@@ -231,7 +235,7 @@ class ControlPlane(Plane):
 
     def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = embedded_metrics.start(self.settings, self.box)
-        memory_trim.watch(self.release_memory)
+        watch_memory(self.release_memory)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Write the metrics of the last requests."""
@@ -241,7 +245,7 @@ class ControlPlane(Plane):
     def release_memory(self) -> None:
         """Release memory that an idle control plane does not need."""
         gc.collect()
-        memory_trim.trim()
+        trim()
 
     def load(self) -> Flask:
         return control.create(self.settings, self.box)
@@ -272,6 +276,67 @@ def main() -> None:
     except HaltServer as halt:
         # gunicorn fails if a second worker cannot boot while it stops because of the first.
         sys.exit(halt.exit_status)
+
+
+#: Seconds between two heartbeats.
+HEARTBEAT_INTERVAL_S = 5.0
+
+
+def keep_heartbeat(
+    notify: Callable[[], object], seconds: float, interval_s: float = HEARTBEAT_INTERVAL_S
+) -> Callable[[], None]:
+    """Call ``notify`` at intervals, for at most ``seconds`` or until the returned function is called."""
+    end = time.monotonic() + seconds
+
+    def notify_until_end() -> None:
+        if time.monotonic() < end:
+            notify()
+        else:
+            poll.stop()
+
+    poll = Poll("heartbeat", interval_s, notify_until_end)
+    poll.start()
+    return poll.stop
+
+
+IDLE_TRIM_INTERVAL_S = 5.0
+#: A process that uses less than this share of one processor is idle.
+IDLE_CPU_SHARE = 0.02
+#: Processor seconds since the last trim, below which there is nothing to return: one large body takes more.
+MIN_WORK_CPU_S = 0.01
+
+
+def trim() -> None:
+    """Return freed memory to the kernel, if the C library (glibc) can."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim:
+        malloc_trim(0)
+
+
+def watch_memory(
+    release: Callable[[], object] = trim,
+    interval_s: float = IDLE_TRIM_INTERVAL_S,
+    cpu_time: Callable[[], float] = time.process_time,
+) -> Callable[[], None]:
+    """Call ``release`` whenever this process is idle after work. The returned function stops that.
+
+    ``cpu_time`` returns the processor time of this process in seconds.
+    """
+    last_cpu_time = cpu_time()
+    trimmed_at = last_cpu_time - MIN_WORK_CPU_S
+
+    def trim_if_idle() -> None:
+        nonlocal last_cpu_time, trimmed_at
+        now = cpu_time()
+        is_due = now - last_cpu_time < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= MIN_WORK_CPU_S
+        if is_due:
+            release()
+        last_cpu_time = cpu_time()
+        trimmed_at = last_cpu_time if is_due else trimmed_at
+
+    poll = Poll("memory-trim", interval_s, trim_if_idle)
+    poll.start()
+    return poll.stop
 
 
 if __name__ == "__main__":

@@ -18,10 +18,8 @@ from selectors import BaseSelector
 from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.supervisor.log_writer import Log
-from sm.server.supervisor.processes import Command, Processes
-from sm.server.supervisor.signals import STOPPING, Signals
+from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals, Watchdog
 from sm.server.supervisor.unavailable_responder import UnavailableResponder
-from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import PACKAGE, Settings
 
 #: Seconds between two checks, between two lines of the log, and for the last callers to read their answer.

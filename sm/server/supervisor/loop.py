@@ -17,13 +17,10 @@ from sm.errors import StartError
 from sm.hardware import memory_kills
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
-from sm.server.supervisor.certificate_watch import CertificateWatch
-from sm.server.supervisor.commands import Commands
-from sm.server.supervisor.gpu_lines import GpuLines
-from sm.server.supervisor.log_lines import LineSplitter
+from sm.server.access.certificates import CertificateWatch
+from sm.server.supervisor.commands import Commands, Probes
+from sm.server.supervisor.log_lines import GpuLines, LineSplitter
 from sm.server.supervisor.log_writer import Log
-from sm.server.supervisor.oom_kills import OomKills
-from sm.server.supervisor.probes import Probes
 from sm.server.supervisor.process_manager import (
     CONTROL,
     DATA,
@@ -31,13 +28,12 @@ from sm.server.supervisor.process_manager import (
     NGINX,
     STUB_POLL_INTERVAL_S,
     TRITON,
+    OomKills,
     ProcessManager,
 )
-from sm.server.supervisor.processes import Processes
-from sm.server.supervisor.signals import STOPPING, Signals
+from sm.server.supervisor.processes import STOPPING, Processes, Signals, Watchdog
 from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
-from sm.server.supervisor.watchdog import Watchdog
 from sm.settings import Settings
 from sm.triton.generation import STANDSTILL_S, SharedGeneration
 from sm.triton.shared_memory_cleanup import make_private

@@ -5,14 +5,201 @@ The rules touch no process. All actions go through :class:`ProcessBackend`, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
-from typing import Any
+from typing import Any, Protocol
 
-from sm.server.supervisor.child import READY, RESTARTING, WAITING, Child, describe_exit, exit_code
-from sm.server.supervisor.oom_kills import MODEL_OOM_KILLED, OOM_KILLED
-from sm.server.supervisor.process_backend import ProcessBackend
-from sm.server.supervisor.shutdown import Shutdown, Stage
+#: The reason for a SIGKILL that no process of the box sent.
+OOM_KILLED = (
+    ", killed by the kernel because memory ran out (give the container more, as with --memory, or let it "
+    "serve fewer models, or with fewer SAGEMAKER_MODEL_SERVER_WORKERS)"
+)
+MODEL_OOM_KILLED = f": a Python model process died{OOM_KILLED}"
+
+
+class OomKills:
+    """Compares the kernel's count of killed processes with the one that it read last."""
+
+    def __init__(self, count: Callable[[], int], clock: Callable[[], float]) -> None:
+        self._count, self._clock = count, clock
+        self._last_count = count()
+        self._since: float | None = None
+
+    def oom_killed(self, min_age: float) -> bool:
+        """True if the kernel killed a process ``min_age`` seconds ago or earlier; reports each kill once."""
+        count, now = self._count(), self._clock()
+        if count > self._last_count and self._since is None:
+            self._since = now
+        self._last_count = count
+        if self._since is None or now - self._since < min_age:
+            return False
+        self._since = None
+        return True
+
+
+class ProcessBackend(Protocol):
+    """The actions and queries of the rules."""
+
+    def spawn(self, name: str) -> int:
+        """Start a child. Returns its process id, which is also its group's."""
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to the child alone; it stops its own children."""
+
+    def kill(self, pid: int) -> None:
+        """Kill the child and its whole group at once."""
+
+    def ready(self, name: str) -> bool:
+        """True if the child serves. Bounded in time."""
+
+    def failure(self, name: str) -> str:
+        """Return a sentence if the child will never be ready, else an empty text."""
+
+    def lost_stubs(self, pid: int) -> list[str]:
+        """Take out the models that lost a process of the Triton ``pid``; return a sentence for each."""
+
+    def dead_import(self, pid: int) -> str:
+        """Return a sentence if a starting Triton will never be ready, because it waits for a dead process."""
+
+    def exclude_dead_import(self) -> bool:
+        """Exclude that model from Triton's next start; False if that is not allowed or not possible."""
+
+    def replacement_wanted(self) -> str:
+        """Return the control plane's reason to start Triton again, once; else an empty text."""
+
+    def oom_killed(self, min_age: float) -> bool:
+        """True if the kernel killed a process for lack of memory at least ``min_age`` seconds ago; each kill
+        is reported once.
+        """
+
+    def disable_keepalive(self) -> None:
+        """Make the front answer with ``Connection: close``, so that callers reconnect."""
+
+    def publish(self, state: Mapping[str, Any]) -> None:
+        """Write the state for the control plane."""
+
+    def log(self, level: str, message: str) -> None:
+        """Log a line."""
+
+
+@dataclass
+class Stage:
+    """Send ``signal`` to the child ``name``; kill it ``seconds`` later, or at the time ``latest``."""
+
+    name: str
+    signal: int
+    seconds: float
+    latest: float
+    signalled: bool = False
+    killed: bool = False
+
+    def is_over(self, entered: float, now: float) -> bool:
+        return now >= min(entered + self.seconds, self.latest)
+
+
+@dataclass
+class Shutdown:
+    """The stages that are left. Times are seconds on the supervisor's clock."""
+
+    stages: list[Stage]
+    #: The box's exit code.
+    code: int
+    #: When the current stage began.
+    entered: float
+    #: The front serves as before until this time.
+    serve_until: float
+    front_serves: bool = True
+    forced: bool = False
+
+    def stage(self, now: float) -> Stage | None:
+        """Return the current stage; None while the front still serves, and at the end."""
+        self.front_serves = now < self.serve_until
+        return None if self.front_serves or not self.stages else self.stages[0]
+
+    def next(self, now: float) -> None:
+        self.stages.pop(0)
+        self.entered = now
+
+    def force(self, code: int) -> None:
+        """Kill at once from now on."""
+        self.forced, self.front_serves, self.code = True, False, code
+
+
+#: Seconds within which deaths count against the restart limit.
+RESTART_WINDOW_S = 300.0
+#: Seconds before a restart: the first, and the longest.
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
+#: Seconds between two probes of a child that is starting.
+PROBE_INTERVAL_S = 0.1
+
+WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
+
+
+@dataclass
+class Child:
+    """A process of the box. Times are seconds on the supervisor's clock."""
+
+    name: str
+    state: str = WAITING
+    pid: int | None = None
+    restarts: int = 0
+    #: When it was last started.
+    since: float = 0.0
+    #: Do not start or probe it before this time.
+    not_before: float = 0.0
+    ever_ready: bool = False
+    #: True if the supervisor ends it, so that its exit is not counted.
+    expected_exit: bool = False
+    #: The times of its deaths within the window.
+    deaths: list[float] = field(default_factory=list)
+
+    def mark_started(self, pid: int, now: float) -> None:
+        self.pid, self.since, self.not_before = pid, now, now
+        self.state = RESTARTING if self.state == RESTARTING else STARTING
+
+    def mark_ready(self) -> None:
+        self.state, self.ever_ready = READY, True
+
+    def mark_unready(self, now: float) -> None:
+        """Record that a probe found it not ready."""
+        self.not_before = now + PROBE_INTERVAL_S
+
+    def mark_exited(self, now: float) -> None:
+        """Record its exit; it is started again after the back-off."""
+        self.pid = None
+        self.state = RESTARTING if self.ever_ready or not self.expected_exit else WAITING
+        if self.expected_exit:
+            self.expected_exit = False
+            return
+        self.restarts += 1
+        self.deaths = [death for death in self.deaths if death > now - RESTART_WINDOW_S] + [now]
+        self.not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(len(self.deaths) - 1, 10))
+
+    def mark_stopped(self) -> None:
+        self.pid, self.state = None, STOPPED
+
+    def restart_limit_reached(self, max_restarts: int) -> bool:
+        """True if it died more than ``max_restarts`` times within the window."""
+        return len(self.deaths) > max_restarts
+
+    def overdue(self, now: float, limit: float) -> bool:
+        """True if it has been starting for more than ``limit`` seconds."""
+        return self.pid is not None and self.state != READY and now > self.since + limit
+
+
+def exit_code(status: int) -> int:
+    """Translate a child's exit (negative: a signal) to the box's exit code, which is never 0."""
+    return 128 - status if status < 0 else status or 1
+
+
+def describe_exit(status: int) -> str:
+    """Describe a child's exit in words."""
+    if status >= 0:
+        return f"exit code {status}"
+    return f"signal {-status} ({signal.Signals(-status).name})"
+
 
 NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
 #: gunicorn's exit codes for a worker that did not boot and an application that did not load.

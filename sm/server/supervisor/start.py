@@ -27,6 +27,7 @@ from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
 from sm.repository import models, overlay, problems
+from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import (
     BAKED_REPOSITORY,
@@ -40,21 +41,18 @@ from sm.run_state import (
 )
 from sm.server.access import setup
 from sm.server.logs import Formatter
-from sm.server.supervisor import demo, front, ports, ready_message
-from sm.server.supervisor.capacity import (
+from sm.server.supervisor import front, ports, ready_message
+from sm.server.supervisor.commands import Commands
+from sm.server.supervisor.engines import PlanBuilder
+from sm.server.supervisor.front import (
     capacity,
     describe_limits,
     descriptor_limit,
     fit_to_descriptors,
 )
-from sm.server.supervisor.commands import Commands
-from sm.server.supervisor.engines import PlanBuilder
-from sm.server.supervisor.log_file import LogFile
-from sm.server.supervisor.log_writer import Log, open_log_file
+from sm.server.supervisor.log_writer import Log, LogFile, open_log_file
 from sm.server.supervisor.loop import Loop
-from sm.server.supervisor.processes import Processes
-from sm.server.supervisor.signals import Signals
-from sm.server.supervisor.watchdog import Watchdog
+from sm.server.supervisor.processes import Processes, Signals, Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import restricted_apis, shared_memory_cleanup, token_wrapper
@@ -85,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
-            settings = replace(settings, repository=demo.repository(settings, examples))
+            settings = replace(settings, repository=demo_repository(settings, examples))
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))
@@ -395,6 +393,11 @@ def raise_file_limit() -> None:
     target = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft == resource.RLIM_INFINITY or target > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+
+
+def demo_repository(settings: Settings, examples: bool = False) -> Path:
+    """Return the CPU repository that ``sm prepare`` built."""
+    return Cache(settings.cache).repositories / ("examples" if examples else "cpu")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
-from sm.server.supervisor.oom_kills import OOM_KILLED
+from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import SharedGeneration
 from sm.triton.stub_processes import model_of
 

@@ -32,7 +32,7 @@ def nginx() -> Iterator[Front]:
         keys_file.write_text(keys.format_line("alice", KEY) + "\n")
         box.save()
         setup.prepare(replace(Settings(), api_keys_file=keys_file), box, ())
-        checker = subprocess.Popen(
+        key_checker = subprocess.Popen(
             [sys.executable, "-m", "sm.server.access.checker"],
             cwd=HERE,
             env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(keys_file)},
@@ -42,8 +42,8 @@ def nginx() -> Iterator[Front]:
             with running_nginx(run_folder, api_keys_file=keys_file) as front_server:
                 yield front_server
         finally:
-            checker.terminate()
-            checker.wait(60)
+            key_checker.terminate()
+            key_checker.wait(60)
 
 
 def forwarded_headers(nginx: Front, method: str, path: str, **headers: str) -> dict[str, str]:

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.server.access import keys
-from sm.server.access.checker import Server, presented_key
+from sm.server.access.checker import RateLimits, Server, TokenBucket, presented_key
 from sm.server.access.keys import ApiKey, KeyFileError, KeyRing
-from sm.server.access.rate_limits import RateLimits, TokenBucket
 from sm.settings import HERE
 
 FILE = Path("keys")

@@ -16,7 +16,7 @@ import pytest
 from sm.settings import HERE
 from tests.support.boxes import RunningBox
 
-PAGE = HERE / "sm" / "router" / "page"
+PAGE = HERE / "sm" / "control" / "page"
 LANGUAGES = ("curl", "Python requests", "Python boto3", "JavaScript", "AWS CLI")
 #: Calls the page's own module as the page does, and prints the code by language.
 SCRIPT = """

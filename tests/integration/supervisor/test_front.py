@@ -19,7 +19,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.server.supervisor import front
-from sm.server.supervisor.capacity import capacity
+from sm.server.supervisor.front import capacity
 from sm.settings import Settings
 from tests.support.boxes import descendants, wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
@@ -37,7 +37,7 @@ def nginx(run: Path) -> Iterator[Front]:
 @pytest.fixture
 def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """An nginx that lets four requests through at once."""
-    monkeypatch.setattr("sm.server.supervisor.capacity.MAX_UNREAD_REQUESTS", 0)
+    monkeypatch.setattr("sm.server.supervisor.front.MAX_UNREAD_REQUESTS", 0)
     with running_nginx(run, threads=1, queue=0) as front:
         yield front
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.supervisor.processes import Command, Processes
-from sm.server.supervisor.watchdog import remove
+from sm.server.supervisor.processes import Command, Processes, remove
 from sm.settings import HERE
 from tests.support.boxes import wait_until
 
@@ -137,7 +136,7 @@ def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Proce
 PARENT = """
 import sys, time
 from pathlib import Path
-from sm.server.supervisor.watchdog import Watchdog
+from sm.server.supervisor.processes import Watchdog
 from sm.server.supervisor.processes import Command, Processes
 watchdog = Watchdog.start() if "watchdog" in sys.argv else None
 processes = Processes()

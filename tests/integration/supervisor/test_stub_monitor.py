@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm import hardware
-from sm.server.supervisor.oom_kills import OOM_KILLED
+from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.server.supervisor.stub_monitor import DEAD_GRACE_S, STOPPED_GRACE_S, StubMonitor
 from sm.triton.generation import SharedGeneration
 from tests.support.boxes import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sm.server.heartbeat import keep_heartbeat
+from sm.server.worker import keep_heartbeat
 
 
 def heartbeat_threads(name: str = "heartbeat") -> list[threading.Thread]:

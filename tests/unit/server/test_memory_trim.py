@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sm.server import memory_trim
+from sm.server import worker
 from tests.support.boxes import wait_until
 
 
@@ -31,7 +31,7 @@ class FakeCpuTime:
 
 def count_trims(*work: float) -> int:
     cpu_time, trims = FakeCpuTime(*work), []
-    stop = memory_trim.watch(lambda: trims.append(1), 0.01, cpu_time.read)
+    stop = worker.watch_memory(lambda: trims.append(1), 0.01, cpu_time.read)
     assert cpu_time.work_done.wait(20)
     stop()
     return len(trims)
@@ -44,7 +44,7 @@ def test_a_worker_that_becomes_idle_returns_its_memory_once() -> None:
 
 def test_a_busy_worker_keeps_its_memory() -> None:
     cpu_time, trims = FakeCpuTime(*[1.0] * 100_000), []
-    stop = memory_trim.watch(lambda: trims.append(1), 0.001, cpu_time.read)
+    stop = worker.watch_memory(lambda: trims.append(1), 0.001, cpu_time.read)
     wait_until(lambda: cpu_time.calls > 20)
     stop()
     assert trims == []
@@ -54,14 +54,14 @@ def test_trimming_returns_freed_memory_to_the_kernel(monkeypatch: pytest.MonkeyP
     arguments: list[int] = []
     library = SimpleNamespace(malloc_trim=arguments.append)
     monkeypatch.setattr("ctypes.CDLL", lambda _: library)
-    memory_trim.trim()
+    worker.trim()
     assert arguments == [0]
 
 
 def test_without_malloc_trim_trimming_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace())
-    memory_trim.trim()
+    worker.trim()
 
 
 def test_trimming_works_with_the_real_c_library() -> None:
-    memory_trim.trim()
+    worker.trim()

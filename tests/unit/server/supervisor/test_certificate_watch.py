@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.server.access import certificates
-from sm.server.supervisor.certificate_watch import CertificateWatch
+from sm.server.access.certificates import CertificateWatch
 from tests.support import certificates as certificate_files
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.server.supervisor.gpu_lines import SENTENCE, GpuLines
-from sm.server.supervisor.log_lines import Members, parse
+from sm.server.supervisor.log_lines import SENTENCE, GpuLines, Members, parse
 
 #: What Triton prints on a machine without a GPU.
 NO_GPU_LINES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.server.supervisor.oom_kills import OomKills
+from sm.server.supervisor.process_manager import OomKills
 
 
 class FakeKernel:
