@@ -64,7 +64,18 @@ class Deadline:
         listener: Hears its parts begin and end; None if nobody listens.
     """
 
-    __slots__ = ("admissions", "at", "began", "is_disconnected", "listener", "model", "request_id", "stages")
+    __slots__ = (
+        "admissions",
+        "at",
+        "began",
+        "is_disconnected",
+        "listener",
+        "model",
+        "repeatable",
+        "repeats",
+        "request_id",
+        "stages",
+    )
 
     def __init__(
         self,
@@ -81,6 +92,8 @@ class Deadline:
         self.admissions: set[Admission] = set()
         #: Seconds of each stage so far, of all records together.
         self.stages: dict[str, float] = {}
+        #: False if no call may be sent twice, and how often calls were sent again.
+        self.repeatable, self.repeats = True, 0
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""

@@ -164,6 +164,14 @@ class NotReady(TriremeError):
     status, code, retry_after = 503, "not_ready", 1
 
 
+class Interrupted(NotReady):
+    """A process ended, or is in doubt, while it had the call. The call is sent again if it may be."""
+
+
+class Unavailable(NotReady):
+    """What the call waits for does not come: it waited for too long, or the box stops."""
+
+
 class DeadlinePassed(TriremeError):
     """The invocation's time is over."""
 
@@ -209,6 +217,12 @@ class ModelFailed(TriremeError):
 
     status, code = 500, "model_failed"
     log_reason = "the model raised an exception: see Triton's lines of this time"
+
+
+class ModelCrashed(TriremeError):
+    """A model's process died twice under the same request, so it is not sent again."""
+
+    status, code = 500, "model_crashed"
 
 
 class CommandError(Exception):

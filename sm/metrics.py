@@ -311,6 +311,11 @@ HANGS = Counters(
     "Times that a model was loaded again because it answered nothing, or ignored the end of its stream.",
     ["model"],
 )
+REPEATS = Counters(
+    "trireme_repeated_calls_total",
+    "Calls that were sent to a model again, because the process that had them ended or stalled.",
+    ["model"],
+)
 DOUBTED_ANSWERS = Counters(
     "trireme_doubted_answers_total",
     "Answers rejected because a model's process had stalled: they might belong to another request.",

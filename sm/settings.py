@@ -649,6 +649,13 @@ class Settings:
         "Wrap each Python model, so that its answers say which request they are for. false: run model.py "
         "as it is.",
     )
+    wait_seconds: float = setting(
+        "TRIREME_WAIT_SECONDS",
+        number(0, 3600, float),
+        20.0,
+        "Seconds that a request waits for a Triton or a model that is replaced, within its own time. 0: it "
+        "gets 503 at once.",
+    )
     away_seconds: float = setting(
         "TRIREME_MODEL_AWAY_SECONDS",
         number(0, 3600, float),

@@ -229,6 +229,8 @@ class Client(ABC):
     result: ClassVar[ResultKind | None] = None
     #: Files of the folder ``sample``, beside ``payload.json``, that callers may read to try the client.
     samples: ClassVar[tuple[str, ...]] = ()
+    #: False if a call of its models changes what later calls answer: then none is sent twice.
+    repeatable: ClassVar[bool] = True
     #: The client's own name, to serve it instead of the box's client of the same name.
     replaces: ClassVar[str] = ""
 

@@ -34,6 +34,7 @@ from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
+from sm.triton.repeats import Repeats
 from sm.web import handle_errors, with_request_id
 
 if TYPE_CHECKING:
@@ -114,18 +115,21 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry) -> Pipeline:
         sessions,
         settings.max_records,
     )
+    repeats = Repeats.of(box, guard, settings.wait_seconds)
+    upstream = Upstream(box.http_port, settings.timeout, guard, settings.max_body, repeats)
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue, settings.model_queue)
     return Pipeline(
         registry,
         classifier,
-        Triton(Upstream(box.http_port, settings.timeout, guard, settings.max_body), registry),
+        Triton(upstream, registry),
         guard,
         lane(settings.max_threads, settings.threads, gate),
         None if store is None else lane(settings.s3_threads, settings.s3_threads, None, "s3_"),
         store,
         sessions,
         settings.longest_stream - settings.timeout,
+        settings.wait_seconds > 0,
     )
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from sm.client.decode_budget import DECODED
 from sm.client.sessions import Sessions
 from sm.deadline import begin, end
-from sm.errors import BadInput, Forbidden, Overloaded
+from sm.errors import BadInput, Forbidden, Interrupted, Overloaded
 from sm.messages import JSON, Answer
 from sm.plugins.registry import Registry
 from sm.router import dispatch
@@ -92,6 +92,8 @@ class Pipeline:
     sessions: Sessions | None = None
     #: Seconds that a streamed invocation may take more than another.
     extra_stream_seconds: float = 0.0
+    #: True if requests wait for what is replaced, see :mod:`sm.triton.repeats`.
+    waits: bool = False
 
     def answer(self, invocation: RunningInvocation, read: Callable[[], Message]) -> Answer:
         """Answer a request; count and log it in every case. Raises :class:`~sm.errors.TriremeError`.
@@ -114,17 +116,37 @@ class Pipeline:
                     self._resolve(invocation, request)
                     invocation.deadline.check()
                     invocation.slot.enter(invocation.deadline.model)  # admit
-                    try:
-                        if isinstance(request, LinesRequest):
-                            answer = self._run_lines(invocation, request, lane)
-                        else:
-                            answer = self._run(invocation, request, lane)
-                    finally:
-                        # Nothing is delivered, no error either, that may be made from another's answers.
-                        self._confirm(invocation)
+                    answer = self._run_confirmed(invocation, request, lane)
                     return invocation.finish(answer)
         finally:
             end(token)
+
+    def _run_confirmed(
+        self, invocation: RunningInvocation, request: ModelRequest | LinesRequest, lane: Lane
+    ) -> Answer:
+        """Run a request, and again if it turns out that its answer may be another's."""
+        deadline = invocation.deadline
+        while True:
+            try:
+                try:
+                    if isinstance(request, LinesRequest):
+                        return self._run_lines(invocation, request, lane)
+                    return self._run(invocation, request, lane)
+                finally:
+                    # Nothing is delivered, no error either, that may be made from another's answers.
+                    self._confirm(invocation)
+            except Interrupted:
+                session = getattr(request, "session", None)
+                if (
+                    not deadline.admissions
+                    or session is not None
+                    or not deadline.repeatable
+                    or not self.waits
+                ):
+                    raise
+                deadline.check()
+                deadline.admissions.clear()
+                deadline.repeats += 1
 
     def _lane_of(self, message: Message) -> Lane:
         """Return the lane of a request, before its body is parsed: S3 is read by records that run already."""
@@ -185,9 +207,11 @@ class Pipeline:
         if not isinstance(request, DispatchRequest):
             if listener is not None:
                 listener.resolved(request.model, request.version, 0)
+            invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
             invocation.model, answer = self.triton.run(request)
             return answer
         self._check_client(request)
+        invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:

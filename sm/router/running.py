@@ -146,6 +146,8 @@ class RunningInvocation:
             self.bytes_out = len(answer.body)
         else:
             answer.body = Stream(answer.body, self, self._count_part)
+        if self.deadline.repeats:
+            answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
         if self._wants_timing:
             answer.headers = {**answer.headers, "Server-Timing": self._timing()}
         return answer
@@ -175,6 +177,8 @@ class RunningInvocation:
         line["queue_ms"] = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
         if stages:
             line["stages_ms"] = stages
+        if self.deadline.repeats:
+            line["repeats"] = self.deadline.repeats
         line["bytes_in"] = self.bytes_in
         if self.bytes_out:
             line["bytes_out"] = self.bytes_out

@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sm.deadline import current
-from sm.errors import NotReady
+from sm.errors import Interrupted, NotReady, Unavailable
 from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton.callable_models import PythonModels
-from sm.triton.generation import MAX_HEARTBEAT_AGE_S, Admission, SharedGeneration
+from sm.triton.generation import (
+    MAX_HEARTBEAT_AGE_S,
+    TRITON_ITSELF,
+    UNSTABLE,
+    Admission,
+    SharedGeneration,
+    now,
+)
 from sm.triton.hangs import HangWatch
 from sm.triton.stub_processes import kill_stubs
 
@@ -36,6 +43,7 @@ class AnswerGuard:
             name another request are refused.
         python_models: Returns the Python models that may answer in a call of a model.
         kill: Kills the processes of a model that were started before a time; of one instance if it is known.
+            Returns False if none is alive.
         box: Of the shared file. None if nothing watches for models that hang.
     """
 
@@ -43,10 +51,10 @@ class AnswerGuard:
         self,
         shared: SharedGeneration | None,
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
-        kill: Callable[[str, str, float], None] = lambda _model, _instance, _before: None,
+        kill: Callable[[str, str, float], bool] = lambda _model, _instance, _before: True,
         box: Box | None = None,
     ) -> None:
-        self._shared, self._python_models, self._kill = shared, python_models, kill
+        self.shared, self._python_models, self._kill = shared, python_models, kill
         self._hangs: HangWatch | None = None
         if shared is not None and box is not None:
             self._hangs = HangWatch(box, shared, PythonModels(box), self._take_out)
@@ -59,20 +67,32 @@ class AnswerGuard:
         shared = SharedGeneration(box.generation_file)
         return cls(shared, PythonModels(box).reached_by, partial(kill_stubs, box), box)
 
-    def admit(self, model: str) -> Admission:
+    def admit(self, model: str, alone: str | None = None) -> Admission:
         """Return what a call of a model must be confirmed with.
 
+        Args:
+            model: The model that is called.
+            alone: The model whose calls are sent alone, if it is this call's turn.
+
         Raises:
-            NotReady: A process that would answer is gone.
+            NotReady: A process that would answer is gone, or other calls are sent alone.
+            Unavailable: The model's processes die too often.
         """
-        shared = self._shared
+        shared = self.shared
         if shared is None:
             return NOTHING_TO_DOUBT
         models = self._python_models(model)
         for each in models:
-            if shared.refuses(each):
+            refusal = shared.refusal(each)
+            if refusal == UNSTABLE:
+                raise Unavailable(f"processes of the model {each!r} keep dying")
+            if refusal:
                 raise NotReady(reloading(each))
-        return Admission(tuple((each, shared.number(each)) for each in models), shared.resumed)
+            if alone is None and shared.is_reserved(each):
+                raise NotReady(f"requests under which the model {each!r} crashed are sent first")
+        if alone is None and shared.is_reserved(TRITON_ITSELF):
+            raise NotReady("requests under which Triton crashed are sent first")
+        return Admission(tuple((each, shared.number(each)) for each in models), shared.resumed, alone)
 
     def confirm(self, admission: Admission, identified: bool = False) -> None:
         """Accept an answer to a call.
@@ -82,9 +102,9 @@ class AnswerGuard:
             identified: True if the answer names its request, so that nothing is in doubt.
 
         Raises:
-            NotReady: The answer may be another request's.
+            Interrupted: The answer may be another request's.
         """
-        shared = self._shared
+        shared = self.shared
         if shared is None or identified or not admission.generations:
             return
         if shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
@@ -99,15 +119,15 @@ class AnswerGuard:
         Each of those answers was confirmed before. A stall may be noticed later, while the client works.
 
         Raises:
-            NotReady: One of the answers may be another request's.
+            Interrupted: One of the answers may be another request's.
         """
-        if self._shared is None:
+        if self.shared is None:
             return
         for admission in admissions:
             for model, number in admission.generations:
-                if self._shared.number(model) != number:
+                if self.shared.number(model) != number:
                     DOUBTED_ANSWERS.inc()
-                    raise NotReady(
+                    raise Interrupted(
                         f"a Python model process of {model!r} stalled or died, so the answer may be "
                         "another request's; the model is reloading"
                     )
@@ -122,25 +142,25 @@ class AnswerGuard:
             if model in suspects:
                 self._take_out(model, number, f"model instance {instance!r} does not respond", instance)
 
-    def report_mismatch(self, admission: Admission, model: str) -> NotReady:
+    def report_mismatch(self, admission: Admission, model: str) -> Interrupted:
         """Report an answer that names another request; return the error for its caller."""
         MISMATCHED_ANSWERS.inc()
         for name, number in admission.generations:
             if name == model:
                 self._take_out(name, number, f"model {model!r} answered another request than it was asked")
-        return NotReady(f"the model {model!r} answered another request and is reloading")
+        return Interrupted(f"the model {model!r} answered another request and is reloading")
 
     def note_part(self, model: str) -> None:
         """Record that a model has sent a part of a stream."""
-        if self._shared is not None:
-            self._shared.note_part(model)
+        if self.shared is not None:
+            self.shared.note_part(model)
 
     def report_abandoned(self, admission: Admission, model: str, streamed: bool = False) -> None:
         """Report a call of a model whose answer nobody reads, because it is late or its caller is gone.
 
         The model may hang. After a standstill the answer might have told of a stall.
         """
-        shared, deadline = self._shared, current()
+        shared, deadline = self.shared, current()
         if shared is None:
             return
         if self._hangs is not None and deadline is not None:
@@ -155,13 +175,16 @@ class AnswerGuard:
 
         A report about a generation that has ended is too late: other processes may run by now.
         """
-        is_served = self._shared is not None and not self._shared.out_since(model)
-        if self._shared is None or not self._shared.end(model, number):
+        shared = self.shared
+        if shared is None or shared.number(model) != number:
+            return False
+        is_served = not shared.out_since(model)
+        # Younger ones belong to the next load.
+        killed = self._kill(model, instance, now())
+        if not shared.end(model, number, crashed=not killed):
             return False
         if is_served:
             log.error("%s; reloading the model", reason, extra={"model": model})
-        # Younger ones belong to the next load.
-        self._kill(model, instance, self._shared.out_since(model))
         return True
 
     @staticmethod
@@ -169,7 +192,7 @@ class AnswerGuard:
         end = time.monotonic() + HEARTBEAT_TIMEOUT_S
         while shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             if time.monotonic() > end:
-                raise NotReady(NO_HEARTBEAT)
+                raise Interrupted(NO_HEARTBEAT)
             time.sleep(HEARTBEAT_POLL_S)
 
 

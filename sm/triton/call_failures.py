@@ -10,6 +10,7 @@ from grpc import StatusCode as Code
 from sm.errors import (
     BadInput,
     DeadlinePassed,
+    Interrupted,
     ModelFailed,
     NotReady,
     OutOfMemory,
@@ -89,8 +90,10 @@ HTTP_CODES = {
 }
 
 UNREACHABLE = "Triton is not there; it is starting or being started again"
+#: Triton's message for a model that is being loaded or unloaded.
+MODEL_NOT_READY = "in a not-ready state|not at ready state"
 RULES = (
-    Rule(None, "in a not-ready state|not at ready state", NotReady, True),
+    Rule(None, MODEL_NOT_READY, NotReady, True),
     Rule(None, "unknown model|model version from specified version string", UnknownModel, True),
     Rule(None, "maximum queue size", Overloaded, True, "the model's queue in Triton is full"),
     Rule(
@@ -101,8 +104,8 @@ RULES = (
         "the invocation's time ended in Triton's queue",
     ),
     Rule(Code.UNAVAILABLE, "failed to connect", NotReady, True, UNREACHABLE),
-    Rule(Code.UNAVAILABLE, "", NotReady, False, UNREACHABLE),
-    Rule(Code.CANCELLED, "", NotReady, False, UNREACHABLE),
+    Rule(Code.UNAVAILABLE, "", Interrupted, False, UNREACHABLE),
+    Rule(Code.CANCELLED, "", Interrupted, False, UNREACHABLE),
     Rule(
         Code.DEADLINE_EXCEEDED,
         "",
@@ -118,7 +121,7 @@ RULES = (
     Rule(
         None,
         "Stub process .*is not healthy|Failed to obtain the health mutex",
-        NotReady,
+        Interrupted,
         False,
         "the model's process does not respond; it is started again",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from sm.repository.ensembles import steps
@@ -51,19 +52,28 @@ class PythonModels:
         config = Model.read(self._box.served / model).config
         return config is not None and bool(config.model_transaction_policy.decoupled)
 
+    def has_state(self, model: str) -> bool:
+        """True if a model that may answer in a call of ``model`` keeps state between calls."""
+        configurations = (described.config for described in self._reached(model))
+        return any(config and config.HasField("sequence_batching") for config in configurations)
+
     def _read(self, model: str) -> tuple[str, ...]:
-        reached: dict[str, bool] = {}
+        return tuple(described.name for described in self._reached(model) if described.backend == "python")
+
+    def _reached(self, model: str) -> Iterator[Model]:
+        """Yield each model that may answer in a call of ``model``."""
+        seen: set[str] = set()
         waiting = [model]
         while waiting:
             name = waiting.pop()
-            if name in reached or not self._is_model(name):
+            if name in seen or not self._is_model(name):
                 continue
+            seen.add(name)
             described = Model.read(self._box.served / name)
-            reached[name] = described.backend == "python"
+            yield described
             waiting += steps(described)
-            if reached[name] and _calls_others(described):
+            if described.backend == "python" and _calls_others(described):
                 waiting += self._box.served_names()
-        return tuple(name for name, is_python in reached.items() if is_python)
 
     def _is_model(self, name: str) -> bool:
         return "/" not in name and name not in ("", ".", "..") and (self._box.served / name).is_dir()

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import NO_HEADERS, Deadline, Part, Value, current, part
-from sm.errors import CallerGone, NotReady, TriremeError
+from sm.errors import CallerGone, NotReady, TriremeError, Unavailable
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_status, translate_stream_error
 from sm.triton.health import NO_KEYS
@@ -88,22 +88,33 @@ class Channel:
         seconds = deadline.remaining() if deadline else self._timeout if seconds is None else seconds
         return self._call(method, request, seconds, deadline, interrupt)
 
-    def infer(self, request: Any) -> Any:
-        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on."""
+    def infer(self, request: Any, interrupt: Callable[[], None] = lambda: None) -> Any:
+        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on.
+
+        Args:
+            request: The message.
+            interrupt: Called every 0.1 s during the call; if it raises, the call ends.
+        """
         deadline = _checked_deadline()
         if deadline is None or deadline.listener is None:
-            return self._infer(request, deadline)
+            return self._infer(request, deadline, interrupt)
         with self._part(INFER, request) as part:
-            return self._infer(request, deadline, part.headers)
+            return self._infer(request, deadline, interrupt, part.headers)
 
-    def _infer(self, request: Any, deadline: Deadline | None, headers: Mapping[str, str] = NO_HEADERS) -> Any:
+    def _infer(
+        self,
+        request: Any,
+        deadline: Deadline | None,
+        interrupt: Callable[[], None],
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Any:
         seconds = deadline.remaining() if deadline else self._timeout
         message = request.SerializeToString() if self._pool is not None and self._own_wire_works else b""
         if self._pool is None or not self._own_wire_works or len(message) > MAX_FRAME_BYTES:
-            return self._call("ModelInfer", request, seconds, deadline, headers=headers)
+            return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
         try:
             pool = self._pool.with_metadata(headers) if headers else self._pool
-            answer = self._infer_on_own_wire(pool, message, seconds, deadline)
+            answer = self._infer_on_own_wire(pool, message, seconds, deadline, interrupt)
         except Unreadable as error:
             if self._own_wire_works:
                 log.warning(
@@ -112,7 +123,7 @@ class Channel:
                 )
                 GRPC_CLIENT_FALLBACKS.inc()
             self._own_wire_works = False
-            return self._call("ModelInfer", request, seconds, deadline, headers=headers)
+            return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
         return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
@@ -127,7 +138,7 @@ class Channel:
         try:
             call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
         except ValueError:
-            raise Failed(NotReady, "the worker is ending", finished=True) from None
+            raise Failed(Unavailable, "the worker is ending", finished=True) from None
 
         def check_caller() -> None:
             if deadline and deadline.is_disconnected():
@@ -190,22 +201,28 @@ class Channel:
             raise failure.error from None
 
     def _infer_on_own_wire(
-        self, pool: ConnectionPool, message: bytes, seconds: float, deadline: Deadline | None
+        self,
+        pool: ConnectionPool,
+        message: bytes,
+        seconds: float,
+        deadline: Deadline | None,
+        interrupt: Callable[[], None],
     ) -> bytes:
         if self._closed:
-            raise Failed(NotReady, "the worker is ending", finished=True)
+            raise Failed(Unavailable, "the worker is ending", finished=True)
         end = time.monotonic() + seconds
         connection = pool.acquire(message, seconds)
         try:
             while (answer := connection.receive(min(FIRST_CALLER_CHECK_S, end - time.monotonic()))) is None:
                 if deadline and deadline.is_disconnected():
                     raise Failed(CallerGone, "the caller hung up", finished=False)
+                interrupt()
                 if time.monotonic() >= end:
                     raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
         except BaseException as error:
             # Triton drops the requests of a connection that closes.
             connection.close()
-            if isinstance(error, Failed) and error.kind is NotReady and time.monotonic() >= end:
+            if isinstance(error, Failed) and issubclass(error.kind, NotReady) and time.monotonic() >= end:
                 raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
             raise
         pool.release(connection)
@@ -225,7 +242,7 @@ class Channel:
         try:
             future = getattr(self._stub, method).future(request, timeout=seconds, metadata=metadata)
         except ValueError:
-            raise Failed(NotReady, "the worker is ending", finished=True) from None
+            raise Failed(Unavailable, "the worker is ending", finished=True) from None
         interval = FIRST_CALLER_CHECK_S
         try:
             while True:

@@ -11,11 +11,15 @@ suspended laptop) workers continue at the same moment as Triton, which may have 
 answer that does not say whose it is waits for the next heartbeat, and a moment longer if there was a
 standstill: by then the worker that reads Triton's message has ended the generation.
 
+Calls whose process is gone wait for the next one (:mod:`sm.triton.repeats`). What they wait for is here too:
+whether Triton serves, and which calls are sent alone because one of them may have crashed a process.
+
 Only the standard library is imported: the supervisor uses this too.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import time
@@ -27,10 +31,17 @@ from typing import NamedTuple
 PLACES = 4096
 #: Bytes before the slots.
 HEADER_SIZE = 64
-#: Bytes of the file: for each slot three times, the number, and whether calls are refused.
-FILE_SIZE = -(HEADER_SIZE + PLACES * (8 + 8 + 8 + 4 + 1)) // mmap.PAGESIZE * -mmap.PAGESIZE
+#: Bytes of each slot: four times, two numbers, and why calls are refused.
+PLACE_SIZES = (8, 8, 8, 8, 4, 4, 1)
+FILE_SIZE = -(HEADER_SIZE + PLACES * sum(PLACE_SIZES)) // mmap.PAGESIZE * -mmap.PAGESIZE
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
-BOOT_TIME, REAL_TIME, WATCHED, RESUMED = range(4)
+BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS = range(6)
+#: What Triton does: it serves, it is being started again, or it will not come back because the box stops.
+SERVES, STARTS_AGAIN, STOPPED = range(3)
+#: Why calls of a model are refused: its process is gone, or its processes died too often.
+GONE, UNSTABLE = 1, 2
+#: Stands for a model in :meth:`SharedGeneration.reserve`, when calls of all models are sent alone.
+TRITON_ITSELF = ""
 #: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
 #: sign every 0.3 s. So a machine that stood still for longer than this may have made Triton give up.
 STANDSTILL_S = 0.7
@@ -47,6 +58,8 @@ class Admission(NamedTuple):
     generations: tuple[tuple[str, int], ...]
     #: When the box had last stood still as the call began.
     resumed: float
+    #: The model whose calls are sent alone, this one among them.
+    alone: str | None = None
 
 
 class SharedGeneration:
@@ -62,12 +75,14 @@ class SharedGeneration:
             os.close(descriptor)
         view = memoryview(self._memory)
         self._integers, self._seconds = view[:HEADER_SIZE].cast("Q"), view[:HEADER_SIZE].cast("d")
-        ends = [HEADER_SIZE + PLACES * size for size in (0, 8, 16, 24, 28, 29)]
+        ends = [HEADER_SIZE + PLACES * size for size in itertools.accumulate(PLACE_SIZES, initial=0)]
         self._out_since = view[ends[0] : ends[1]].cast("d")
         self._loaded_since = view[ends[1] : ends[2]].cast("d")
         self._answered = view[ends[2] : ends[3]].cast("d")
-        self._numbers = view[ends[3] : ends[4]].cast("I")
-        self._refused = view[ends[4] : ends[5]]
+        self._reserved_until = view[ends[3] : ends[4]].cast("d")
+        self._numbers = view[ends[4] : ends[5]].cast("I")
+        self._crashed = view[ends[5] : ends[6]].cast("I")
+        self._refused = view[ends[6] : ends[7]]
 
     @classmethod
     def create(cls, path: Path) -> SharedGeneration:
@@ -91,9 +106,9 @@ class SharedGeneration:
         """The model's generation."""
         return self._numbers[slot(model)]
 
-    def refuses(self, model: str) -> bool:
-        """True if no process of the model is left, so that calls would only wait for nothing."""
-        return bool(self._refused[slot(model)])
+    def refusal(self, model: str) -> int:
+        """Return why calls of the model are refused, :data:`GONE` or :data:`UNSTABLE`; 0 if they are not."""
+        return self._refused[slot(model)]
 
     def out_since(self, model: str) -> float:
         """When the model was taken out to be loaded again, on the boot clock; 0 if it was not."""
@@ -111,22 +126,25 @@ class SharedGeneration:
         """Record that the model has sent a part of a stream."""
         self._answered[slot(model)] = time.time()
 
-    def end(self, model: str, number: int) -> bool:
+    def end(self, model: str, number: int, crashed: bool = False) -> bool:
         """End a generation of a model, which is to be loaded again. Returns False if it had ended already."""
         at = slot(model)
         if self._numbers[at] != number:
             return False
+        if crashed:
+            self._crashed[at] = number + 1 & 0xFFFFFFFF
         self._increment(at)
         if not self._out_since[at]:
             self._out_since[at] = now()
         return True
 
-    def lose(self, model: str, born: float) -> bool:
+    def lose(self, model: str, born: float, crashed: bool = False) -> bool:
         """End the model's generation because a process of it is gone. Only the supervisor calls it.
 
         Args:
             model: The model.
             born: When that process was started, on the boot clock.
+            crashed: True if it died by itself, perhaps of a call.
 
         Returns:
             False if the process did not serve the model, or if the model is already being loaded again.
@@ -134,13 +152,28 @@ class SharedGeneration:
         at = slot(model)
         if born <= max(self._loaded_since[at], self._out_since[at]):
             return False
+        if crashed:
+            self._crashed[at] = self._numbers[at] + 1 & 0xFFFFFFFF
         self._increment(at)
         self._out_since[at] = now()
         return True
 
-    def refuse(self, model: str) -> None:
-        """Refuse calls of a model that has no process left. Only the supervisor calls it."""
-        self._refused[slot(model)] = 1
+    def crashed(self, model: str, number: int) -> bool:
+        """True if this generation of the model was the last one that ended with a crash."""
+        return self._crashed[slot(model)] == number + 1 & 0xFFFFFFFF
+
+    def refuse(self, model: str, reason: int = GONE) -> None:
+        """Refuse calls of a model. Only the supervisor calls it."""
+        self._refused[slot(model)] = reason
+
+    def reserve(self, model: str, seconds: float) -> None:
+        """Keep new calls of a model waiting, while others are sent alone."""
+        self._reserved_until[slot(model)] = now() + seconds
+
+    def is_reserved(self, model: str) -> bool:
+        """True if calls of the model are sent alone now."""
+        until = self._reserved_until[slot(model)]
+        return until > 0.0 and until > now()
 
     def admit(self, model: str, out_since: float) -> bool:
         """Admit calls of a model that was loaded again; False if it was taken out again meanwhile."""
@@ -151,18 +184,35 @@ class SharedGeneration:
         self._increment(at)
         self._loaded_since[at] = out_since
         self._out_since[at] = 0.0
-        self._refused[at] = 0
+        if self._refused[at] == GONE:
+            self._refused[at] = 0
         return True
 
     def admit_all(self) -> None:
         """Admit calls of all models: a new Triton loads them. Only the supervisor calls it."""
         self._memory[HEADER_SIZE : HEADER_SIZE + PLACES * 16] = bytes(PLACES * 16)
         self._refused[:] = bytes(PLACES)
+        self._integers[STARTS] += 1
 
     def _increment(self, at: int) -> None:
         self._numbers[at] = self._numbers[at] + 1 & 0xFFFFFFFF
 
     # The whole box.
+
+    @property
+    def triton(self) -> int:
+        """What Triton does: :data:`SERVES`, :data:`STARTS_AGAIN` or :data:`STOPPED`."""
+        return self._integers[TRITON]
+
+    @triton.setter
+    def triton(self, state: int) -> None:
+        """Only the supervisor sets it."""
+        self._integers[TRITON] = state
+
+    @property
+    def triton_starts(self) -> int:
+        """How often Triton was started."""
+        return self._integers[STARTS]
 
     @property
     def is_watched(self) -> bool:

@@ -12,20 +12,22 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import unquote
 
 import h11
 import orjson
 
 from sm.deadline import Deadline, Value, current, part
-from sm.errors import BadInput, CallerGone, DeadlinePassed, NotReady, StreamStalled
+from sm.errors import BadInput, CallerGone, DeadlinePassed, Interrupted, NotReady, StreamStalled
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.call_failures import UNREACHABLE, stalled_instance
+from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
+from sm.triton.repeats import Repeats
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
@@ -84,11 +86,19 @@ class Upstream:
         timeout: Seconds for a request without a deadline.
         guard: Refuses answers that may be another request's.
         max_body: Bytes of a body after decompression.
+        repeats: Sends calls of models again where needed.
     """
 
-    def __init__(self, port: int, timeout: float, guard: AnswerGuard, max_body: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self,
+        port: int,
+        timeout: float,
+        guard: AnswerGuard,
+        max_body: int = MAX_BODY_BYTES,
+        repeats: Repeats | None = None,
+    ) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
-        self._guard = guard
+        self._guard, self._repeats = guard, repeats or Repeats(guard)
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
@@ -123,10 +133,16 @@ class Upstream:
         deadline.check()
         unsafe_json.check(request.body, request.headers or {}, self._max_body)
         model = model_in(request.target)
-        admission = self._guard.admit(model)
+        if request.method == "POST" and model:
+            return self._repeats.run(model, partial(self._send_once, request, deadline))
+        return self._send_once(request, deadline, self._guard.admit(model))
+
+    def _send_once(self, request: Request, deadline: Deadline, admission: Admission) -> Reply:
+        model = model_in(request.target)
         connection = self._connection()
+        connection.check = partial(self._repeats.check, admission)
         try:
-            with _errors_for_caller():
+            with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
                     parts = connection.stream_body(deadline)
@@ -141,6 +157,8 @@ class Upstream:
         if connection.prepare_next():
             self._idle.append(connection)
         self._confirm(body, admission)
+        if reply.status >= 400 and re.search(MODEL_NOT_READY, text := failure_text(body)):
+            raise NotReady(sentence(text))
         return complete
 
     def _confirm_parts(
@@ -176,7 +194,7 @@ class Upstream:
             if connection.is_open():
                 return connection
             connection.close()
-        with _errors_for_caller():
+        with _errors_for_caller(NotReady):
             return Connection(self._port)
 
 
@@ -189,6 +207,8 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._protocol = h11.Connection(h11.CLIENT)
+        #: Called every 0.1 s of an exchange; if it raises, the exchange ends.
+        self.check: Callable[[], None] = lambda: None
         #: Set to False by an answer whose end cannot be told from the bytes after it.
         self._reusable = True
 
@@ -224,7 +244,7 @@ class Connection:
     def stream_body(self, deadline: Deadline) -> Generator[bytes, None, None]:
         """Yield the body in chunks, and close the connection at the end."""
         try:
-            with _errors_for_caller():
+            with _errors_for_caller(Interrupted):
                 yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, deadline.check)
         finally:
             self.close()
@@ -263,12 +283,13 @@ class Connection:
         interval_ms = FIRST_CHECK_MS
         while not self._poll.poll(min(interval_ms, 1 + deadline.remaining() * 1000)):
             deadline.check()
+            self.check()
             interval_ms = CHECK_INTERVAL_MS
 
 
 @contextlib.contextmanager
-def _errors_for_caller() -> Iterator[None]:
-    """Translate a broken exchange into the caller's error."""
+def _errors_for_caller(unreachable: type[NotReady]) -> Iterator[None]:
+    """Translate a broken exchange into the caller's error; ``unreachable`` if Triton is not there."""
     try:
         yield
     except TimeoutError as error:
@@ -276,7 +297,7 @@ def _errors_for_caller() -> Iterator[None]:
     except h11.LocalProtocolError as error:
         raise BadInput(f"a header cannot be passed on: {error}") from error
     except (OSError, h11.RemoteProtocolError) as error:
-        raise NotReady(UNREACHABLE) from error
+        raise unreachable(UNREACHABLE) from error
 
 
 def model_in(target: str) -> str:

@@ -29,10 +29,10 @@ def triton_pid(box: Box) -> int | None:
     return int(pid) if pid else None
 
 
-def kill_stubs(box: Box, model: str, instance: str, before: float) -> None:
+def kill_stubs(box: Box, model: str, instance: str, before: float) -> bool:
     """Kill the processes of a Python model that were started ``before`` a time on the boot clock.
 
-    If one has the name of the ``instance``, only that.
+    If one has the name of the ``instance``, only that. Returns False if none is alive.
     """
     triton = triton_pid(box)
     stubs = {
@@ -45,6 +45,7 @@ def kill_stubs(box: Box, model: str, instance: str, before: float) -> None:
     for pid in named or stubs:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    return bool(stubs)
 
 
 def model_of(arguments: Iterable[str], repository: Path) -> str:

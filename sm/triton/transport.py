@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from sm.triton.mismatches import explain_refusal
 from sm.triton.output_sizes import OutputSizes
 from sm.triton.region_pool import RegionPool
 from sm.triton.regions import Lease
+from sm.triton.repeats import Repeats
 from sm.triton.shared_memory_cleanup import remove_worker_files
 
 __all__ = ["Transport", "remove_worker_files"]
@@ -76,6 +78,7 @@ class Transport:
         )
         self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         self._guard = AnswerGuard.of(box)
+        self._repeats = Repeats.of(box, self._guard, settings.wait_seconds)
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
@@ -99,7 +102,16 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
-        admission = self._guard.admit(model)
+        return self._repeats.run(model, partial(self._infer, model, inputs, version, outputs))
+
+    def _infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        version: str,
+        outputs: Sequence[str] | None,
+        admission: Admission,
+    ) -> dict[str, Array]:
         plan = self._plan(model, inputs, version, outputs)
         try:
             answer = self._infer_through_region(plan, admission)
@@ -116,7 +128,25 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
-        admission = self._guard.admit(model)
+        begin = partial(self._begin_stream, model, inputs, version, outputs)
+        first, others = self._repeats.run(model, begin)
+        with contextlib.closing(others):
+            yield from first
+            yield from others
+
+    def _begin_stream(self, *arguments: Any) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
+        """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
+        answers = self._stream(*arguments)
+        return [*itertools.islice(answers, 1)], answers
+
+    def _stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Array],
+        version: str,
+        outputs: Sequence[str] | None,
+        admission: Admission,
+    ) -> Generator[dict[str, Array], None, None]:
         plan = self._plan(model, inputs, version, outputs)
         self._message_count.inc()
         try:
@@ -135,6 +165,10 @@ class Transport:
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
+        known = self._metadata.get((model, version))
+        return known or self._repeats.run(model, lambda _: self._describe(model, version))
+
+    def _describe(self, model: str, version: str) -> ModelMetadata:
         metadata = self._metadata.get((model, version))
         if metadata is None:
             metadata = self._metadata[model, version] = self._fetch_metadata(model, version)
@@ -174,11 +208,11 @@ class Transport:
         self, model: str, inputs: Mapping[str, Array], version: str, outputs: Sequence[str] | None
     ) -> InferencePlan:
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
-        metadata = self.metadata(model, version)
+        metadata = self._describe(model, version)
         return InferencePlan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
 
     def _accept(self, plan: InferencePlan, response: Any, admission: Admission) -> None:
-        """Accept an answer. Raises :class:`NotReady` if it may belong to another request."""
+        """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(admission, plan.model)
         # A token says nothing about the models that the model calls.
@@ -204,7 +238,7 @@ class Transport:
         plan.write(lease.memory)
         try:
             with self._retire_if_unfinished(lease):
-                response = self._infer_in_lease(lease, plan)
+                response = self._infer_in_lease(lease, plan, admission)
                 if response is not None:
                     self._accept(plan, response, admission)
         except Failed as failure:
@@ -219,17 +253,17 @@ class Transport:
         self._record_sizes(plan, response)
         return plan.read(response, lease.memory)
 
-    def _infer_in_lease(self, lease: Lease, plan: InferencePlan) -> Any:
+    def _infer_in_lease(self, lease: Lease, plan: InferencePlan, admission: Admission) -> Any:
         """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request = plan.request(lease.region)
+        request, interrupt = plan.request(lease.region), partial(self._repeats.check, admission)
         try:
-            return self._channel.infer(request)
+            return self._channel.infer(request, interrupt)
         except Failed as failure:
             if not failure.lost_region:
                 raise
         self._metadata.clear()
         try:
-            return self._channel.infer(request) if self._pool.renew(lease) else None
+            return self._channel.infer(request, interrupt) if self._pool.renew(lease) else None
         except NotReady as error:
             raise Failed(type(error), error.sentence, finished=True) from None
 
@@ -247,7 +281,7 @@ class Transport:
             raise
 
     def _infer_by_message(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
-        response = self._channel.infer(plan.request())
+        response = self._channel.infer(plan.request(), partial(self._repeats.check, admission))
         self._accept(plan, response, admission)
         self._message_count.inc()
         self._record_sizes(plan, response)
@@ -290,7 +324,7 @@ class Transport:
         error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error
-        return explain_refusal(error, self.metadata(plan.model, plan.version), inputs, outputs or ())
+        return explain_refusal(error, self._describe(plan.model, plan.version), inputs, outputs or ())
 
     def _to_error(self, failure: Failed, model: str, version: str) -> TriremeError:
         """Return the error for the caller. The model's metadata may be out of date now."""

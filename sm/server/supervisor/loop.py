@@ -26,6 +26,7 @@ from sm.server.supervisor.process_manager import (
     DATA,
     KEYS,
     NGINX,
+    READY,
     STUB_POLL_INTERVAL_S,
     TRITON,
     OomKills,
@@ -35,7 +36,7 @@ from sm.server.supervisor.processes import STOPPING, Processes, Signals, Watchdo
 from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from sm.settings import Settings
-from sm.triton.generation import STANDSTILL_S, SharedGeneration
+from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.triton.shared_memory_cleanup import make_private
 from sm.triton.stub_processes import DeadStub, StubWatch
 
@@ -266,6 +267,9 @@ class Loop:
             self._box.draining_file.touch()
 
     def publish(self, state: Mapping[str, Any]) -> None:
+        serves = state["processes"][TRITON]["state"] == READY
+        # While the box stops, no Triton is started.
+        self._generation.triton = SERVES if serves else STOPPED if state["draining"] else STARTS_AGAIN
         text = json.dumps(state)
         try:
             write_atomically(self._box.state_file, text)

@@ -6,13 +6,14 @@ import contextlib
 import os
 import signal
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
 from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.triton.generation import SharedGeneration
+from sm.triton.generation import GONE, UNSTABLE, SharedGeneration
 from sm.triton.stub_processes import model_of
 
 #: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
@@ -23,6 +24,8 @@ POLLS_PER_SEARCH = 10
 STOPPED_GRACE_S = 0.3
 #: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4
+#: A model whose processes crash this often within so many seconds refuses calls until it has run for so long.
+MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
 DEAD, STOPPED = b"Z", (b"T", b"t")
 
 
@@ -35,6 +38,8 @@ class Stub:
     born: float
     #: When it was first seen stopped or dead; None while it runs.
     since: float | None = None
+    #: True if it was dead before the model was taken out.
+    crashed: bool = False
     reported: bool = False
 
 
@@ -59,6 +64,9 @@ class StubMonitor:
         self._oom_killed = oom_killed
         self._stubs: dict[int, Stub] = {}
         self._polls = 0
+        #: The times of each model's crashes, and when each model that refuses calls began to run.
+        self._crashes: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_CRASHES))
+        self._unstable: dict[str, float] = {}
 
     @property
     def has_stubs(self) -> bool:
@@ -84,7 +92,16 @@ class StubMonitor:
         if reloading or self._polls % POLLS_PER_SEARCH == 0:
             self._search()
         self._polls += 1
+        self._admit_calm()
         return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
+
+    def _admit_calm(self) -> None:
+        for model, since in list(self._unstable.items()):
+            if self._shared.out_since(model):
+                self._unstable[model] = self._clock()
+            elif self._clock() - since >= CALM_S:
+                del self._unstable[model]
+                self._shared.refuse(model, 0)
 
     def _search(self) -> None:
         children = hardware.children(self.pid)
@@ -114,6 +131,7 @@ class StubMonitor:
             return ""
         if stub.since is None:
             stub.since = self._clock()
+            stub.crashed = state == DEAD and not self._shared.out_since(stub.model)
         seconds = self._clock() - stub.since
         if state in STOPPED and seconds >= STOPPED_GRACE_S:
             with contextlib.suppress(ProcessLookupError):
@@ -129,17 +147,25 @@ class StubMonitor:
     def _describe_death(self, stub: Stub, is_new: bool) -> str:
         """Return a sentence, unless a worker took the model out and memory did not run out."""
         cause = OOM_KILLED if self._oom_killed() else ""
+        if is_new and stub.model in self._unstable:
+            cause += f", {MAX_CRASHES} times within a minute: calls get 503 until it has run for {CALM_S:g} s"
         return f"a Python model process of {stub.model!r} died{cause}" if is_new or cause else ""
 
     def _take_out(self, stub: Stub) -> bool:
         """Take the model out; False if a worker did, or if the process did not serve it."""
         stub.reported = True
-        is_new = self._shared.lose(stub.model, stub.born)
+        is_new = self._shared.lose(stub.model, stub.born, stub.crashed)
+        if is_new and stub.crashed:
+            crashes = self._crashes[stub.model]
+            crashes.append(self._clock())
+            if len(crashes) == MAX_CRASHES and crashes[-1] - crashes[0] < CRASH_WINDOW_S:
+                self._unstable[stub.model] = self._clock()
+                self._shared.refuse(stub.model, UNSTABLE)
         since = self._shared.loaded_since(stub.model), self._shared.out_since(stub.model)
         serving = (
             other.model == stub.model and since[0] < other.born <= since[1] and not other.reported
             for other in self._stubs.values()
         )
-        if since[1] and not any(serving):
-            self._shared.refuse(stub.model)
+        if since[1] and stub.model not in self._unstable and not any(serving):
+            self._shared.refuse(stub.model, GONE)
         return is_new

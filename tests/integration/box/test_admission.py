@@ -209,7 +209,7 @@ def test_200_busy_models_use_a_bounded_number_of_threads_and_metrics(admission_b
 
 
 def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: AdmissionBox) -> None:
-    """A noticed stall restarts Triton, so others may get a 503; but nobody waits in the stalled model's queue."""
+    """Nobody waits in the stalled model's queue."""
     stub = admission_box.box.pid("/echo/1/model.py")
     os.kill(stub, signal.SIGSTOP)
     path = "/v2/models/echo/infer"
@@ -231,7 +231,7 @@ def test_a_stalled_model_process_does_not_make_other_models_wait(admission_box: 
         stalled_load.join()
     assert quiet_load.outcomes == {"200": 100}
     # The body lacks its tensor: a 400 shows that Triton has processed the request.
-    assert set(healthy_load.outcomes) <= {"400", "503"}
+    assert set(healthy_load.outcomes) == {"400"}
     admission_box.box.wait_ready()
     response = retry_until_ok(
         lambda: requests.post(f"{admission_box.box.url}{path}", data=ECHO_BODY, timeout=60)

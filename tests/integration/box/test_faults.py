@@ -71,7 +71,7 @@ def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
         assert busy_load.join().outcomes == {"200": 8}
 
 
-def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
+def test_a_killed_triton_makes_ping_503_at_once_and_fails_no_request(
     box: RunningBox, request_body: bytes
 ) -> None:
     def reason_of_503() -> str | None:
@@ -79,8 +79,7 @@ def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
         return reason if status == 503 else None
 
     expected = box.send(request_body).content
-    # The callers wait as they are told: refusing them all the time would take the processors from the new Triton.
-    with Load(box.port, request_body, retry_delay_s=1.0).start(callers=4) as load:
+    with Load(box.port, request_body).start(callers=4) as load:
         wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         reason = wait_until(reason_of_503, 2, "/ping 503")
@@ -91,10 +90,8 @@ def test_a_killed_triton_is_a_503_at_once_and_comes_back_with_shared_memory(
         wait_until(
             lambda: load.outcomes["200"] >= answered_before + 8, description="answers after the restart"
         )
-    # No request waited until its deadline, which would be a 504.
-    assert set(load.outcomes) <= {"200", "503"}
+    assert set(load.outcomes) == {"200"}
     assert load.bodies == {expected}
-    assert all("retry-after" in head for head in load.headers)
     assert box.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
 
 

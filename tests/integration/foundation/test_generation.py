@@ -38,9 +38,9 @@ def test_calls_that_began_during_a_reload_belong_to_no_later_generation(supervis
     supervisor.end("echo", 0)
     during = supervisor.number("echo")
     supervisor.refuse("echo")
-    assert supervisor.refuses("echo")
+    assert supervisor.refusal("echo")
     assert supervisor.admit("echo", supervisor.out_since("echo"))
-    assert not supervisor.refuses("echo")
+    assert not supervisor.refusal("echo")
     assert not supervisor.end("echo", during)
     assert supervisor.out_since("echo") == 0.0
 
@@ -72,7 +72,7 @@ def test_a_new_triton_admits_all_models(supervisor: SharedGeneration) -> None:
     supervisor.lose("echo", now())
     supervisor.refuse("echo")
     supervisor.admit_all()
-    assert not supervisor.refuses("echo")
+    assert not supervisor.refusal("echo")
     assert supervisor.out_since("echo") == 0.0
     # What the Triton before still answers is refused.
     assert supervisor.number("echo") == 1

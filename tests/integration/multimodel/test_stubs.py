@@ -61,7 +61,7 @@ def test_a_model_that_was_taken_out_is_loaded_again_and_admitted(tmp_path: Path)
     box.poll()
     assert box.loaded == ["one"]
     assert not box.shared.out_since("one")
-    assert not box.shared.refuses("one")
+    assert not box.shared.refusal("one")
     assert RELOADS.labels("one").value == before + 1
 
 
@@ -120,7 +120,7 @@ def test_a_model_that_was_unloaded_instead_leaves_its_name_to_others(tmp_path: P
     box.shared.refuse("one")
     box.during = box.names.clear
     box.poll()
-    assert not box.shared.refuses("one")
+    assert not box.shared.refusal("one")
 
 
 def test_a_load_that_this_triton_cannot_do_replaces_triton(tmp_path: Path) -> None:

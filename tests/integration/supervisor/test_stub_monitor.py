@@ -14,8 +14,16 @@ import pytest
 
 from sm import hardware
 from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.server.supervisor.stub_monitor import DEAD_GRACE_S, STOPPED_GRACE_S, StubMonitor
-from sm.triton.generation import SharedGeneration
+from sm.server.supervisor.stub_monitor import (
+    CALM_S,
+    CRASH_WINDOW_S,
+    DEAD_GRACE_S,
+    MAX_CRASHES,
+    POLLS_PER_SEARCH,
+    STOPPED_GRACE_S,
+    StubMonitor,
+)
+from sm.triton.generation import GONE, UNSTABLE, SharedGeneration, now
 from tests.support.boxes import wait_until
 
 #: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id; for
@@ -101,20 +109,42 @@ def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
     # Triton itself waits within a moment for one that it ended.
     assert parent.poll_after(0) == []
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
-    assert parent.shared.refuses("one")
+    assert parent.shared.refusal("one")
     assert not parent.shared.out_since("two")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
+
+
+def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a_while(
+    parent: Parent,
+) -> None:
+    for number in range(MAX_CRASHES):
+        # The kernel counts a process's start in hundredths of a second.
+        wait_until(lambda: now() > parent.shared.loaded_since("one") + 0.02)
+        child = parent.start_stub("one", f"one_0_{number}")
+        parent.poll_after(CRASH_WINDOW_S / MAX_CRASHES - DEAD_GRACE_S - 1)
+        for _ in range(POLLS_PER_SEARCH):
+            parent.poll_after(0)
+        parent.send(child, signal.SIGKILL, b"Z")
+        parent.poll_after(0)
+        (sentence,) = parent.poll_after(DEAD_GRACE_S + 0.01)
+        assert ("5 times within a minute" in sentence) == (number == MAX_CRASHES - 1)
+        assert parent.shared.admit("one", parent.shared.out_since("one"))
+    parent.start_stub("one", "one_0_9")
+    parent.poll_after(CALM_S - 0.1)
+    assert parent.shared.refusal("one") == UNSTABLE
+    parent.poll_after(0.2)
+    assert not parent.shared.refusal("one")
 
 
 def test_the_other_instance_serves_while_one_is_gone(parent: Parent) -> None:
     children = [parent.start_stub("one", f"one_0_{number}") for number in range(2)]
     parent.poll_after(0)
-    for child, refused in zip(children, (False, True), strict=True):
+    for child, refused in zip(children, (0, GONE), strict=True):
         parent.send(child, signal.SIGKILL, b"Z")
         parent.poll_after(0)
         parent.poll_after(DEAD_GRACE_S + 0.01)
         assert parent.shared.out_since("one")
-        assert parent.shared.refuses("one") is refused
+        assert parent.shared.refusal("one") == refused
 
 
 def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent) -> None:
@@ -167,7 +197,7 @@ def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None
     parent.send(new, signal.SIGKILL, b"Z")
     parent.poll_after(0)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
-    assert parent.shared.refuses("one")
+    assert parent.shared.refusal("one")
 
 
 def test_a_process_that_reads_a_configuration_is_not_an_instance(parent: Parent) -> None:

@@ -1,4 +1,4 @@
-"""No way into the router delivers an answer that a stalled model process may have mixed up.
+"""No way into the router delivers an answer that a stalled model process may have mixed up: it asks again.
 
 The router is the real one, with a real Triton. Each request is at work when its generation is put in doubt.
 """
@@ -65,6 +65,12 @@ class Router(NamedTuple):
     notes: Path
 
 
+@pytest.fixture
+def wait_seconds() -> float:
+    """Seconds that a request waits for its model's next process."""
+    return 20.0
+
+
 @pytest.fixture(params=["infer"])
 def router(
     request: pytest.FixtureRequest,
@@ -72,6 +78,7 @@ def router(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     aws: str,
+    wait_seconds: float,
 ) -> Iterator[Router]:
     """The router as a worker creates it, with S3 and sessions. The parameter is the type of inference."""
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": aws}.items():
@@ -82,6 +89,7 @@ def router(
             "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
             "SAGEMAKER_TRITON_INFERENCE_TYPE": request.param,
             "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "slow",
+            "TRIREME_WAIT_SECONDS": str(wait_seconds),
         }
     )
     generation = SharedGeneration.create(tmp_path / "generation")
@@ -189,25 +197,52 @@ WAYS: dict[str, tuple[Callable[[FlaskClient], tuple[int, Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
-def test_an_answer_in_doubt_is_a_503(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
-) -> None:
-    s3 = client(aws)
-    s3.put_object(Bucket="inputs", Key="four", Body=b"four")
+#: What is not sent twice: streams that have begun, and clients with a session.
+SENT_ONCE = {"stream", "session", "WebSocket", "endpoint's stream", "v2 stream", "generate stream"}
+each_way = pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
+
+
+def answer_in_doubt(
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, *, reload: bool
+) -> tuple[int, Any]:
+    """Return what a caller gets whose model's process falls behind while it works, and perhaps comes back."""
     with ThreadPoolExecutor(1) as callers:
         answer = callers.submit(send, router.http)
         wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
         for model in ("echo", "slow"):
             assert router.generation.end(model, 0)
         (router.notes / "go-on").touch()
-        status, body = answer.result()
+        for model in ("echo", "slow") if reload else ():
+            assert router.generation.admit(model, router.generation.out_since(model))
+        return answer.result()
+
+
+@each_way
+@pytest.mark.parametrize("wait_seconds", [0.0])
+def test_an_answer_in_doubt_is_a_503_where_requests_do_not_wait(
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
+) -> None:
+    s3 = client(aws)
+    s3.put_object(Bucket="inputs", Key="four", Body=b"four")
+    status, body = answer_in_doubt(send, router, reload=False)
     assert (status, body["code"]) == (503, "not_ready"), body
     # Nor is it written anywhere.
     assert "Contents" not in s3.list_objects_v2(Bucket="results")
 
 
-@pytest.mark.parametrize(("send", "router"), WAYS.values(), ids=WAYS, indirect=["router"])
+@each_way
+def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
+    send: Callable[[FlaskClient], tuple[int, Any]],
+    router: Router,
+    aws: str,
+) -> None:
+    client(aws).put_object(Bucket="inputs", Key="four", Body=b"four")
+    status, body = answer_in_doubt(send, router, reload=True)
+    way = next(name for name, (each, _) in WAYS.items() if each is send)
+    assert status == (503 if way in SENT_ONCE else 200), body
+
+
+@each_way
 def test_an_answer_without_doubt_is_delivered(
     send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
 ) -> None:

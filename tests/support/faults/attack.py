@@ -40,8 +40,8 @@ class Fault:
     #: As in :class:`report.Row`.
     recovery_limit_s: float = report.RECOVERY_LIMIT_S
     allowed: frozenset[str] = frozenset()
-    #: True if it is ``focus``'s own trouble, so that no request of another model may fail.
-    alone: bool = False
+    #: True if requests wait for what is replaced, so that none may fail.
+    unnoticed: bool = False
 
 
 def attack(
@@ -87,7 +87,8 @@ def attack(
         (*errors, *load.details),
         fault.recovery_limit_s,
         fault.allowed,
-        sum(reply.failed and reply.model != fault.focus for reply in replies) if fault.alone else None,
+        sum(reply.failed for reply in replies) if fault.unnoticed else None,
+        max((reply.ended - reply.started for reply in replies if reply.ended > fault_began), default=0.0),
     )
 
 

@@ -63,12 +63,14 @@ def make_faults(seed: int, restarts: int) -> Iterator[Fault]:
     for name, find in PROCESSES.items():
         model = name.rpartition(" ")[2] if name.startswith("a stub") else ""
         allowed = frozenset({RESET, "502"} if name in CONNECTION_HOLDERS else ())
-        yield Fault(f"{name} killed", make_kill(find), model, allowed=allowed, alone=bool(model))
+        waits = bool(model) or name == "Triton"
+        yield Fault(f"{name} killed", make_kill(find), model, allowed=allowed, unnoticed=waits)
     for name, find in PROCESSES.items():
         model = name.rpartition(" ")[2] if name.startswith("a stub") else ""
         seconds = round(choice.uniform(SHORTEST_STOP_S, LONGEST_STOP_S), 1)
         stop = make_stall(find, seconds)
-        yield Fault(f"{name} stopped for {seconds:g} s", stop, model, seconds, alone=bool(model))
+        waits = bool(model) or name == "Triton"
+        yield Fault(f"{name} stopped for {seconds:g} s", stop, model, seconds, unnoticed=waits)
     disk_fault = partial(Fault, kind="small disks")
     yield disk_fault("full /dev/shm", fill_shared_memory())
     yield disk_fault("full /dev/shm, and Triton killed", fill_shared_memory(make_kill(triton)))

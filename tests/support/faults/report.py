@@ -16,7 +16,8 @@ COLUMNS = (
     "resets",
     "hangs",
     "wrong answers",
-    "failures of other models",
+    "failed requests",
+    "slowest answer",
     "/ping",
     "answers",
 )
@@ -39,8 +40,10 @@ class Row:
     recovery_limit_s: float = RECOVERY_LIMIT_S
     #: Outcomes besides :data:`EXPECTED` that callers may see during this fault.
     allowed: frozenset[str] = frozenset()
-    #: Failed requests of other models than the one in trouble; None if the fault is not one model's.
-    neighbours: int | None = None
+    #: Failed requests; None if some may fail.
+    failures: int | None = None
+    #: Seconds of the slowest request since the fault.
+    slowest_s: float = 0.0
 
     @property
     def wrong(self) -> int:
@@ -59,8 +62,8 @@ class Row:
         missed = []
         if self.wrong:
             missed.append(f"{self.wrong} wrong answers")
-        if self.neighbours:
-            missed.append(f"{self.neighbours} requests of other models failed")
+        if self.failures:
+            missed.append(f"{self.failures} requests failed")
         if self.hangs:
             missed.append(f"{self.hangs} hangs")
         if self.recovery_s is None:
@@ -81,7 +84,8 @@ class Row:
             str(self.resets),
             str(self.hangs),
             str(self.wrong),
-            "" if self.neighbours is None else str(self.neighbours),
+            "" if self.failures is None else str(self.failures),
+            f"{self.slowest_s:.1f} s",
             self.ping,
             answers,
         ]

@@ -27,20 +27,16 @@ def make_stalls(count: int, seed: int, longest_s: float = LONGEST_S) -> Iterator
         model = STALLED_MODELS[number // 4 % len(STALLED_MODELS)]
         yield [
             Fault(
-                f"a stub of {model} stopped for {seconds:g} s",
-                make_stall(partial(stubs, model=model), seconds),
+                f"{what} stopped for {seconds:g} s",
+                make_stall(find, seconds, every=find in (stubs, all_processes)),
                 focus=model,
                 seconds=seconds,
-                alone=True,
-            ),
-            Fault(
-                f"all stubs stopped for {seconds:g} s", make_stall(stubs, seconds, every=True), model, seconds
-            ),
-            Fault(f"Triton stopped for {seconds:g} s", make_stall(triton, seconds), model, seconds),
-            Fault(
-                f"the whole box stopped for {seconds:g} s",
-                make_stall(all_processes, seconds, every=True),
-                model,
-                seconds,
-            ),
+                unnoticed=True,
+            )
+            for what, find in (
+                (f"a stub of {model}", partial(stubs, model=model)),
+                ("all stubs", stubs),
+                ("Triton", triton),
+                ("the whole box", all_processes),
+            )
         ][number % 4]

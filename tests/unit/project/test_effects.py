@@ -157,6 +157,7 @@ EFFECT_TESTS = {
         "integration/box/test_one_models_trouble.py",
         "test_a_wrapped_model_answers_with_tokens_that_callers_never_see",
     ),
+    "wait_seconds": ("unit/triton/test_repeats.py", "test_a_wait_ends_after_the_longest_time"),
     "away_seconds": (
         "integration/box/test_one_models_trouble.py",
         "test_ping_names_a_model_that_stays_away",

@@ -34,14 +34,23 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
 ) -> None:
     admission, neighbour = guard.admit("resnet"), guard.admit("echo")
     killed: list[tuple[str, str, float]] = []
-    other = AnswerGuard(shared, kill=lambda *arguments: killed.append(arguments))
+
+    def kill(model: str, instance: str, before: float) -> bool:
+        killed.append((model, instance, before))
+        return False
+
+    other = AnswerGuard(shared, kill=kill)
     other.report_stall(other.admit("resnet"), "resnet_0_0")
     for operation in (guard.confirm, lambda admission: guard.confirm_delivery([admission])):
         with pytest.raises(NotReady, match="'resnet' stalled"):
             operation(admission)
         operation(neighbour)
     # Only what was started before: the next load has processes of the same names.
-    assert killed == [("resnet", "resnet_0_0", shared.out_since("resnet"))]
+    ((model, instance, before),) = killed
+    assert (model, instance) == ("resnet", "resnet_0_0")
+    assert before <= shared.out_since("resnet")
+    # There was none to kill: it had died by itself.
+    assert shared.crashed("resnet", 0)
 
 
 def test_an_answer_that_names_its_request_needs_no_doubt(

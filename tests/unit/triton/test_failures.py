@@ -17,7 +17,7 @@ GRPC_STATUSES = [
     ),
     (Code.INVALID_ARGUMENT, "unexpected inference output 'zz' for model 'x'", errors.BadInput, True),
     (Code.UNAVAILABLE, "failed to connect to all addresses; last error: ...", errors.NotReady, True),
-    (Code.UNAVAILABLE, "Socket closed", errors.NotReady, False),
+    (Code.UNAVAILABLE, "Socket closed", errors.Interrupted, False),
     (Code.UNAVAILABLE, "Exceeds maximum queue size", errors.Overloaded, True),
     (Code.UNAVAILABLE, "Request timeout expired", errors.DeadlinePassed, True),
     (Code.UNIMPLEMENTED, "no such operation", errors.Unsupported, True),
@@ -25,9 +25,9 @@ GRPC_STATUSES = [
     (Code.RESOURCE_EXHAUSTED, "too much", errors.Overloaded, False),
     (Code.INTERNAL, "CUDA error: out of memory", errors.OutOfMemory, False),
     (Code.INTERNAL, "Failed to increase the shared memory pool size for key", errors.OutOfMemory, False),
-    (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.NotReady, False),
+    (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.Interrupted, False),
     (Code.UNKNOWN, "", errors.ModelFailed, False),
-    (Code.CANCELLED, "Channel closed!", errors.NotReady, False),
+    (Code.CANCELLED, "Channel closed!", errors.Interrupted, False),
 ]
 
 

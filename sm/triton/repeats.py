@@ -1,0 +1,222 @@
+"""Wait for the next Triton, or for a model's next process, and send a call again.
+
+A part that died is back within seconds, and a caller's deadline is a minute. So a call that finds its Triton
+or its model's process gone, in doubt or being loaded waits, and is sent once more. It keeps its slot, so
+admission bounds how many wait.
+
+A call may have crashed the process itself. Those that a process had when it crashed are sent one at a time,
+while new calls wait: the one under which a process crashes again ends with ``model_crashed``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from sm.deadline import Deadline, current
+from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
+from sm.metrics import REPEATS
+from sm.run_state import Box
+from sm.triton.answer_guard import AnswerGuard
+from sm.triton.callable_models import PythonModels
+from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, Admission, SharedGeneration, now, slot
+
+#: Seconds between two checks whether a call may be sent.
+POLL_INTERVAL_S = 0.02
+#: Seconds that one check keeps new calls waiting, while others are sent alone.
+RESERVATION_S = 0.3
+#: Seconds after which a call is sent although an instance is still missing, if another one serves.
+INSTANCE_WAIT_S = 5.0
+#: Crashes of a model's process, and of Triton, under one call after which it is sent no more. Many calls are
+#: under way when Triton ends, so the second time all of them are sent alone first.
+MAX_MODEL_CRASHES, MAX_TRITON_CRASHES = 2, 3
+#: The stage of an invocation in which it waits.
+WAIT = "wait"
+
+Answer = TypeVar("Answer")
+
+
+class Repeats:
+    """Sends the calls of a process to Triton, again where needed; for all its threads.
+
+    Args:
+        guard: Admits the calls.
+        shared: Says what calls wait for; None if there is no supervisor, so that nothing comes back.
+        has_state: Returns True if a model keeps state between calls. Its calls are not sent twice.
+        seconds: Longest wait; 0 for none.
+        folder: For the locks of the calls that are sent alone.
+    """
+
+    def __init__(
+        self,
+        guard: AnswerGuard,
+        shared: SharedGeneration | None = None,
+        has_state: Callable[[str], bool] = lambda _: False,
+        seconds: float = 0.0,
+        folder: Path = Path(),
+    ) -> None:
+        self._guard, self._shared, self._has_state = guard, shared, has_state
+        self._seconds, self._folder = seconds, folder
+
+    @classmethod
+    def of(cls, box: Box, guard: AnswerGuard, seconds: float) -> Repeats:
+        """Create the repeats for a process of ``box``."""
+        return cls(guard, guard.shared, PythonModels(box).has_state, seconds, box.run)
+
+    def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
+        """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
+
+        Args:
+            model: The model that is called.
+            send: Sends the call. It raises :class:`Interrupted` if a process may have begun with it.
+
+        Raises:
+            DeadlinePassed, CallerGone: The invocation ended during the wait.
+            ModelCrashed: The call crashes its model.
+            NotReady: The call cannot be repeated, or what it waits for did not come.
+        """
+        admission: Admission | None = None
+        try:
+            admission = self._guard.admit(model)
+            return send(admission)
+        except NotReady as error:
+            deadline = current()
+            if deadline is None or self._shared is None or not self._seconds:
+                raise
+            failure = error.with_traceback(None)  # it refers to the call's memory
+        return self._repeat(model, send, _Failures(self._shared, failure, admission), deadline)
+
+    def check(self, admission: Admission) -> None:
+        """Called while a call waits for Triton: give it up if its answer would be refused.
+
+        Raises:
+            Interrupted: It would, and the call may be repeated.
+        """
+        deadline = current()
+        if deadline is None or self._shared is None or not self._seconds:
+            return
+        if admission.alone is not None:
+            self._shared.reserve(admission.alone, RESERVATION_S)
+        if deadline.repeatable:
+            self._guard.confirm_delivery((admission,))
+
+    def _repeat(
+        self, model: str, send: Callable[[Admission], Answer], failures: _Failures, deadline: Deadline
+    ) -> Answer:
+        while True:
+            interrupted = isinstance(failures.last, Interrupted)
+            may_repeat = not interrupted or (deadline.repeatable and not self._has_state(model))
+            if isinstance(failures.last, Unavailable) or not may_repeat:
+                # A new one: a stored exception that is raised would form a cycle with its traceback.
+                raise type(failures.last)(failures.last.sentence)
+            with self._turn(failures.suspect) as take_turn:
+                admission = self._wait(model, failures, deadline, take_turn)
+                if failures.triton_crashed():
+                    continue  # perhaps alone
+                if interrupted:
+                    deadline.repeats += 1
+                    REPEATS.labels(model).inc()
+                try:
+                    return send(admission)
+                except NotReady as error:
+                    failures.add(error.with_traceback(None), admission)
+
+    def _wait(
+        self, model: str, failures: _Failures, deadline: Deadline, take_turn: Callable[[], bool]
+    ) -> Admission:
+        """Wait until a call of the model may be sent."""
+        assert self._shared is not None
+        began = time.monotonic()
+        while True:
+            # At least once: what is gone may not have been noticed yet.
+            time.sleep(min(POLL_INTERVAL_S, deadline.remaining()))
+            sentence = failures.last.sentence
+            if not deadline.remaining():
+                raise DeadlinePassed(f"the invocation's time ended during a wait: {sentence}")
+            deadline.check_caller()
+            if self._shared.triton == STOPPED:
+                raise Unavailable(f"the box is stopping: {sentence}")
+            if time.monotonic() > began + self._seconds:
+                raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
+            if self._shared.triton != SERVES or not take_turn():
+                continue
+            try:
+                admission = self._guard.admit(model, failures.suspect)
+            except Unavailable:
+                raise
+            except NotReady as error:
+                failures.last = error.with_traceback(None)
+                continue
+            if not any(self._is_being_replaced(each) for each, _ in admission.generations):
+                stages = deadline.stages
+                stages[WAIT] = stages.get(WAIT, 0.0) + time.monotonic() - began
+                return admission
+
+    def _is_being_replaced(self, model: str) -> bool:
+        assert self._shared is not None
+        since = self._shared.out_since(model)
+        return bool(since) and now() - since < INSTANCE_WAIT_S
+
+    @contextmanager
+    def _turn(self, suspect: str | None) -> Iterator[Callable[[], bool]]:
+        """Yield a function that returns True when it is this call's turn to be sent alone.
+
+        Only one call of the box has the lock; the kernel releases that of a process that ends.
+        """
+        shared = self._shared
+        if suspect is None or shared is None:
+            yield lambda: True
+            return
+        with (self._folder / f"alone-{slot(suspect)}").open("w") as file:
+
+            def take() -> bool:
+                shared.reserve(suspect, RESERVATION_S)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                return True
+
+            yield take
+
+
+class _Failures:
+    """What happened to one call so far."""
+
+    def __init__(self, shared: SharedGeneration, failure: NotReady, admission: Admission | None) -> None:
+        self._shared, self._crashes, self._triton_crashes = shared, 0, 0
+        #: The model whose calls are sent alone, this one among them; None if it is not suspected.
+        self.suspect: str | None = None
+        self.add(failure, admission)
+
+    def add(self, failure: NotReady, admission: Admission | None) -> None:
+        """Count a failure. Raises :class:`ModelCrashed` if the call has crashed the model too often."""
+        self.last, self._starts = failure, self._shared.triton_starts
+        if admission is None or not isinstance(failure, Interrupted):
+            return
+        crashed = [model for model, number in admission.generations if self._shared.crashed(model, number)]
+        if not crashed:
+            return
+        self._crashes += 1
+        self.suspect = crashed[0]
+        self._shared.reserve(self.suspect, RESERVATION_S)
+        if self._crashes >= MAX_MODEL_CRASHES:
+            raise ModelCrashed(
+                f"the process of the model {self.suspect!r} died twice while it had this request"
+            )
+
+    def triton_crashed(self) -> bool:
+        """Count the end of a Triton that had the call, once another one serves; True if there was one."""
+        starts, self._starts = self._starts, self._shared.triton_starts
+        if not isinstance(self.last, Interrupted) or starts == self._starts:
+            return False
+        self._triton_crashes += 1
+        if self._triton_crashes >= MAX_TRITON_CRASHES:
+            raise ModelCrashed(f"Triton ended {self._triton_crashes} times while it had this request")
+        if self._triton_crashes == MAX_TRITON_CRASHES - 1:
+            self.suspect = TRITON_ITSELF
+        return True

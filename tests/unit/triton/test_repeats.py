@@ -1,0 +1,225 @@
+"""A call waits for what is replaced and is sent once more; what it waits for is in a real shared file."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sm.deadline import Deadline, begin, end
+from sm.errors import (
+    CallerGone,
+    DeadlinePassed,
+    Interrupted,
+    ModelCrashed,
+    NotReady,
+    TriremeError,
+    Unavailable,
+)
+from sm.triton.answer_guard import AnswerGuard
+from sm.triton.generation import (
+    SERVES,
+    STARTS_AGAIN,
+    STOPPED,
+    UNSTABLE,
+    Admission,
+    SharedGeneration,
+    now,
+)
+from sm.triton.repeats import MAX_TRITON_CRASHES, RESERVATION_S, Repeats
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> SharedGeneration:
+    return SharedGeneration.create(tmp_path / "generation")
+
+
+@pytest.fixture
+def deadline() -> Iterator[Deadline]:
+    invocation = Deadline(time.monotonic() + 10)
+    token = begin(invocation)
+    yield invocation
+    end(token)
+
+
+def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Repeats:
+    return Repeats(AnswerGuard(shared), shared, lambda _: state, seconds, shared.path.parent)
+
+
+def crash(shared: SharedGeneration, model: str) -> None:
+    """What the supervisor and the control plane do when a model's process dies."""
+    shared.lose(model, now(), crashed=True)
+    shared.admit(model, shared.out_since(model))
+
+
+class Call:
+    """A call of the model ``m`` that fails so often in a way, and then succeeds."""
+
+    def __init__(self, *failures: Callable[[], None] | TriremeError) -> None:
+        self.failures, self.sent = list(failures), 0
+
+    def __call__(self, admission: Admission) -> str:
+        self.sent += 1
+        if not self.failures:
+            return "answer"
+        failure = self.failures.pop(0)
+        if isinstance(failure, TriremeError):
+            raise failure
+        failure()
+        raise Interrupted("the process is gone")
+
+
+def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Deadline) -> None:
+    call = Call(Interrupted("the process is gone"))
+    shared.lose("m", now())
+    threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
+    assert repeats_of(shared).run("m", call) == "answer"
+    assert (call.sent, deadline.repeats) == (2, 1)
+    assert deadline.stages["wait"] >= 0.15
+
+
+def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    shared.lose("m", now())
+    shared.refuse("m")
+    threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
+    # A model with state too: nothing has happened yet.
+    assert repeats_of(shared, state=True).run("m", Call()) == "answer"
+    assert deadline.repeats == 0
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["model with state", "client that may not be repeated"])
+def test_what_changes_later_answers_is_sent_once(
+    shared: SharedGeneration, deadline: Deadline, state: bool
+) -> None:
+    deadline.repeatable = state
+    call = Call(Interrupted("the process is gone"))
+    with pytest.raises(NotReady, match="the process is gone"):
+        repeats_of(shared, state=state).run("m", call)
+    assert call.sent == 1
+
+
+def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    shared.triton = STARTS_AGAIN
+    deadline.at = time.monotonic() + 0.1
+    with pytest.raises(DeadlinePassed, match="ended during a wait: Triton is not there"):
+        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+
+
+def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Deadline) -> None:
+    shared.triton = STARTS_AGAIN
+    with pytest.raises(Unavailable, match=r"Triton is not there; this has lasted for more than 0\.1 s"):
+        repeats_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")))
+
+
+def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Deadline) -> None:
+    deadline.is_disconnected = lambda: True
+    with pytest.raises(CallerGone):
+        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+
+
+def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Deadline) -> None:
+    shared.triton = STOPPED
+    with pytest.raises(Unavailable, match="the box is stopping"):
+        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+
+
+def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
+    call = Call(NotReady("Triton is not there"))
+    with pytest.raises(NotReady):
+        repeats_of(shared).run("m", call)
+    assert call.sent == 1
+
+
+def test_a_model_whose_processes_keep_dying_is_refused_at_once(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    shared.refuse("m", UNSTABLE)
+    with pytest.raises(Unavailable, match="keep dying"):
+        repeats_of(shared).run("m", Call())
+
+
+def test_a_call_under_which_a_process_crashes_twice_ends(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    call = Call(*[lambda: crash(shared, "m")] * 5)
+    with pytest.raises(ModelCrashed, match="'m' died twice"):
+        repeats_of(shared).run("m", call)
+    assert call.sent == 2
+
+
+def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    def stall() -> None:
+        shared.lose("m", now())
+        shared.admit("m", shared.out_since("m"))
+
+    assert repeats_of(shared).run("m", Call(*[stall] * 4)) == "answer"
+
+
+def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    def end_triton() -> None:
+        shared.triton = STARTS_AGAIN
+
+        def start() -> None:
+            shared.admit_all()
+            shared.triton = SERVES
+
+        threading.Timer(0.05, start).start()
+
+    call = Call(*[end_triton] * 5)
+    with pytest.raises(ModelCrashed, match="Triton ended 3 times"):
+        repeats_of(shared).run("m", call)
+    assert call.sent == MAX_TRITON_CRASHES
+
+
+def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: SharedGeneration) -> None:
+    running, most, order = 0, 0, list[str]()
+    lock, began = threading.Lock(), threading.Barrier(4)
+
+    def run(name: str, suspected: bool) -> None:
+        nonlocal running, most
+        sent = 0
+
+        def send(_: Admission) -> None:
+            nonlocal running, most, sent
+            sent += 1
+            if suspected and sent == 1:
+                if began.wait(5) == 0:
+                    crash(shared, "m")
+                while not shared.crashed("m", 0):
+                    time.sleep(0.001)
+                raise Interrupted("the process is gone")
+            with lock:
+                running, most = running + 1, max(most, running + 1)
+            time.sleep(0.05)
+            with lock:
+                running -= 1
+                order.append(name)
+
+        token = begin(Deadline(time.monotonic() + 10))
+        try:
+            repeats_of(shared).run("m", send)
+        finally:
+            end(token)
+
+    with ThreadPoolExecutor(5) as threads:
+        suspects = [threads.submit(run, "suspect", True) for _ in range(4)]
+        while not shared.is_reserved("m"):
+            time.sleep(0.001)
+        threads.submit(run, "new", False).result()
+        assert [suspect.result() for suspect in suspects] == [None] * 4
+    assert most == 1
+    assert order == ["suspect"] * 4 + ["new"]
+    time.sleep(RESERVATION_S)
+    assert not shared.is_reserved("m")
