@@ -11,12 +11,15 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from sm.client.images import decode
 from sm.client.picture_header import (
     MAX_CHUNKS,
     MAX_COMPRESSED_CHUNKS,
+    MAX_PIXELS,
     MAX_SCANS,
     MAX_SEGMENTS,
     XMP,
@@ -273,3 +276,39 @@ def test_the_error_for_a_truncated_webp_says_so(share: float, animated: bool) ->
     content = encode(NOISE, "WEBP", **frames)
     with pytest.raises(BadInput, match="truncated: it has"):
         decode(content[: int(len(content) * share)])
+
+
+PICTURES = {
+    "JPEG": BASELINE,
+    "progressive JPEG": PROGRESSIVE,
+    "PNG": encode(NOISE, "PNG"),
+    "WebP": encode(NOISE, "WEBP"),
+    "lossless WebP": encode(NOISE, "WEBP", lossless=True),
+}
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_damaged_or_contradictory_head_is_bounded_or_refused(kind: str, data: st.DataObject) -> None:
+    """Sizes of 0 or 2^32, and a second head that contradicts the first, are among what is written there."""
+    content = bytearray(PICTURES[kind])
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(content), 700)))
+        patch = data.draw(
+            st.sampled_from([b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xff", bytes(content[:60])])
+            | st.binary(max_size=8)
+        )
+        inserted = data.draw(st.booleans())
+        content[place : place if inserted else place + len(patch)] = patch
+    try:
+        header = read_header(bytes(content))
+    except BadInput:
+        return
+    assert 0 < header.width * header.height <= MAX_PIXELS
+    assert 1 <= header.orientation <= 8
+    try:
+        height, width = decode(bytes(content)).shape[:2]
+    except BadInput:
+        return
+    assert (width, height) == header.upright_size

@@ -1,0 +1,103 @@
+"""HTTP/1.1 at the public port, case by case: what RFC 9112 allows is served, what it forbids is refused.
+
+A request whose end two servers read differently is how a caller smuggles one (RFC 9112, section 11.2): every
+such one is refused and its connection closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.boxes import RunningBox, running_box
+from tests.support.echo_requests import ECHO_BODY
+from tests.support.raw_http import exchange
+from tests.support.tritons import MODELS
+
+SIZE = len(ECHO_BODY)
+JSON = b"Content-Type: application/json\r\n"
+LENGTH = b"Content-Length: %d\r\n" % SIZE
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+ONE_CHUNK = b"%x\r\n%b\r\n0\r\n\r\n" % (SIZE, ECHO_BODY)
+
+
+class Case(NamedTuple):
+    request: bytes
+    statuses: list[int]
+    #: True if the connection may be used again.
+    kept: bool = True
+
+
+def post(headers: bytes, body: bytes, target: bytes = b"/invocations", version: bytes = b"HTTP/1.1") -> bytes:
+    return b"POST %b %b\r\nHost: box\r\n%b%b\r\n%b" % (target, version, JSON, headers, body)
+
+
+GOOD = post(LENGTH, ECHO_BODY)
+CASES = {
+    "one request": Case(GOOD, [200]),
+    "two pipelined requests": Case(GOOD * 2, [200, 200]),
+    "100-continue": Case(post(LENGTH + b"Expect: 100-continue\r\n", ECHO_BODY), [100, 200]),
+    "another expectation": Case(post(LENGTH + b"Expect: 200-ok\r\n", ECHO_BODY), [200]),
+    "chunks": Case(post(CHUNKED, ONE_CHUNK), [200]),
+    "chunk extensions": Case(post(CHUNKED, ONE_CHUNK.replace(b"\r\n", b';a="b";c\r\n', 1)), [200]),
+    "trailers": Case(post(CHUNKED, ONE_CHUNK.removesuffix(b"\r\n") + b"X-Trailer: 1\r\n\r\n"), [200]),
+    "Chunked in capitals": Case(post(CHUNKED.replace(b"chunked", b"CHUNKED"), ONE_CHUNK), [200]),
+    "absolute form": Case(post(LENGTH, ECHO_BODY, b"http://box/invocations"), [200]),
+    "an empty line first": Case(b"\r\n" + GOOD, [200]),
+    "HTTP/1.0 without Host": Case(
+        b"POST /invocations HTTP/1.0\r\n" + JSON + LENGTH + b"\r\n" + ECHO_BODY, [200], False
+    ),
+    "an offer of h2c": Case(
+        post(LENGTH + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n", ECHO_BODY), [200]
+    ),
+    "no Host": Case(GOOD.replace(b"Host: box\r\n", b""), [400], False),
+    "two Hosts": Case(GOOD.replace(b"Host: box\r\n", b"Host: box\r\nHost: other\r\n"), [400], False),
+    "Content-Length and chunks": Case(post(LENGTH + CHUNKED, ONE_CHUNK), [400], False),
+    "two lengths": Case(post(LENGTH + b"Content-Length: 5\r\n", ECHO_BODY), [400], False),
+    "the same length twice": Case(post(LENGTH * 2, ECHO_BODY), [400], False),
+    "a length with a sign": Case(post(b"Content-Length: +%d\r\n" % SIZE, ECHO_BODY), [400], False),
+    "a list of lengths": Case(post(b"Content-Length: %d, %d\r\n" % (SIZE, SIZE), ECHO_BODY), [400], False),
+    "an unknown coding": Case(post(b"Transfer-Encoding: xchunked\r\n", ONE_CHUNK), [501], False),
+    "two codings": Case(post(b"Transfer-Encoding: gzip, chunked\r\n", ONE_CHUNK), [501], False),
+    "chunked twice": Case(post(CHUNKED * 2, ONE_CHUNK), [400], False),
+    "chunks in HTTP/1.0": Case(post(CHUNKED, ONE_CHUNK, version=b"HTTP/1.0"), [400], False),
+    "a chunk size that is not hexadecimal": Case(post(CHUNKED, b"0x5\r\nabcde\r\n0\r\n\r\n"), [400], False),
+    "a chunk size of 2^64": Case(post(CHUNKED, b"10000000000000000\r\na"), [400], False),
+    "a chunk that is longer than its size": Case(post(CHUNKED, b"2\r\nabc\r\n0\r\n\r\n"), [400], False),
+    "a folded header": Case(post(LENGTH + b"X-Folded: a\r\n b\r\n", ECHO_BODY), [400], False),
+    "a blank before the colon": Case(post(LENGTH.replace(b":", b" :"), ECHO_BODY), [400], False),
+    "a header without a colon": Case(post(LENGTH + b"Nonsense\r\n", ECHO_BODY), [200]),
+    "NUL in a header": Case(post(LENGTH + b"X-Nul: a\0b\r\n", ECHO_BODY), [400], False),
+    "a version that does not exist": Case(post(LENGTH, ECHO_BODY, version=b"HTTP/3.0"), [505], False),
+    "HTTP/0.9, whose answer has no status": Case(b"GET /ping\r\n", [], False),
+    "a method in small letters": Case(GOOD.replace(b"POST", b"post", 1), [400], False),
+    "CONNECT": Case(b"CONNECT box:443 HTTP/1.1\r\nHost: box\r\n\r\n", [400], False),
+}
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("http")
+    MODELS["echo"].write(folder / "model" / "echo")
+    with running_box(
+        folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo"
+    ) as started:
+        yield started
+
+
+def statuses_of(box: RunningBox, request: bytes) -> tuple[list[int], bool]:
+    """Send bytes, then a request for /ping; return the statuses before its answer, and whether it had one."""
+    last = b"GET /ping HTTP/1.1\r\nHost: box\r\nConnection: close\r\nX-Request-Id: last\r\n\r\n"
+    answers = exchange(box.port, request + last)
+    statuses = [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3}) ", answers)]
+    kept = b"X-Request-Id: last" in answers
+    return (statuses[:-1] if kept else statuses), kept
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_request_is_served_or_refused_as_the_rfc_says(box: RunningBox, name: str) -> None:
+    case = CASES[name]
+    assert statuses_of(box, case.request) == (case.statuses, case.kept)
