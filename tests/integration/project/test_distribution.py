@@ -71,7 +71,13 @@ def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(
 
 
 def test_the_tools_wheel_has_every_file_of_their_package_and_no_other(distribution: Distribution) -> None:
-    expected = {name.removeprefix("tools/") for name in tracked_files() if name.startswith("tools/trireme")}
+    places = {"tools/trireme_tools/": "trireme_tools/", "deploy/": "trireme_tools/deploy_files/"}
+    expected = {
+        target + name.removeprefix(source)
+        for name in tracked_files()
+        for source, target in places.items()
+        if name.startswith(source)
+    }
     with zipfile.ZipFile(distribution.tools) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert len(expected) > 100
@@ -190,6 +196,7 @@ def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheels(i
             ("template", "signs", "--image", image, "--model-data", "s3://models/signs.tar.gz"),
             '"AWS::SageMaker::Endpoint"',
         ),
+        (("template", "signs", "--format", "kubernetes", "--image", image), "kind: Deployment"),
     ):
         completed = installed.sm(*arguments)
         assert completed.returncode == 0, completed.stderr

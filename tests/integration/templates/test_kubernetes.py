@@ -23,7 +23,6 @@ from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.sm_command import RunSm
-from trireme_tools.templates import kubernetes
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
@@ -92,6 +91,19 @@ def test_every_document_is_valid_in_the_last_three_releases(sm: RunSm, kind: str
     assert monitor["spec"]["endpoints"][0].keys() <= SERVICE_MONITOR_ENDPOINT
 
 
+def test_the_files_that_people_copy_are_what_sm_template_prints(sm: RunSm) -> None:
+    """The Kustomize base; a chart's files are compared with the same documents by Helm, below."""
+    folder = HERE / "deploy" / "kubernetes"
+    words = ("trireme", "--image", "registry.example/trireme:1", "--instance-type", "ml.c5.xlarge")
+    command = sm("template", *words, "--format", "kubernetes")
+    printed = {document["kind"]: document for document in yaml.safe_load_all(command.out)}
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    copied = [yaml.safe_load((folder / name).read_text()) for name in names]
+    assert {document["kind"]: document for document in copied} == printed
+    more = {path.name for path in folder.iterdir()} - {*names, "kustomization.yaml"}
+    assert more == {"horizontalpodautoscaler.yaml", "servicemonitor.yaml"}
+
+
 def test_every_document_selects_the_same_pods(sm: RunSm) -> None:
     documents = print_documents(sm, "kubernetes", *AUTOSCALED, "--service-monitor")
     labels = documents["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -135,7 +147,8 @@ def test_a_pod_runs_unprivileged_and_writes_only_to_its_volumes(sm: RunSm) -> No
     pod = pod_spec(print_documents(sm, "kubernetes"))
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
-    assert f"ARG RUN_AS={kubernetes.USER}:{kubernetes.USER}" in (HERE / "Dockerfile").read_text()
+    user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
+    assert f"ARG RUN_AS={user}:{group}" in (HERE / "Dockerfile").read_text()
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -1,22 +1,30 @@
-"""The deployment for plain Kubernetes: the pods, their Service, their autoscaling and their network policy.
-
-Callers still find a pod for some seconds after Kubernetes has begun to end it. So the pod first says
-goodbye and goes on serving (``preStop``), and then has the box's own time to drain.
-"""
+"""The deployment for plain Kubernetes: the files of ``deploy/kubernetes``, filled from options."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+import trireme_tools
 from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools.templates.instances import resources
 from trireme_tools.templates.stack import Stack
-from trireme_tools.templates.values import NAME, VALUE, GivenValues, Values, remove_absent
 
 Document = dict[str, Any]
 
+PACKAGE = Path(trireme_tools.__file__).parent
+#: The files that people read and copy: inside the wheel, or in a checkout.
+FILES = PACKAGE / "deploy_files" if (PACKAGE / "deploy_files").is_dir() else PACKAGE.parents[1] / "deploy"
+#: In the order in which they are created.
+DOCUMENTS = (
+    *("deployment", "service", "horizontalpodautoscaler", "poddisruptionbudget", "servicemonitor"),
+    "networkpolicy",
+)
 #: Seconds until every proxy of the cluster has stopped sending requests to a pod that ends.
 PRE_STOP_S = 10
 #: Seconds to stop the servers after the drain; SIGKILL comes after all three.
@@ -24,39 +32,22 @@ STOP_S = 10
 #: Invocations in flight in each pod, on average, above which a pod is added. See docs/deploy/kubernetes.md.
 IN_FLIGHT = 8
 CPU_PERCENT = 70
-#: Memory for tensors; a third of the free space of /dev/shm is used for them.
-SHARED_MEMORY = "1Gi"
-STARTUP_S, PROBE_PERIOD_S, PROBE_TIMEOUT_S = 480, 5, 2
-#: A box that has not answered for a minute stands still; its own restarts take seconds.
-LIVENESS_PERIOD_S, LIVENESS_FAILURES = 10, 6
-#: The image's user. See the Dockerfile.
-USER = 1000
-#: Makes the box unready and ends kept connections; the next word is how many seconds it takes.
-DRAIN = ("/opt/trireme/.venv/bin/python", "-m", "sm.cli", "drain", "--seconds")
-MODELS, CACHE = "/opt/ml/model", "/var/cache/trireme"
+STARTUP_S, PROBE_PERIOD_S = 480, 5
 #: The prefix of a volume that has the models, as KServe writes it: pvc://CLAIM/FOLDER.
 CLAIM = "pvc://"
-#: Namespaces with this label, beside the deployment's own, may send requests and read metrics.
-ACCESS = "trireme/access"
-#: The metric of /metrics by which pods are added.
-METRIC = "trireme_in_flight"
-POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": USER,
-    "runAsGroup": USER,
-    "fsGroup": USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+#: The label by which every document selects the pods.
+INSTANCE = "app.kubernetes.io/instance"
 #: Settings that the documents set themselves, because other parts of them depend on these.
 RESERVED_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
-#: Settings that make the box call other machines.
+#: Settings that make the box call other machines, and the ports that they need: DNS, HTTPS, OTLP.
 CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
+EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
 
 
 def template(stack: Stack) -> list[Document]:
     """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
     check(stack)
-    return documents(GivenValues(values(stack)))
+    return list(documents(values(stack)))
 
 
 def values(stack: Stack) -> dict[str, Any]:
@@ -78,7 +69,7 @@ def values(stack: Stack) -> dict[str, Any]:
         "serviceAccount": "default",
         "models": {"claim": claim, "folder": folder},
         "resources": _resources(plan.instance_type),
-        "sharedMemory": SHARED_MEMORY,
+        "sharedMemory": "1Gi",
         "startupSeconds": plan.startup_timeout or STARTUP_S,
         "preStopSeconds": PRE_STOP_S,
         "drainSeconds": round(settings.drain),
@@ -135,176 +126,79 @@ def check(stack: Stack, *, fetches: bool = False) -> None:
         )
 
 
-def documents(chart: Values) -> list[Document]:
-    """Return all documents, in the order in which they are created."""
-    all_documents = [
-        deployment(chart),
-        service(chart),
-        chart.when("autoscaling.enabled", autoscaler(chart)),
-        chart.when("disruptionBudget", disruption_budget(chart)),
-        chart.when("serviceMonitor", service_monitor(chart)),
-        chart.when("networkPolicy.enabled", network_policy(chart)),
-    ]
-    return list(remove_absent(all_documents))
+def documents(chart: dict[str, Any]) -> Iterator[Document]:
+    """Yield the documents with the values that a chart of Helm has."""
+    deployment, service, autoscaler, budget, monitor, policy = (
+        read(f"kubernetes/{name}.yaml", chart["name"]) for name in DOCUMENTS
+    )
+    fill_deployment(deployment["spec"], chart)
+    service["spec"]["ports"][0]["port"] = chart["port"]
+    yield from (deployment, service)
+    scaling = chart["autoscaling"]
+    if scaling["enabled"]:
+        spec = autoscaler["spec"]
+        spec.update(minReplicas=scaling["min"], maxReplicas=scaling["max"])
+        spec["scaleTargetRef"]["name"] = chart["name"]
+        spec["metrics"][0]["pods"]["target"]["averageValue"] = str(scaling["inFlight"])
+        spec["metrics"][1]["resource"]["target"]["averageUtilization"] = scaling["cpu"]
+        yield autoscaler
+    yield budget
+    if chart["serviceMonitor"]:
+        yield monitor
+    if chart["networkPolicy"]["callsOut"]:
+        ports = [{"port": port, "protocol": protocol} for port, protocol in EGRESS_PORTS]
+        policy["spec"]["egress"] = [{"ports": ports}]
+    yield policy
 
 
-def labels(chart: Values) -> dict[str, Any]:
-    return {"app.kubernetes.io/name": "trireme", "app.kubernetes.io/instance": chart.get("name")}
+def read(file: str, name: str) -> Document:
+    """Read a document of :data:`FILES`, and give it and its labels the deployment's name."""
+    document: Document = yaml.safe_load((FILES / file).read_text())
+    document["metadata"]["name"] = name
+    _label(document, name)
+    return document
 
 
-def _document(chart: Values, api: str, kind: str, spec: dict[str, Any]) -> Document:
-    managed = {"app.kubernetes.io/managed-by": "trireme"}
-    return {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": {"name": chart.get("name"), "labels": {**labels(chart), **managed}},
-        "spec": spec,
-    }
+def _label(value: Any, name: str) -> None:
+    members = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, member in members:
+        if key == INSTANCE:
+            value[key] = name
+        elif isinstance(member, dict | list):
+            _label(member, name)
 
 
-def deployment(chart: Values) -> Document:
-    """Start a new pod before an old one ends, and spread the replicas over the nodes."""
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels(chart)},
-    }
-    pod = {
-        "automountServiceAccountToken": False,
-        # A Service named trireme would give every pod TRIREME_PORT and its like: names of our settings.
-        "enableServiceLinks": False,
-        "serviceAccountName": chart.get("serviceAccount"),
-        "terminationGracePeriodSeconds": chart.total("preStopSeconds", "drainSeconds", STOP_S),
-        "securityContext": POD_SECURITY,
-        "topologySpreadConstraints": [spread],
-        "containers": [container(chart)],
-        "volumes": [
-            {"name": "models", **_volume(chart)},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": chart.get("sharedMemory")}},
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "cache", "emptyDir": {}},
-        ],
-    }
-    spec = {
-        "replicas": chart.when("autoscaling.enabled", chart.get("replicas"), negated=True),
-        "revisionHistoryLimit": 5,
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "selector": {"matchLabels": labels(chart)},
-        "template": {
-            "metadata": {"labels": labels(chart), "annotations": chart.get("annotations")},
-            "spec": pod,
-        },
-    }
-    return _document(chart, "apps/v1", "Deployment", spec)
+def fill_deployment(spec: dict[str, Any], chart: dict[str, Any]) -> None:
+    if chart["autoscaling"]["enabled"]:
+        del spec["replicas"]
+    else:
+        spec["replicas"] = chart["replicas"]
+    spec["template"]["metadata"]["annotations"] = chart["annotations"]
+    pod = spec["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = grace_seconds(chart)
+    (container,) = pod["containers"]
+    fill_container(container, chart)
+    container["resources"] = chart["resources"]
+    models = chart["models"]
+    if models["claim"]:
+        pod["volumes"][0] = {
+            "name": "models",
+            "persistentVolumeClaim": {"claimName": models["claim"], "readOnly": True},
+        }
+    if models["folder"]:
+        container["volumeMounts"][0]["subPath"] = models["folder"]
 
 
-def _volume(chart: Values) -> dict[str, Any]:
-    return {
-        "persistentVolumeClaim": chart.when(
-            "models.claim",
-            {"claimName": chart.get("models.claim"), "readOnly": True},
-        ),
-        # Empty: the box serves the models inside the image.
-        "emptyDir": chart.when("models.claim", {}, negated=True),
-    }
+def fill_container(container: dict[str, Any], chart: dict[str, Any]) -> None:
+    container["image"] = chart["image"]
+    container["ports"][0]["containerPort"] = chart["port"]
+    set_here = {"TRIREME_DRAIN_SECONDS": chart["drainSeconds"], "SAGEMAKER_BIND_TO_PORT": chart["port"]}
+    for variable in container["env"]:
+        variable["value"] = str(set_here.get(variable["name"], variable["value"]))
+    container["env"] += [{"name": name, "value": value} for name, value in sorted(chart["env"].items())]
+    container["startupProbe"]["failureThreshold"] = -(-chart["startupSeconds"] // PROBE_PERIOD_S)
 
 
-def container(chart: Values) -> dict[str, Any]:
-    ping = {"httpGet": {"path": "/ping", "port": "http"}, "timeoutSeconds": PROBE_TIMEOUT_S}
-    attempts = chart.attempts("startupSeconds", PROBE_PERIOD_S)
-    return {
-        "name": "box",
-        "image": chart.get("image"),
-        "imagePullPolicy": chart.get("pullPolicy"),
-        "args": ["serve"],
-        "ports": [{"name": "http", "containerPort": chart.get("port"), "protocol": "TCP"}],
-        "env": [
-            {"name": "TRIREME_DRAIN_SECONDS", "value": chart.text("drainSeconds")},
-            {"name": "SAGEMAKER_BIND_TO_PORT", "value": chart.text("port")},
-            {"name": "TRIREME_CACHE", "value": CACHE},
-            *chart.each("env", {"name": NAME, "value": VALUE}),
-        ],
-        "resources": chart.get("resources"),
-        # The page answers also while a process is restarted, when /ping does not: the box restarts its
-        # processes itself, and exits when that does not help. Only a box that stands still is killed.
-        "livenessProbe": {
-            "httpGet": {"path": "/", "port": "http"},
-            "timeoutSeconds": PROBE_TIMEOUT_S,
-            "periodSeconds": LIVENESS_PERIOD_S,
-            "failureThreshold": LIVENESS_FAILURES,
-        },
-        "startupProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": attempts},
-        "readinessProbe": {**ping, "periodSeconds": PROBE_PERIOD_S, "failureThreshold": 2},
-        "lifecycle": {"preStop": {"exec": {"command": [*DRAIN, chart.text("preStopSeconds")]}}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {
-                "name": "models",
-                "mountPath": MODELS,
-                "subPath": chart.when("models.folder", chart.get("models.folder")),
-                "readOnly": True,
-            },
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's
-            {"name": "cache", "mountPath": CACHE},
-        ],
-    }
-
-
-def service(chart: Values) -> Document:
-    port = {"name": "http", "port": chart.get("port"), "targetPort": "http", "protocol": "TCP"}
-    return _document(chart, "v1", "Service", {"selector": labels(chart), "ports": [port]})
-
-
-def autoscaler(chart: Values) -> Document:
-    """Add pods by the invocations in flight in each (a metrics adapter reads them), and by CPU."""
-    in_flight = {
-        "metric": {"name": METRIC},
-        "target": {"type": "AverageValue", "averageValue": chart.text("autoscaling.inFlight")},
-    }
-    cpu = {
-        "name": "cpu",
-        "target": {"type": "Utilization", "averageUtilization": chart.get("autoscaling.cpu")},
-    }
-    spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": chart.get("name")},
-        "minReplicas": chart.get("autoscaling.min"),
-        "maxReplicas": chart.get("autoscaling.max"),
-        "metrics": [{"type": "Pods", "pods": in_flight}, {"type": "Resource", "resource": cpu}],
-        # A new pod loads its models for minutes, so a pod that is removed too early is missed.
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
-    }
-    return _document(chart, "autoscaling/v2", "HorizontalPodAutoscaler", spec)
-
-
-def disruption_budget(chart: Values) -> Document:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels(chart)}}
-    return _document(chart, "policy/v1", "PodDisruptionBudget", spec)
-
-
-def service_monitor(chart: Values) -> Document:
-    endpoint = {"port": "http", "path": "/metrics", "interval": "15s", "scrapeTimeout": "5s"}
-    spec = {"selector": {"matchLabels": labels(chart)}, "endpoints": [endpoint]}
-    return _document(chart, "monitoring.coreos.com/v1", "ServiceMonitor", spec)
-
-
-def network_policy(chart: Values) -> Document:
-    """Let in pods of the same namespace and of namespaces with the label; let out only what is needed."""
-    callers = [
-        {"podSelector": {}},
-        {"namespaceSelector": {"matchLabels": {ACCESS: "true"}}},
-    ]
-    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    others = [{"port": 443, "protocol": "TCP"}, {"port": 4318, "protocol": "TCP"}]
-    spec = {
-        "podSelector": {"matchLabels": labels(chart)},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": callers, "ports": [{"port": "http", "protocol": "TCP"}]}],
-        "egress": chart.when("networkPolicy.callsOut", [{"ports": [*names, *others]}]),
-    }
-    return _document(chart, "networking.k8s.io/v1", "NetworkPolicy", spec)
+def grace_seconds(chart: dict[str, Any]) -> int:
+    """Return the seconds from the end's announcement to SIGKILL."""
+    return int(chart["preStopSeconds"] + chart["drainSeconds"] + STOP_S)

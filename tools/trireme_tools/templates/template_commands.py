@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import yaml
+
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools.deploy import aws, deploy_arguments, resource_names, scaling, triton_images
@@ -22,7 +24,6 @@ from trireme_tools.templates import (
     kubernetes,
     policies,
     terraform,
-    yaml_text,
 )
 from trireme_tools.templates.arns import Image, Objects
 from trireme_tools.templates.policies import EndpointNeeds
@@ -48,7 +49,7 @@ def template(options: argparse.Namespace) -> int:
     if options.format == "helm":
         helm.write(stack, options.out)
     elif write := KUBERNETES_WRITERS.get(options.format):
-        sys.stdout.write(yaml_text.documents(write(stack)))
+        yaml.safe_dump_all(write(stack), sys.stdout, explicit_start=True, sort_keys=False, allow_unicode=True)
     else:
         show(WRITERS[options.format](stack))
     return 0
