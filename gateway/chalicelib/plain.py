@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from sm.client.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
-from sm.client.nested_numbers import array_of
-from sm.client.npy import MAGIC, read_npy
+from sm.client.npy import MAGIC, array_of, read_npy
 from sm.client.payloads import Base64Bytes
 from sm.errors import WrongPayload
 from sm.triton.tensors import STRINGS, dtype

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from sm.client.images import decode, resize, shrink
     from sm.client.payloads import Base64Bytes, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
     from sm.client.preprocessing import Preprocessing
-    from sm.client.result_kinds import Boxes, Classes, Masks, Table, Text
-    from sm.client.results import Encoded, Picture
+    from sm.client.results import Boxes, Classes, Encoded, Masks, Picture, Table, Text
     from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output, label_file
 
 __all__ = [
@@ -76,8 +75,7 @@ _MODULES = {
     "images": ("decode", "resize", "shrink"),
     "payloads": ("Base64Bytes", "ImagePayload", "Parameters", "Payload", "TensorPayload", "TextPayload"),
     "preprocessing": ("Preprocessing",),
-    "result_kinds": ("Boxes", "Classes", "Masks", "Table", "Text"),
-    "results": ("Encoded", "Picture"),
+    "results": ("Boxes", "Classes", "Encoded", "Masks", "Picture", "Table", "Text"),
     "tensor_roles": ("ImageInput", "UnsuitableModel", "find_image", "find_output", "label_file"),
 }
 

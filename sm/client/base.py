@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
-from sm.client.result_kinds import ResultKind
-from sm.client.results import Picture
+from sm.client.results import Picture, ResultKind
 from sm.errors import ClientFailed
 from sm.metrics import stage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -24,12 +25,28 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from sm.client.decoded_base64 import DecodedBase64
-from sm.client.nested_numbers import array_of
-from sm.client.npy import read_npy
+from sm.client.npy import array_of, read_npy
 from sm.client.picture_header import PictureHeader, read_header
-from sm.client.request_context import RequestContext
 from sm.client.sessions import Session
 from sm.errors import BadInput, WrongTensor
+
+
+@dataclass
+class RequestContext:
+    """The request of a payload. It is one object because pydantic copies each private attribute."""
+
+    #: The model version that the caller named; empty for the server's choice.
+    version: str = ""
+    #: The content type that the caller accepts.
+    accept: str = "application/json"
+    #: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
+    headers: dict[str, str] = field(default_factory=dict)
+    session: Session | None = None
+    #: Headers of the answer.
+    answer_headers: dict[str, str] = field(default_factory=dict)
+    #: True if the caller sent an Accept header; False if ``accept`` is the default.
+    accept_named: bool = True
+
 
 #: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.
 ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
@@ -194,9 +211,9 @@ class Payload(BaseModel):
     ) -> JsonSchemaValue:
         """Add the aliases of fields to the schema; pydantic describes the first name only."""
         described = handler.resolve_ref_schema(handler(schema))
-        for field in cls.model_fields:
-            names = cls.names_of(field)
-            if len(names) > 1 and field in described.get("properties", {}):
+        for name in cls.model_fields:
+            names = cls.names_of(name)
+            if len(names) > 1 and name in described.get("properties", {}):
                 _describe_aliases(described, names)
         return described
 

@@ -1,15 +1,19 @@
-"""Results that are not JSON: pictures and encoded bodies."""
+"""Results of clients: pictures and encoded bodies, what each field means, and why one cannot be encoded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
 from sm.client.decoded_base64 import DecodedBase64
+from sm.errors import ClientFailed
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -79,3 +83,178 @@ def encodable(value: object) -> Any:
 def public_fields(value: DataclassInstance) -> dict[str, Any]:
     """Return the fields of a dataclass without those that begin with an underscore, as :mod:`orjson` does."""
     return {part.name: getattr(value, part.name) for part in fields(value) if not part.name.startswith("_")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultKind:
+    """Base class of the kinds."""
+
+    #: The member of the result that the page shows; empty: the result itself.
+    items: str = ""
+    #: The ``parameters`` to send so that the result has this form, if it is not the default form.
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the value of ``x-result``."""
+        return {"kind": type(self).__name__.lower(), **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes(ResultKind):
+    """A list of classes with scores, in any order. The page shows bars, the highest score first.
+
+    Example::
+
+        result = Classes(label="name", score="probability")
+    """
+
+    #: The member of an item that holds the class's name.
+    label: str = "label"
+    #: The member of an item that holds the score.
+    score: str = "score"
+    #: How to read an item that is a string: ``"{score}:{index}:{label}"``.
+    row: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boxes(ResultKind):
+    """A list of objects in the caller's picture. The page draws their boxes over it."""
+
+    #: The member of an item that holds the class's name.
+    label: str = "label"
+    #: The member of an item that holds the score.
+    score: str = "score"
+    #: The member of an item with ``{"x1", "y1", "x2", "y2"}`` or ``[x1, y1, x2, y2]``.
+    box: str = "box"
+    #: True if corners are shares of width and height, 0 to 1; False if they are the picture's pixels.
+    relative: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masks(Boxes):
+    """Boxes with masks of the picture's size.
+
+    A mask is COCO's ``{"size": [height, width], "counts": "..."}``, or ``{"image": base64}`` with a PNG that
+    is white on black.
+    """
+
+    #: The member of an item that holds the mask.
+    mask: str = "mask"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(ResultKind):
+    """A text, or a list of texts with scores. The page joins the parts of a stream."""
+
+    #: The member of an item that holds the text.
+    text: str = "text"
+    #: The member of an item that holds the score.
+    score: str = "score"
+    #: What the result replaces in the caller's text, such as ``[MASK]``; the page marks the replacement.
+    mark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(ResultKind):
+    """A list of rows (objects, lists or numbers), or an object of columns."""
+
+
+#: Levels of nesting that are searched; the encoder itself takes at most 254.
+MAX_DEPTH = 255
+#: Characters of a name in a path.
+MAX_NAME_CHARACTERS = 40
+DECODE = "decode text with .decode(), and other bytes to base64"
+LIST = "return a list, such as list(...)"
+#: What to do with a value, by its type; the first that fits.
+NEXT_STEPS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    ((bytes, bytearray, memoryview), DECODE),
+    ((set, frozenset, Iterator), LIST),
+    (int, "beyond 64 bits; return text, such as str(...)"),
+    (str, "with surrogates, so it is not Unicode; replace them with .encode('utf-8', 'replace').decode()"),
+    (complex, "return .real and .imag"),
+    (datetime.timedelta, "return .total_seconds()"),
+    ((datetime.date, datetime.time), "return .isoformat()"),
+    (Picture, "its pixels must be uint8 [height, width, 3]"),
+    ((dict, list, tuple), "nested too deeply, or contains itself"),
+)
+#: What to do with a value, by a method that it has: a torch tensor, a pydantic model, a pillow image.
+METHODS = {
+    "tolist": "return .tolist() or a NumPy array",
+    "model_dump": "return .model_dump()",
+    "__array_interface__": "return sm.client.Picture(numpy.asarray(...))",
+}
+OTHERWISE = "return a dict, list, text, number, None or a NumPy array"
+
+
+class _Key(NamedTuple):
+    """A key of a dict, in its place."""
+
+    key: object
+
+
+def error(sentence: str, root: str, value: object, encode: Callable[[Any], object]) -> ClientFailed:
+    """Return the error for a value that ``encode`` refuses: which part of it, what that is, and what to do.
+
+    Args:
+        sentence: That the value cannot be sent.
+        root: The name of the value, with which the part's path begins.
+        value: What a client returned.
+        encode: Raises :class:`TypeError` or :class:`ValueError` for what it cannot encode.
+    """
+    path, explanation = _find(value, encode)
+    failed = ClientFailed(f"{sentence}: {root}{''.join(map(_format_step, path))} {explanation}")
+    # The log has no names: a caller may have sent them.
+    anonymous = "".join(_format_step(step) if isinstance(step, int) else ".…" for step in path)
+    failed.log_reason = f"{sentence}: {root}{anonymous} {explanation}"
+    return failed
+
+
+def _find(value: object, encode: Callable[[Any], object]) -> tuple[list[str | int], str]:
+    """Return the path of the first part that is refused, and what it is."""
+    path: list[str | int] = []
+    while len(path) < MAX_DEPTH:
+        bad = next(((step, part) for step, part in _parts(value) if not _is_encoded(part, encode)), None)
+        if bad is None:
+            return path, _explain(value)
+        step, value = bad
+        if isinstance(value, _Key):
+            kind = type(value.key).__name__
+            return path, f"has a key that is {kind}: use text, such as .decode() or str(...)"
+        path.append(step)
+    return [], _explain([])
+
+
+def _parts(value: object) -> Iterator[tuple[str | int, object]]:
+    """Yield the parts of a container, the keys of a dict among them."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Picture)):
+        value = public_fields(value)
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield "", _Key(key)
+            yield str(key), part
+    elif isinstance(value, (list, tuple)):
+        yield from enumerate(value)
+
+
+def _is_encoded(part: object, encode: Callable[[Any], object]) -> bool:
+    try:
+        encode({part.key: None} if isinstance(part, _Key) else part)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _explain(value: object) -> str:
+    """Say what a value is and what to return instead."""
+    step = next((step for kind, step in NEXT_STEPS if isinstance(value, kind)), None)
+    step = step or next((step for name, step in METHODS.items() if hasattr(value, name)), OTHERWISE)
+    return f"is {type(value).__name__}: {step}"
+
+
+def _format_step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    name = step if len(step) <= MAX_NAME_CHARACTERS else f"{step[:MAX_NAME_CHARACTERS]}…"
+    return f".{name}" if name.isidentifier() else f"[{name!r}]"

@@ -24,7 +24,7 @@ from typing import IO, Any
 from sm.commands.golden import differences, short
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
-from sm.plugins.name_conflicts import select_sources
+from sm.plugins.registry import select_sources
 from sm.run_state import CODE, check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
 

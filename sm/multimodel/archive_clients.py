@@ -7,20 +7,45 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sm.client.base import Client
+from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
 from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
-from sm.multimodel.model_names import RenamedModels
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
 from sm.plugins.registry import Registry
 from sm.plugins.toolkit import script_modules
 from sm.plugins.unserved_clients import ModelMissing
 from sm.triton.transport import Transport
+
+
+class RenamedModels:
+    """A :class:`~sm.client.base.Triton` for one client; ``names`` maps the client's names to Triton's."""
+
+    def __init__(self, triton: Triton, names: Mapping[str, str]) -> None:
+        self._triton, self._names = triton, names
+
+    def infer(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        return self._triton.infer(self._name(model), inputs, version=version, outputs=outputs)
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        return self._triton.stream(self._name(model), inputs, version=version, outputs=outputs)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        return self._triton.metadata(self._name(model), version)
+
+    def _name(self, model: str) -> str:
+        if model not in self._names:
+            raise UnknownModel(f"there is no model {model!r} in the archive, but {', '.join(self._names)}")
+        return self._names[model]
+
 
 #: How often a request looks up its client while the archive is unloaded and loaded again.
 MAX_LOOKUPS = 3

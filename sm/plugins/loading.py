@@ -15,20 +15,73 @@ import traceback
 import types
 import zlib
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard, cast
 
-from sm.client.base import Client, Triton
+from sm.client.base import Client, TensorClient, Triton
+from sm.client.payloads import Payload
+from sm.client.results import ResultKind
 from sm.errors import StartError
 from sm.plugins import ported
-from sm.plugins.declarations import check_declarations
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PROGRAM
+
+TUPLE_ATTRIBUTES = ("models", "samples", "aliases")
+STRING_ATTRIBUTES = ("name", "replaces", "model")
+TENSOR_ATTRIBUTES = ("inputs", "outputs")
+
+
+def check_declarations(client_class: type[Client]) -> None:
+    """Raise :class:`StartError` for an attribute of a wrong type, such as a method called ``samples``."""
+    for attribute, expected in _find_wrong_types(client_class):
+        value = inspect.getattr_static(client_class, attribute, None)
+        raise StartError(
+            f"{client_class.__name__}.{attribute} must be {expected}, but it is {_describe(value)}."
+        )
+
+
+def _find_wrong_types(client_class: type[Client]) -> Iterator[tuple[str, str]]:
+    for attribute in STRING_ATTRIBUTES:
+        if not isinstance(_class_attribute(client_class, attribute, ""), str):
+            yield attribute, "a string"
+    for attribute in TUPLE_ATTRIBUTES:
+        if not _is_strings(_class_attribute(client_class, attribute, ())):
+            yield attribute, "a tuple of strings, as ('one',)"
+    for attribute in TENSOR_ATTRIBUTES:
+        if not isinstance(_class_attribute(client_class, attribute, {}), Mapping):
+            yield attribute, "a dictionary, as {'input': ('FP32', (3, 224, 224))}"
+    payload = _class_attribute(client_class, "payload", Payload)
+    if not (isinstance(payload, type) and issubclass(payload, Payload)):
+        yield "payload", "a subclass of Payload"
+    if not isinstance(_class_attribute(client_class, "result", None), ResultKind | None):
+        yield "result", "a result kind, as Classes()"
+    if issubclass(client_class, TensorClient) and not hasattr(client_class, "model"):
+        yield "model", "the name of a Triton model"
+
+
+def _class_attribute(client_class: type[Client], attribute: str, default: object) -> object:
+    """Return the class's value, or ``default`` if an instance computes it, as a property does."""
+    value = inspect.getattr_static(client_class, attribute, default)
+    is_computed = hasattr(type(value), "__get__") and not inspect.isfunction(value)
+    return default if is_computed else value
+
+
+def _is_strings(value: object) -> bool:
+    if not isinstance(value, Collection) or isinstance(value, (str, bytes)):
+        return False
+    return all(isinstance(item, str) for item in value)
+
+
+def _describe(value: object) -> str:
+    if value is None:
+        return "not set"
+    return "a method" if inspect.isfunction(value) else repr(value)[:100]
+
 
 PACKAGE = "trireme_clients"
 

@@ -17,8 +17,7 @@ from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput
 from sm.plugins.toolkit.codecs import to_json
 from sm.plugins.toolkit.script_client import ToolkitClient
-from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import ScriptFunctions
+from sm.plugins.toolkit.script_functions import Context, ScriptFunctions
 
 #: The page that shows how to port what is not served unchanged.
 PAGE = "docs/start/from-elsewhere.md"

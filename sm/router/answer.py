@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import orjson
 
-from sm.client import unencodable
+from sm.client import results
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import TriremeError
 from sm.messages import JSON, JSON_LINES, NPY, PNG, Answer
@@ -91,7 +91,7 @@ def encode_failure(error: TriremeError) -> EncodedRecord:
 
 
 def _unencodable(model: str, result: object) -> TriremeError:
-    return unencodable.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
+    return results.error(f"the result of {model!r} cannot be sent", "result", result, dumps)
 
 
 def dumps(value: object) -> bytes:

@@ -38,13 +38,11 @@ from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.generation import Admission
-from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, sizes_of
-from sm.triton.mismatches import explain_refusal
-from sm.triton.output_sizes import OutputSizes
-from sm.triton.region_pool import RegionPool
-from sm.triton.regions import Lease
+from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, OutputSizes, sizes_of
+from sm.triton.region_pool import Lease, RegionPool
 from sm.triton.repeats import Repeats
 from sm.triton.shared_memory_cleanup import remove_worker_files
+from sm.triton.tensors import explain_refusal
 
 __all__ = ["Transport", "remove_worker_files"]
 

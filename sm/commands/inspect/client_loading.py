@@ -18,12 +18,11 @@ from typing import cast
 from sm.client.base import Client, TensorClient, Triton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, describe_failure, load
-from sm.plugins.model_choice import choose_model
-from sm.plugins.name_conflicts import check_name
-from sm.plugins.registry import find_sources
+from sm.plugins.registry import check_name, find_sources
 from sm.plugins.toolkit import script_modules
 from sm.plugins.toolkit.requirements import REQUIREMENTS_FILE
 from sm.plugins.toolkit.script_functions import ScriptFunctions
+from sm.plugins.unserved_clients import choose_model
 from sm.repository import models
 from sm.repository.code_folder import CodeFolder
 from sm.repository.problems import Problem

@@ -20,8 +20,7 @@ from sm.client.payloads import BodyPayload
 from sm.client.results import Encoded
 from sm.deadline import current
 from sm.errors import DeadlinePassed, NotAcceptable
-from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import ScriptFunctions
+from sm.plugins.toolkit.script_functions import Context, ScriptFunctions
 from sm.plugins.toolkit.script_modules import plain_names
 
 #: Seconds that a script gets after a request's deadline, and then the other requests of its worker.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from inspect import Parameter
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +17,50 @@ from werkzeug.wrappers import Response
 from sm.errors import ChosenStatus, StartError, TriremeError, UnsupportedType
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.defaults import Defaults, choose_defaults, load_torchscript
-from sm.plugins.toolkit.script_context import Context
+
+
+@dataclass
+class Context:
+    """The context of a request, or of loading the model. A batch always has one record."""
+
+    model_name: str
+    model_dir: Path
+    #: Names in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: True if the caller sent an Accept header.
+    accept_named: bool = True
+    #: The content type of the answer, set by the script.
+    content_type: str = ""
+
+    @property
+    def system_properties(self) -> dict[str, object]:
+        return {
+            "model_dir": str(self.model_dir),
+            "gpu_id": 0 if Path("/dev/nvidia0").exists() else None,
+            "batch_size": 1,
+            "server_name": "trireme",
+        }
+
+    @property
+    def manifest(self) -> dict[str, object]:
+        return {}
+
+    @property
+    def request_processor(self) -> list[Context]:
+        return [self]
+
+    def get_request_properties(self) -> dict[str, str]:
+        return dict(self.headers)
+
+    def get_all_request_header(self, _index: int) -> dict[str, str]:
+        return dict(self.headers)
+
+    def get_request_header(self, _index: int, key: str) -> str | None:
+        return self.headers.get(key.lower())
+
+    def set_response_content_type(self, _index: int, value: str) -> None:
+        self.content_type = value
+
 
 Function = Callable[..., Any]
 #: The number of arguments of each function, without the context.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pybase64
 
-from sm.client import unencodable
+from sm.client import results
 from sm.client.results import Encoded, Picture
 from sm.errors import TriremeError
 from sm.messages import EVENTS, JSON, Answer, write_error
@@ -66,7 +66,7 @@ def _encode_each(parts: Iterator[object], encode: Callable[[object], bytes]) -> 
             try:
                 chunk = encode(part)
             except (TypeError, ValueError) as error:
-                raise unencodable.error("a part of the answer cannot be sent", "part", part, dumps) from error
+                raise results.error("a part of the answer cannot be sent", "part", part, dumps) from error
             yield chunk
     finally:
         finish(parts)

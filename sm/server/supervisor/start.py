@@ -55,7 +55,7 @@ from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.processes import Processes, Signals, Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
-from sm.triton import restricted_apis, shared_memory_cleanup, token_wrapper
+from sm.triton import server, shared_memory_cleanup, token_wrapper
 from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
@@ -312,9 +312,9 @@ def prepare_box(
             shared_bytes=shared_bytes(settings, repository),
             multi_model=repository is None,
             ping=settings.ping,
-            http_keys=restricted_apis.http_keys(settings.triton_arguments),
-            grpc_keys=restricted_apis.grpc_keys(settings.triton_arguments),
-            repository_keys=restricted_apis.repository_keys(settings.triton_arguments),
+            http_keys=server.http_keys(settings.triton_arguments),
+            grpc_keys=server.grpc_keys(settings.triton_arguments),
+            repository_keys=server.repository_keys(settings.triton_arguments),
             reload=reload,
             away_seconds=settings.away_seconds,
             model_timeout=settings.model_timeout or settings.timeout,

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from flask import Flask
 
-from sm.client import base, payloads, result_kinds, results
+from sm.client import base, payloads, results
 from sm.control import models, pages, routes
 from sm.plugins.loading import discover
 from sm.router.classify import ClassifiedRequest
@@ -89,7 +89,7 @@ def public_names(class_: type) -> set[str]:
     return {name for name in (*vars(class_), *fields) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("module", [base, payloads, results, result_kinds])
+@pytest.mark.parametrize("module", [base, payloads, results, results])
 def test_the_client_reference_describes_every_public_name(module: ModuleType) -> None:
     page = (DOCS / "clients/reference.md").read_text()
     classes = [

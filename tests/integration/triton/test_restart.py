@@ -19,7 +19,7 @@ from sm.router.triton_requests import Triton
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
-from sm.triton.regions import Lease
+from sm.triton.region_pool import Lease
 from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.client import unencodable
+from sm.client import results
 from sm.client.results import Picture
 from sm.router.answer import dumps
 
@@ -41,7 +41,7 @@ def error_sentence(value: object) -> str:
     """Return the error for ``value``, which must not be encodable."""
     with pytest.raises((TypeError, ValueError)):
         dumps(value)
-    return unencodable.error("the result cannot be sent", "result", value, dumps).sentence
+    return results.error("the result cannot be sent", "result", value, dumps).sentence
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_list_that_contains_itself_is_reported_as_such() -> None:
 
 
 def test_the_log_reason_has_the_position_without_names_from_the_result() -> None:
-    error = unencodable.error("it cannot be sent", "result", {"secret": [{"word": b"a"}]}, dumps)
+    error = results.error("it cannot be sent", "result", {"secret": [{"word": b"a"}]}, dumps)
     assert "result.secret[0].word is bytes" in error.sentence
     assert error.log_reason is not None
     assert "result.…[0].… is bytes: decode" in error.log_reason

@@ -9,7 +9,7 @@ import pytest
 
 from sm.client.base import ModelMetadata
 from sm.errors import UnknownModel
-from sm.multimodel.model_names import RenamedModels
+from sm.multimodel.archive_clients import RenamedModels
 
 
 class EchoingTriton:

@@ -14,8 +14,7 @@ from sm.client.base import ModelMetadata, TensorClient, TensorMetadata
 from sm.errors import StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.loading import discover, load
-from sm.plugins.name_conflicts import check_name
-from sm.plugins.registry import Registry
+from sm.plugins.registry import Registry, check_name
 from sm.plugins.toolkit import script_modules as modules
 from sm.settings import HERE, Settings
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client

@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from sm.client.base import Client, Parameters, TextPayload
-from sm.client.result_kinds import Boxes
+from sm.client.results import Boxes
 from sm.control.openapi.document import document
 from sm.control.openapi.parts import MAX_SAMPLE_BYTES
 from sm.control.openapi.paths import METHODS

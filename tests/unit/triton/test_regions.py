@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.triton.regions import MIN_REGION_BYTES, Lease, Region, round_up
+from sm.triton.region_pool import MIN_REGION_BYTES, Lease, Region, round_up
 
 
 def test_a_lease_ends_with_the_last_view_of_its_memory(tmp_path: Path) -> None:

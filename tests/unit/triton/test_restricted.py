@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.triton.restricted_apis import grpc_keys, http_keys
+from sm.triton.server import grpc_keys, http_keys
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.triton.output_sizes import MAX_OVERFLOWS, MAX_REQUEST_KINDS, OutputSizes
+from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, OutputSizes
 
 
 def metadata(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelMetadata:

@@ -11,8 +11,7 @@ from sm.client.base import Client, TensorClient, Triton
 from sm.commands.inspect.client_loading import NoTriton
 from sm.errors import CommandError, TriremeError
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.name_conflicts import check_name
-from sm.plugins.registry import check
+from sm.plugins.registry import check, check_name
 from sm.settings import Settings
 from trireme_tools.check import client_checks, isolated_load, remote_models
 from trireme_tools.check.calls import InProcessCaller, RemoteCaller

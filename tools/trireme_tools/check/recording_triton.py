@@ -12,8 +12,7 @@ import numpy as np
 
 from sm.client.base import Array, ModelMetadata, Triton
 from sm.errors import TriremeError
-from sm.triton.mismatches import input_mismatches
-from sm.triton.tensors import STRINGS, datatype
+from sm.triton.tensors import STRINGS, datatype, input_mismatches
 
 
 class RecordingTriton:

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
 from sm.plugins.loading import discover
-from sm.plugins.name_conflicts import select_sources
+from sm.plugins.registry import select_sources
 from sm.router.s3.uris import S3Uri
 from sm.run_state import CODE
 from trireme_tools.deploy import aws

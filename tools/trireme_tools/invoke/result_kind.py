@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Table, Text
+from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError
 
 KINDS: Mapping[str, type[ResultKind]] = {

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sm.client.drawing import Label, Pixels, colour, draw
 from sm.client.images import decode
-from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind
+from sm.client.results import Boxes, Classes, Masks, ResultKind
 from sm.errors import CommandError, TriremeError
 from trireme_tools.invoke.reply import Reply
 from trireme_tools.invoke.run_lengths import decode_runs

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from sm.errors import CommandError
 from sm.multimodel.staging import CONFIG, rename_config
 from sm.plugins.loading import ClientSource, discover
-from sm.plugins.name_conflicts import find_differences
+from sm.plugins.registry import find_differences
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model

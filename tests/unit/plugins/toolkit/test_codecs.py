@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
-from sm.plugins.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, decode, encode
-from sm.plugins.toolkit.npz import NPZ
+from sm.plugins.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, NPZ, decode, encode
 
 LIBSVM = "text/libsvm"
 

@@ -13,6 +13,7 @@ import pytest
 
 from sm.errors import BadInput, StartError, UnsupportedType
 from sm.plugins.toolkit import codecs
+from sm.plugins.toolkit.codecs import NPZ, read_sparse
 from sm.plugins.toolkit.defaults import (
     Defaults,
     PyTorchDefaults,
@@ -22,9 +23,7 @@ from sm.plugins.toolkit.defaults import (
     load_torchscript,
 )
 from sm.plugins.toolkit.libsvm import read
-from sm.plugins.toolkit.npz import NPZ, read_sparse
-from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import ScriptFunctions
+from sm.plugins.toolkit.script_functions import Context, ScriptFunctions
 
 
 def model_of_library(module: str, name: str) -> Any:

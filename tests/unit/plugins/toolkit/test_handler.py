@@ -12,8 +12,7 @@ import pytest
 
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
 from sm.plugins.toolkit.defaults import Defaults
-from sm.plugins.toolkit.script_context import Context
-from sm.plugins.toolkit.script_functions import ScriptFunctions, accept_context, to_trireme_error
+from sm.plugins.toolkit.script_functions import Context, ScriptFunctions, accept_context, to_trireme_error
 from sm.plugins.toolkit.script_modules import STAND_IN
 
 

@@ -11,7 +11,7 @@ import pybase64
 import pytest
 from PIL import Image
 
-from sm.client.result_kinds import Boxes, Classes, Masks, ResultKind, Text
+from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import CommandError
 from trireme_tools.invoke import result_kind
 from trireme_tools.invoke.invoke_request import InvokeRequest
