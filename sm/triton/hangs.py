@@ -153,7 +153,7 @@ class HangWatch:
     def _judge_by_statistics(self, doubt: Doubt) -> bool:
         is_stream = doubt.bytes is not None
         for model, number in doubt.suspects:
-            ended = self._last_end(model)
+            ended = health.last_end(self._box.http_port, model, self._box.http_keys)
             if ended is None:  # Triton is busy; the supervisor watches it
                 return False
             # A step may have ended its part of the request. The model itself has done so only after that.
@@ -173,12 +173,6 @@ class HangWatch:
         """Return the seconds since an answer in which the box did not stand still."""
         resumed = self._shared.resumed
         return min(time.time() - answered, now() - resumed) if resumed else time.time() - answered
-
-    def _last_end(self, model: str) -> float | None:
-        """Return when a model last ended an execution, 0 for never; None if Triton does not say."""
-        box = self._box
-        rows = health.statistics(box.http_port, model, box.http_keys)
-        return max(row["last_inference"] for row in rows) / 1000 if rows else None
 
     def _end(self, doubt: Doubt, suspect: tuple[str, int], reason: str) -> bool:
         model, number = suspect

@@ -54,10 +54,14 @@ def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -
     return status == 200
 
 
-def statistics(http_port: int, model: str, keys: Mapping[str, str] = NO_KEYS) -> list[dict[str, Any]]:
-    """Return a model's statistics, by version; empty if Triton does not answer."""
-    _, answer = _query(http_port, keys, "GET", f"/v2/models/{quote(model, safe='')}/stats")
-    return answer["model_stats"] if answer else []
+def last_end(http_port: int, model: str, keys: Mapping[str, str] = NO_KEYS) -> float | None:
+    """Return when a model last ended an execution, whatever came of it, as time of day.
+
+    It is 0 if it never did, or is not served any more; None if Triton does not answer.
+    """
+    status, answer = _query(http_port, keys, "GET", f"/v2/models/{quote(model, safe='')}/stats")
+    rows = answer["model_stats"] if answer else []
+    return max((row["last_inference"] / 1000 for row in rows), default=0.0) if status else None
 
 
 def request(

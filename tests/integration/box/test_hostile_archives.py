@@ -1,17 +1,22 @@
-"""Damaged files beside an archive's client harm that archive only."""
+"""Damaged files beside an archive's client, and ONNX graphs that mean harm, harm their archive only."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper
 
-from tests.support.boxes import running_box
+from sm.triton import onnx_cpu
+from tests.support.boxes import running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.onnx_graphs import endless, save_graph
 
 #: Seconds that an invocation may take, and that anything may take here at most.
 TIMEOUT_S, PATIENCE_S = 5, 40.0
@@ -83,3 +88,60 @@ def test_a_damaged_file_beside_a_client_is_a_500_of_that_archive(
     url = Path(endpoint.platform.write_flat("bad", multiplying_model(3), client=client))
     (url / "code" / file).write_bytes(b'{"model": {"type": "BPE", ' + random.Random(1).randbytes(512))
     assert check_harmless(endpoint, str(url), {"payload": {}}) == (200, 500)
+
+
+TENSORS = """
+backend: "python"
+input [{name: "x", data_type: TYPE_FP32, dims: [-1, 4]}]
+output [{name: "y", data_type: TYPE_FP32, dims: [-1, 4]}]
+"""
+ONNX_BODY = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
+
+
+def write_onnx_archive(endpoint: MultiModelEndpoint, write: Callable[[Path], object]) -> Path:
+    """Write an archive of an ONNX graph with the box's own program for it."""
+    url = Path(endpoint.platform.write_flat("bad"))
+    (url / "config.pbtxt").write_text(TENSORS)
+    for name in ("model.py", "engines.py", "request_token.py"):
+        shutil.copy(Path(onnx_cpu.__file__).with_name(name), url / "1" / name)
+    write(url / "1" / "model.onnx")
+    return url
+
+
+def expand(path: Path, numbers: int) -> object:
+    """x [b, 4] to y [numbers / 4, 4]."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [numbers // 4, 4])
+    first = helper.make_node("Slice", ["x", "begin", "end"], ["row"])
+    begin, end = (
+        helper.make_tensor(name, TensorProto.INT64, [1], [at]) for name, at in (("begin", 0), ("end", 1))
+    )
+    node = helper.make_node("Expand", ["row", "shape"], ["y"])
+    x, y = (TensorProto.FLOAT, ["b", 4]), (TensorProto.FLOAT, ["c", 4])
+    return save_graph(path, [first, node], {"x": x}, {"y": y}, (shape, begin, end))
+
+
+@pytest.mark.parametrize("bits", [42, 35])
+def test_an_output_that_no_machine_holds_is_an_error_of_that_request(
+    endpoint: MultiModelEndpoint, bits: int
+) -> None:
+    url = write_onnx_archive(endpoint, partial(expand, numbers=2**bits))
+    assert check_harmless(endpoint, str(url), ONNX_BODY) == (200, 507)
+
+
+def test_a_graph_without_end_is_loaded_again_after_its_requests_deadline(
+    endpoint: MultiModelEndpoint,
+) -> None:
+    reloads = partial(endpoint.box.metric, "trireme_model_reloads_total", model="bad")
+    endpoint.load_successfully("bad", str(write_onnx_archive(endpoint, endless)))
+    answer = endpoint.invoke("bad", ONNX_BODY)
+    assert answer.status_code == 504, answer.text
+    assert endpoint.infer_y("good") == [2, 4]
+    wait_until(lambda: reloads() == 1, description="the reload")
+    assert endpoint.invoke("bad", ONNX_BODY).status_code == 504
+    began = time.monotonic()
+    assert endpoint.unload("bad").status_code == 200
+    assert time.monotonic() - began < PATIENCE_S
+    assert endpoint.infer_y("good") == [2, 4]
+    endpoint.load_successfully("bad", endpoint.platform.write_flat("bad", multiplying_model(3)))
+    assert endpoint.invoke("bad").json()["outputs"][0]["data"] == [3, 6]
+    endpoint.unload("bad")
