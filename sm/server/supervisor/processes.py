@@ -23,6 +23,7 @@ from sm.hardware import children
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,13 @@ class Processes:
         return False
 
     def _kill_with_parent(self, parent: int) -> Callable[[], None]:
-        """Return a function for the child that makes the kernel kill it when its parent dies."""
+        """Return a function for the child: it dies with its parent, and can get no more rights."""
         prctl = self._prctl
 
         def prepare() -> None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            # No program that a model or a client starts can get more rights than this one has.
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             if os.getppid() != parent:  # it died before the call
                 os._exit(1)
 

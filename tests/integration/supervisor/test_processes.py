@@ -63,6 +63,11 @@ def reap_ended(processes: Processes) -> dict[int, int]:
     return statuses
 
 
+def test_a_child_can_get_no_more_rights_than_it_has(processes: Processes) -> None:
+    _, output = processes.spawn(python("print(open('/proc/self/status').read())"))
+    assert "NoNewPrivs:\t1" in read_output(output)
+
+
 def test_a_child_has_only_the_given_environment_and_all_its_output_arrives(processes: Processes) -> None:
     code = "import os, sys; print(sorted(os.environ)); print('err', file=sys.stderr)"
     _, output = processes.spawn(python(code, MINE="1", LC_ALL="C"))
