@@ -22,7 +22,7 @@ from sm.errors import (
     TriremeError,
     UnsupportedType,
 )
-from sm.messages import JSON, write_error
+from sm.http.messages import JSON, write_error
 from sm.router.answer import dumps
 from sm.server import logs
 

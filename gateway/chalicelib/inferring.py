@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from sm import messages
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
+from sm.http import messages
 from sm.plugins.registry import Registry
 from sm.router.answer import write
 from sm.router.dispatch import run_record

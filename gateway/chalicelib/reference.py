@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sm import messages
 from sm.client.base import Array
 from sm.errors import (
     BadInput,
@@ -30,6 +29,7 @@ from sm.errors import (
     UnknownModel,
     WrongPayload,
 )
+from sm.http import messages
 
 from .failures import LoadFailed, NoSuchModel, NoSuchObject
 from .inferring import check_version

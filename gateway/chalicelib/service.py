@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sm.deadline import Deadline, current, running
 from sm.errors import NotFound, NotReady, TooLarge, TriremeError, UnknownModel
-from sm.messages import JSON
+from sm.http.messages import JSON
 
 from .cache import Cache
 from .clients import Clients

@@ -10,6 +10,7 @@ from flask import Flask
 
 from sm.control import dashboard, models, pages, routes
 from sm.control.history.recorder import Recorder
+from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.model_loader import Loader
@@ -22,7 +23,6 @@ from sm.triton import server
 from sm.triton.channel import Channel
 from sm.triton.generation import SharedGeneration
 from sm.triton.model_control import ModelControl
-from sm.web import handle_errors
 
 #: Seconds that loading or unloading may take, as on the platform.
 LOAD_TIMEOUT_S = 360.0

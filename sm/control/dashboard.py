@@ -13,9 +13,9 @@ from flask import Blueprint, Response, request
 
 from sm.control.routes import limit_bodies
 from sm.errors import BadInput, NotReady
-from sm.messages import Answer
+from sm.http.messages import Answer
+from sm.http.responses import respond
 from sm.run_state import Box
-from sm.web import respond
 
 #: For the control plane's answer to a worker.
 CONTROL_TIMEOUT_S = 5.0

@@ -12,11 +12,11 @@ from flask import Blueprint, Response, request
 
 from sm.control.routes import limit_bodies, list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
-from sm.messages import Answer, parse_json
+from sm.http.messages import Answer, parse_json
+from sm.http.responses import respond
 from sm.multimodel.load_records import Record
 from sm.multimodel.model_loader import Loader
 from sm.run_state import Box
-from sm.web import respond
 
 #: Models on a page of the list.
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000

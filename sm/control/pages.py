@@ -16,9 +16,9 @@ from sm.control.openapi.document import document
 from sm.control.openapi.parts import MAX_SAMPLE_BYTES
 from sm.control.routes import limit_bodies
 from sm.errors import NotFound
-from sm.messages import Answer
+from sm.http.messages import Answer
+from sm.http.responses import respond
 from sm.run_state import Box
-from sm.web import respond
 
 FOLDER = Path(__file__).with_name("page")
 #: The pages load only from this box. Scripts and styles are files: none is allowed within the HTML.

@@ -17,12 +17,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from sm.control.box_series import BoxSeries
 from sm.errors import NotReady, TooLarge
-from sm.messages import Answer
+from sm.http.messages import Answer
+from sm.http.responses import respond
 from sm.run_state import CODE, MAX_CONTROL_BODY_BYTES, Box, read_engines, read_json
 from sm.settings import Settings
 from sm.triton import health
 from sm.triton.generation import SharedGeneration
-from sm.web import respond
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0

@@ -12,7 +12,7 @@ import orjson
 from sm.client import results
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import TriremeError
-from sm.messages import JSON, JSON_LINES, NPY, PNG, Answer
+from sm.http.messages import JSON, JSON_LINES, NPY, PNG, Answer
 from sm.router.invocation import DispatchRequest
 
 #: Dataclasses are passed to :func:`encodable`, because a picture is one.

@@ -16,6 +16,7 @@ from werkzeug.routing import MapAdapter
 from sm.client.sessions import Sessions
 from sm.control import dashboard, models, pages, routes
 from sm.control.openapi.document import document
+from sm.http.responses import handle_errors, with_request_id
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
@@ -35,7 +36,6 @@ from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
-from sm.web import handle_errors, with_request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -13,7 +13,7 @@ from sm.client import decoded_base64
 from sm.client.base import Client
 from sm.client.sessions import Session
 from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload
-from sm.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
+from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
 from sm.router.invocation import (
     OBJECT,
     SESSION_HEADER,

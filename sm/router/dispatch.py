@@ -22,7 +22,7 @@ from sm.errors import (
     WrongPayload,
     WrongTensor,
 )
-from sm.messages import JSON, JSON_LINES
+from sm.http.messages import JSON, JSON_LINES
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.admission import Admission

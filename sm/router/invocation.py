@@ -14,7 +14,7 @@ from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.sessions import Session
 from sm.errors import TooLarge
-from sm.messages import JSON
+from sm.http.messages import JSON
 
 #: The beginning of a JSON object.
 OBJECT = re.compile(rb"\s*\{")

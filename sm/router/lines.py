@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
-from sm.messages import JSON, JSON_LINES, Answer
+from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.router.admission import Admission
 from sm.router.answer import EncodedRecord, encode_failure, join_records
 from sm.router.invocation import LinesRequest, Message

@@ -16,7 +16,7 @@ from sm.client.decode_budget import DECODED
 from sm.client.sessions import Sessions
 from sm.deadline import begin, end
 from sm.errors import BadInput, Forbidden, Interrupted, Overloaded
-from sm.messages import JSON, Answer
+from sm.http.messages import JSON, Answer
 from sm.plugins.registry import Registry
 from sm.router import dispatch
 from sm.router.admission import UNKNOWN, Admission, FairGate

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import orjson
 
 from sm.errors import CallerGone, ClientFailed, ModelFailed, TriremeError
-from sm.messages import Answer
+from sm.http.messages import Answer
 
 log = logging.getLogger(__name__)
 

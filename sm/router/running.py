@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sm import metrics
 from sm.deadline import Deadline, Listener
 from sm.errors import DeadlinePassed
-from sm.messages import Answer
+from sm.http.messages import Answer
 from sm.router.admission import Admission
 from sm.router.request_log import RequestLog, describe_error
 from sm.router.streaming.stream import Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sm.client.sessions import Session, Sessions
-from sm.messages import Answer
+from sm.http.messages import Answer
 from sm.router.invocation import SessionCommand
 
 SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (

@@ -22,7 +22,7 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.messages import BINARY, JSON, Answer
+from sm.http.messages import BINARY, JSON, Answer
 from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.invocation import GenerateRequest, Message, TritonRequest
 from sm.router.streaming.server_sent_events import split_events

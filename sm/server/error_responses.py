@@ -19,7 +19,7 @@ from gunicorn.util import close_graceful, write_nonblock
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from sm.errors import BadInput, ClientFailed, RequestTimeout, TriremeError, Unsupported
-from sm.messages import JSON, write_error
+from sm.http.messages import JSON, write_error
 
 log = logging.getLogger(__name__)
 

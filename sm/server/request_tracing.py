@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from sm.deadline import NO_HEADERS, Part, Value
 from sm.errors import TriremeError
-from sm.messages import given_id
+from sm.http.messages import given_id
 from sm.tracing.exporter import Tracer
 
 if TYPE_CHECKING:

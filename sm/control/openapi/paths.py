@@ -19,7 +19,7 @@ from sm.control.openapi.parts import (
     strings,
 )
 from sm.control.openapi.schemas import Described
-from sm.messages import BINARY, JSON_LINES, NPY, PNG
+from sm.http.messages import BINARY, JSON_LINES, NPY, PNG
 
 TEXT: Json = {"type": "string"}
 #: A raw body. Generators need a type, although OpenAPI 3.1 does not.

@@ -11,14 +11,14 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from sm.errors import ClientFailed, ModelFailed, TriremeError, UnknownModel
-from sm.messages import Answer, write_error
+from sm.http.messages import Answer, write_error
+from sm.http.responses import error_answer, request_id
 from sm.router.invocation import HEADER_PREFIX, Message
 from sm.router.pipeline import Pipeline
 from sm.router.request_log import RequestLog
 from sm.router.routes.reading import invocation_of, read_message
 from sm.router.routes.responses import respond, send
 from sm.router.streaming.aws_eventstream import EVENT_STREAM, frames
-from sm.web import error_answer, request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -17,10 +17,10 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, TooLarge
+from sm.http.responses import request_id
 from sm.router.invocation import Message
 from sm.router.request_log import RequestLog
 from sm.router.running import RunningInvocation
-from sm.web import request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

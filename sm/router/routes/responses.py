@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from flask import Response, request
 from werkzeug.http import HTTP_STATUS_CODES
 
-from sm.messages import EVENTS, Answer
+from sm.http.messages import EVENTS, Answer
+from sm.http.responses import ReadResponse, request_id
 from sm.router.streaming.server_sent_events import with_final_error
 from sm.router.streaming.stream import finish
-from sm.web import ReadResponse, request_id
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -13,7 +13,7 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
 from sm.errors import Forbidden, NotFound
-from sm.messages import Answer
+from sm.http.messages import Answer
 from sm.router.classify import INFERENCE
 from sm.router.routes.invocations import Service
 from sm.router.routes.reading import read_message, within_deadline

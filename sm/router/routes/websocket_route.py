@@ -15,7 +15,7 @@ from flask import Blueprint, Response, request
 from wsproto.utilities import generate_accept_token
 
 from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
-from sm.messages import JSON, Answer, write_error
+from sm.http.messages import JSON, Answer, write_error
 from sm.router.answer import dumps
 from sm.router.invocation import SESSION_HEADER, Message
 from sm.router.routes.invocations import Service

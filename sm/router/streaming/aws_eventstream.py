@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 from sm.errors import DeadlinePassed, TriremeError
-from sm.messages import JSON
+from sm.http.messages import JSON
 from sm.router.answer import dumps
 from sm.router.streaming.server_sent_events import OCTET_STREAM
 from sm.router.streaming.stream import finish

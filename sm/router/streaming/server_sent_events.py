@@ -9,7 +9,7 @@ import pybase64
 from sm.client import results
 from sm.client.results import Encoded, Picture
 from sm.errors import TriremeError
-from sm.messages import EVENTS, JSON, Answer, write_error
+from sm.http.messages import EVENTS, JSON, Answer, write_error
 from sm.router.answer import dumps
 from sm.router.invocation import DispatchRequest
 from sm.router.streaming.stream import finish

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
+from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.settings import HERE, Settings, cores, names_of

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import requests
 
-from sm.messages import BINARY
+from sm.http.messages import BINARY
 from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until_ok, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load

@@ -14,7 +14,7 @@ import tritonclient.http as triton
 
 from sm import __version__
 from sm.control.routes import MAX_SCRAPES_PER_S
-from sm.messages import BINARY
+from sm.http.messages import BINARY
 from tests.support.boxes import RunningBox, running_box
 from tests.support.raw_http import exchange
 from tests.support.tritons import MODELS

@@ -10,7 +10,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from sm.control import dashboard
-from sm.web import handle_errors
+from sm.http.responses import handle_errors
 
 LARGE_DATA = b'{"points":[' + b"0," * 2**16 + b"0]}"
 

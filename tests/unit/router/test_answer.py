@@ -12,7 +12,7 @@ import pytest
 
 from sm.client.results import Encoded, Picture
 from sm.errors import BadInput, ClientFailed, WrongPayload
-from sm.messages import Answer, write_error
+from sm.http.messages import Answer, write_error
 from sm.router.answer import encode_record, write, write_list
 from sm.router.invocation import DispatchRequest
 

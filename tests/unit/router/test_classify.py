@@ -16,7 +16,7 @@ from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64
 from sm.client.payloads import BodyPayload, ImagePayload, Payload
 from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
-from sm.messages import BINARY, JSON_LINES
+from sm.http.messages import BINARY, JSON_LINES
 from sm.plugins.registry import Registry
 from sm.router.classify import ClassifiedRequest, Classifier
 from sm.router.invocation import (

@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client.base import Client, TextPayload
+from sm.http.responses import handle_errors
 from sm.plugins.registry import Registry
 from sm.router.app import Router
 from sm.router.classify import Classifier
@@ -24,7 +25,6 @@ from sm.router.triton_requests import Triton
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
-from sm.web import handle_errors
 
 #: The WSGI variable of a chunked body.
 CHUNKED_BODY = {"HTTP_TRANSFER_ENCODING": "chunked"}

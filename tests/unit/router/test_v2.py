@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.messages import Answer
+from sm.http.messages import Answer
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier, JsonBody
 from sm.router.invocation import (

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sm import deadline
 from sm.client.base import Client
 from sm.errors import CommandError, TriremeError
-from sm.messages import Answer, write_error
+from sm.http.messages import Answer, write_error
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answer import dumps, encode_record, write, write_list

@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_path_info
 
 from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
-from sm.messages import Answer, given_id, write_error
+from sm.http.messages import Answer, given_id, write_error
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo

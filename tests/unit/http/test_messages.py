@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.messages import given_id
+from sm.http.messages import given_id
 from tests.support.request_id_examples import ACCEPTED, INFERENCE, REFUSED, ROOT, TRACE
 
 
