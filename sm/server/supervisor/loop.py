@@ -43,8 +43,9 @@ from sm.triton.stub_processes import DeadStub, StubWatch
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
 #: processes of Python models.
 TICK_S, STEADY_TICK_S = 0.05, STUB_POLL_INTERVAL_S
-#: Seconds between two heartbeats for the workers; see sm.triton.generation.
-HEARTBEAT_INTERVAL_S = 0.1
+#: Seconds between two heartbeats for the workers; see sm.triton.generation. Triton may take a Python model
+#: process for dead that was stopped this soon after a request began, if the whole box was.
+HEARTBEAT_INTERVAL_S = 0.02
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
@@ -153,6 +154,7 @@ class Loop:
             self._stub_monitor.forget_times()
             self.manager.handle_standstill(age)
         self._generation.beat()
+        self._stub_monitor.keep_healthy()
 
     def _wait(self) -> None:
         """Handle events until the next tick, as long as nothing else is due."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
+from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import GONE, UNSTABLE, SharedGeneration
 from sm.triton.stub_processes import model_of
@@ -29,6 +31,14 @@ MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
 DEAD, STOPPED = b"Z", (b"T", b"t")
 
 
+#: Times that others changed a health byte before it is trusted to be one.
+TRUSTED_CHANGES = 4
+#: Bytes before Triton's objects in shared memory: a count of references, and room.
+OBJECT_HEADER_SIZE = 16
+#: Among a stub's arguments: the name of its shared memory, and where the object with the health byte is.
+MEMORY_NAME, CONTROL_OFFSET = 2, 7
+
+
 @dataclass
 class Stub:
     """A process of a model instance."""
@@ -41,6 +51,11 @@ class Stub:
     #: True if it was dead before the model was taken out.
     crashed: bool = False
     reported: bool = False
+    #: The page of its shared memory with its health byte, and where that is; None if it cannot be mapped.
+    health: tuple[mmap.mmap, int] | None = None
+    #: The byte's last value, and how often others changed it.
+    last_health: int = 1
+    changes: int = 0
 
 
 class StubMonitor:
@@ -65,6 +80,7 @@ class StubMonitor:
         self._stubs: dict[int, Stub] = {}
         self._polls = 0
         #: The times of each model's crashes, and when each model that refuses calls began to run.
+        self._keeps_healthy = False
         self._crashes: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_CRASHES))
         self._unstable: dict[str, float] = {}
 
@@ -83,10 +99,31 @@ class StubMonitor:
         for stub in self._stubs.values():
             stub.since = None
 
+    def keep_healthy(self) -> None:
+        """Tell Triton that its processes live, in the place of those that are stopped or get no time.
+
+        Triton clears a process's health byte with each request, the process sets it every 0.3 s, and Triton
+        gives up on a process whose byte is still clear after a second. The byte's place is the one of
+        ``IPCControlShm`` in Triton's python backend. Nothing is written before a byte there was seen to
+        behave so.
+        """
+        for stub in self._stubs.values():
+            if stub.health is None:
+                continue
+            memory, at = stub.health
+            value = memory[at]
+            if value > 1:
+                stub.health = None
+            elif self._keeps_healthy:
+                memory[at] = 1
+            elif value != stub.last_health:
+                stub.last_health, stub.changes = value, stub.changes + 1
+                self._keeps_healthy = stub.changes >= TRUSTED_CHANGES
+
     def poll(self) -> list[str]:
         """Take out the models whose process has died or is stopped; return a sentence for each.
 
-        A stopped process is killed: it may continue, and then answers late.
+        A stopped process may answer late. It is killed, unless Triton is told that it lives.
         """
         reloading = any(map(self._shared.out_since, {stub.model for stub in self._stubs.values()}))
         if reloading or self._polls % POLLS_PER_SEARCH == 0:
@@ -111,7 +148,7 @@ class StubMonitor:
             # The name of an instance ends with a number. To read a model's configuration Triton starts a
             # process without one, and ends it.
             if model and model not in arguments:
-                self._stubs[pid] = Stub(model, hardware.born(pid))
+                self._stubs[pid] = Stub(model, hardware.born(pid), health=_map_health(arguments))
 
     def _check(self, pid: int, stub: Stub) -> str:
         fields = hardware.status_fields(pid)
@@ -124,7 +161,8 @@ class StubMonitor:
             taken_out = since[0] or stub.born <= since[1]
             return self._describe_death(stub, is_new=False) if taken_out and not stub.reported else ""
         state = fields[0]
-        if state != DEAD and state not in STOPPED:
+        is_kept = self._keeps_healthy and stub.health is not None
+        if state != DEAD and (is_kept or state not in STOPPED):
             stub.since = None
             return ""
         if stub.reported:
@@ -169,3 +207,19 @@ class StubMonitor:
         if since[1] and stub.model not in self._unstable and not any(serving):
             self._shared.refuse(stub.model, GONE)
         return is_new
+
+
+def _map_health(arguments: Sequence[str]) -> tuple[mmap.mmap, int] | None:
+    """Map the health byte of a stub with these arguments."""
+    try:
+        at = int(arguments[CONTROL_OFFSET]) + OBJECT_HEADER_SIZE
+        path = SHARED_MEMORY / arguments[MEMORY_NAME]
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (OSError, ValueError, IndexError):
+        return None
+    try:
+        return (mmap.mmap(descriptor, mmap.PAGESIZE), at) if 0 <= at < mmap.PAGESIZE else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)

@@ -84,7 +84,7 @@ def test_a_killed_triton_makes_ping_503_at_once_and_fails_no_request(
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         reason = wait_until(reason_of_503, 2, "/ping 503")
         assert "triton" in reason.lower(), reason
-        box.wait_ready(15)
+        box.wait_ready()
         shared_memory_before = box.metric("trireme_tensor_requests_total", transport="shared_memory")
         answered_before = load.outcomes["200"]
         wait_until(
