@@ -7,32 +7,19 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.repository.models import CODE as CODE
-from sm.settings import HERE, PACKAGE, Settings
+from sm.settings import Settings
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 #: Python models for which multi-model mode reserves shared memory.
 EXPECTED_PYTHON_MODELS = 32
-#: Where SageMaker unpacks a model.
-PLATFORM_REPOSITORY = Path("/opt/ml/model")
-#: Where ``make image MODELS=…`` copies models; served if the platform mounts none.
-BAKED_REPOSITORY = Path("/opt/trireme/repository")
-#: The image has the folder ``sm`` alone: it is neither a checkout nor installed from the wheel.
-IS_IMAGE = PACKAGE.parent == HERE and not (HERE / "pyproject.toml").is_file()
-#: How to come by a model, in a container and elsewhere.
-NEXT_STEP = (
-    "mount one (docker run -v REPOSITORY:/opt/ml/model:ro), build an image with it (make image MODELS=demo)"
-    if IS_IMAGE
-    else "run `make serve` in a checkout, or `sm demo`, for the demo"
-)
 #: A path that nginx's configuration takes without quotes.
 PLAIN_PATH = re.compile(r"[\w./+-]+")
 #: Bytes of the path of the temporary folder. The path of a Unix socket may have 107; this is the longest of a
@@ -225,57 +212,6 @@ def read_engines(box: Box) -> dict[str, dict[str, Any]]:
     return {path.stem: read_json(path, {}) for path in sorted(box.engines_folder.glob("*.json"))}
 
 
-def choose_repository(
-    settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
-) -> Path:
-    """Choose the folder to serve: the one that is set, the platform's, or the image's if the platform's is
-    empty.
-
-    A platform folder with any visible file in it is used: it must be a repository, as other
-    models must not answer in its place.
-    """
-    if settings.repository is not None:
-        return settings.repository.absolute()
-    return baked if baked.is_dir() and _is_empty(platform) else platform
-
-
-def _is_empty(folder: Path) -> bool:
-    """True if the folder does not exist or has no visible entry."""
-    try:
-        return all(path.name.startswith(".") for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # a later check names the file that cannot be read
-        return False
-
-
-def find_repository(
-    settings: Settings, platform: Path = PLATFORM_REPOSITORY, baked: Path = BAKED_REPOSITORY
-) -> Path:
-    """Find the repository to serve. Raises :class:`StartError` if it has neither a model nor a client."""
-    repository = choose_repository(settings, platform, baked)
-    check_readable(repository)
-    if (repository / "config.pbtxt").exists():
-        raise StartError(
-            f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
-        )
-    if not models.names(repository) and not CodeFolder.of(settings, repository).serves:
-        raise StartError(
-            f"There is no model in {repository} ({_why_empty(repository)}): {NEXT_STEP}, or "
-            "set TRIREME_MODEL_REPOSITORY to a Triton model repository."
-        )
-    return repository
-
-
-def _why_empty(repository: Path) -> str:
-    if not repository.is_dir():
-        return "which is not a folder"
-    return (
-        "no folder with a config.pbtxt or with a file that tells Triton what it is, such as 1/model.onnx, "
-        "and no code/inference.py"
-    )
-
-
 def temporary_folder() -> Path:
     """Return the folder for run folders: TMPDIR, or /tmp if nginx or a socket cannot use TMPDIR's path.
 
@@ -289,42 +225,6 @@ def temporary_folder() -> Path:
         ) from None
     plain = PLAIN_PATH.fullmatch(folder) and len(os.fsencode(folder)) <= MAX_TEMPORARY_PATH_BYTES
     return Path(folder if plain else "/tmp")  # noqa: S108
-
-
-def check_client_folders(settings: Settings) -> None:
-    """Raise :class:`StartError` if ``TRIREME_CLIENTS`` names a folder that does not exist."""
-    for folder in settings.clients:
-        if folder != HERE / "clients" and not folder.is_dir():
-            raise StartError(
-                f"TRIREME_CLIENTS names {folder}, which is not a folder: correct the path or make the folder."
-            )
-
-
-def check_default_model(settings: Settings, repository: Path) -> None:
-    """Raise :class:`StartError` if the default model is certainly not served.
-
-    This is known before the models are loaded, which may take minutes. A client's name may differ from its
-    file's: if a file contains the name in quotes, the registry decides later.
-    """
-    requested, code = settings.default_model, CodeFolder.of(settings, repository)
-    folders = (*settings.clients, code.folder)
-    files = {
-        file for folder in folders for pattern in ("*.py", "*/client.py") for file in folder.glob(pattern)
-    }
-    bundled = {file for file in files if HERE / "clients" in file.parents}
-    names = {path.name for path in repository.iterdir() if path.is_dir()} - {CODE}
-    names |= {_client_name(file) for file in files - bundled} | ({SCRIPT_NAME} if code.script else set())
-    if not requested or requested in names or requested in map(_client_name, bundled):
-        return
-    quoted = (f'"{requested}"'.encode(), f"'{requested}'".encode())
-    if any(text in file.read_bytes() for file in files - bundled for text in quoted):
-        return
-    served = ", ".join(sorted(names)) or "none"
-    raise StartError(f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: {served}.")
-
-
-def _client_name(file: Path) -> str:
-    return file.parent.name if file.name == "client.py" else file.stem
 
 
 def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHARED_MEMORY) -> int:
@@ -353,30 +253,3 @@ def python_instances(repository: Path | None) -> int:
         return EXPECTED_PYTHON_MODELS
     names = {path.parent.parent.name for path in repository.glob("*/*/model.py")}
     return sum(models.Model.read(repository / name).instances for name in names)
-
-
-def check_readable(repository: Path) -> None:
-    """Raise :class:`StartError` for the first folder or file that this user may not read."""
-    for path in unreadable(repository):
-        raise StartError(
-            f"{path} cannot be read by user {os.geteuid()}: make the models readable for everybody (chmod -R "
-            "a+rX), or run the container as a user who may read them (docker run --user)."
-        )
-
-
-def unreadable(folder: Path) -> Iterator[Path]:
-    """Yield every folder and file below ``folder`` that may not be read. Links are not followed."""
-    listing_errors: list[OSError] = []
-    for parent, folders, files in os.walk(folder, onerror=listing_errors.append):
-        # Skip hidden folders, and one that file systems create.
-        folders[:] = [name for name in folders if name != "lost+found" and not name.startswith(".")]
-        # A folder that can be listed but not entered hides its files.
-        if not os.access(parent, os.X_OK):
-            yield Path(parent)
-            continue
-        for path in (Path(parent, name) for name in files if not name.startswith(".")):
-            if not path.is_symlink() and not os.access(path, os.R_OK):
-                yield path
-    for error in listing_errors:
-        if isinstance(error, PermissionError):
-            yield Path(error.filename)

@@ -25,7 +25,8 @@ from sm.commands.golden import differences, short
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.registry import select_sources
-from sm.run_state import CODE, check_client_folders, choose_repository, find_repository
+from sm.run_state import CODE
+from sm.server.startup import check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
 
 #: Seconds for one answer, and for a started box to stop: it drains for 25.

@@ -22,8 +22,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from sm.metrics import BUCKETS, TOTAL
 from sm.polling import Poll
-from sm.run_state import PLATFORM_REPOSITORY, Box
+from sm.run_state import Box
 from sm.server.logs import as_json
+from sm.server.startup import PLATFORM_REPOSITORY
 from sm.settings import Settings
 
 INTERVAL_S = 15.0

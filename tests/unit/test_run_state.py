@@ -11,16 +11,8 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import (
-    Box,
-    check_default_model,
-    choose_repository,
-    find_repository,
-    python_instances,
-    shared_bytes,
-    temporary_folder,
-    write_atomically,
-)
+from sm.run_state import Box, python_instances, shared_bytes, temporary_folder, write_atomically
+from sm.server.startup import check_default_model, choose_repository, find_repository
 from sm.settings import Settings
 
 

@@ -29,18 +29,10 @@ from sm.hardware import memory_limit
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
-from sm.run_state import (
-    BAKED_REPOSITORY,
-    SHARED_MEMORY,
-    Box,
-    check_client_folders,
-    check_default_model,
-    find_repository,
-    shared_bytes,
-    temporary_folder,
-)
+from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.access import setup
 from sm.server.logs import Formatter
+from sm.server.startup import BAKED_REPOSITORY, check_client_folders, check_default_model, find_repository
 from sm.server.supervisor import front, ports, ready_message
 from sm.server.supervisor.commands import Commands
 from sm.server.supervisor.engines import PlanBuilder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.run_state import unreadable
+from sm.server.startup import unreadable
 from sm.settings import HERE
 from tests.support.tritons import MODELS
 

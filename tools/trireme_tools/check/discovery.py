@@ -12,7 +12,7 @@ from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.unserved_clients import choose_model
 from sm.repository import models
-from sm.run_state import choose_repository
+from sm.server.startup import choose_repository
 from sm.settings import Settings
 
 

@@ -22,7 +22,7 @@ from sm.errors import CommandError
 from sm.plugins.loading import ClientSource
 from sm.repository.config_files import protobuf
 from sm.repository.models import Model
-from sm.run_state import choose_repository
+from sm.server.startup import choose_repository
 from sm.settings import Settings
 from sm.triton.tensors import DTYPES, STRINGS
 from sm.triton.transport import Transport
