@@ -1,4 +1,4 @@
-"""Choose what the box serves, and check it before the start: the repository, the clients, the default model."""
+"""Choose what the box serves, and check it before the start: repository, clients, default model."""
 
 from __future__ import annotations
 

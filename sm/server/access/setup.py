@@ -7,9 +7,7 @@ from sm.run_state import Box
 from sm.server.access import certificates, keys
 from sm.server.access.checker import save_copy
 from sm.settings import Settings
-
-#: The first version without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
-WITHOUT_KNOWN_HOLES = (2, 70)
+from sm.triton.quirks import WITHOUT_KNOWN_HOLES
 
 
 def prepare(settings: Settings, box: Box, triton: tuple[int, ...]) -> list[str]:

@@ -1,0 +1,67 @@
+"""Faults of the Triton that the CPU image pins, and the modules that work around them.
+
+For an upgrade go through the list: run the test of each fault without its workaround, and delete what is not
+needed any more. ``tests/unit/triton/test_quirks.py`` fails until :data:`WHEEL` names the new version.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: The ``nvidia-pytriton`` that requirements.lock pins, and the Triton in it (release 24.10).
+WHEEL, VERSION = "0.7.0", (2, 51)
+#: The first version without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
+WITHOUT_KNOWN_HOLES = (2, 70)
+
+
+class Quirk(NamedTuple):
+    """A fault of Triton, and how to find out whether a new version still has it."""
+
+    fault: str
+    #: The module that works around it. Its comment there names the version too.
+    module: str
+    #: The release of which NVIDIA says that it has no such fault, such as 25.07; empty: of none.
+    goes_with: str
+    #: The test that fails without the workaround, below ``tests/``.
+    test: str
+
+
+#: The bulletins behind ``goes_with`` are listed in docs/inside/known-holes.md.
+QUIRKS = (
+    Quirk(
+        "a huge shape or deep nesting in a small JSON body ends the process",
+        "sm.triton.unsafe_json",
+        "25.07",
+        "unit/triton/test_bodies.py",
+    ),
+    Quirk(
+        "a stream that is cancelled right after its error never finishes",
+        "sm.triton.channel",
+        "25.07",
+        "integration/triton/test_streams.py",
+    ),
+    Quirk(
+        "the load of a Python model whose process dies never ends",
+        "sm.triton.stub_processes",
+        "",
+        "integration/multimodel/test_stubs.py",
+    ),
+    Quirk(
+        "a model whose process died is reported as ready, and its requests fail",
+        "sm.multimodel.stub_failures",
+        "",
+        "integration/multimodel/test_stubs.py",
+    ),
+    Quirk(
+        "Triton keeps running without a model's process, or crashes when one of two dies in its warm-up",
+        "sm.server.supervisor.process_manager",
+        "",
+        "unit/server/supervisor/test_process_manager.py",
+    ),
+    Quirk(
+        "the shell splits a repository's path that has spaces",
+        "sm.repository.overlay",
+        "",
+        "integration/box/test_start.py",
+    ),
+)
