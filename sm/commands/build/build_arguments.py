@@ -70,7 +70,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
             f"--{change}", action=argparse.BooleanOptionalAction, default=False, help=help_text
         )
     command.add_argument(
-        "--calibration", type=Path, metavar="FOLDER", help="a folder of typical inputs, which int8 needs"
+        "--calibration",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of typical inputs, which int8 needs; on cpu also of pictures or texts.txt, for the "
+        "report on accuracy",
     )
     command.add_argument(
         "--workspace",

@@ -22,10 +22,12 @@ from sm.settings import HERE, Settings
 from sm.triton.onnx_cpu.engines import Wanted
 
 
-def wanted(engine: str, precision: str, tolerance: float) -> Wanted:
+def wanted(engine: str, precision: str, tolerance: float, calibration: Path | None = None) -> Wanted:
     """Return what may run a model on the CPU target. Raises :class:`CommandError`."""
-    if precision not in ("auto", "fp32", "bf16"):
-        raise CommandError(f"--precision {precision} is not for --target cpu: use auto, fp32 or bf16.")
+    if precision not in ("auto", "fp32", "bf16", "int8"):
+        raise CommandError(f"--precision {precision} is not for --target cpu: use auto, fp32, bf16 or int8.")
+    if precision == "int8" and calibration is None:
+        raise CommandError("--precision int8 needs --calibration FOLDER, with typical inputs.")
     if not 0 < tolerance < 1:
         raise CommandError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
     return Wanted(engine, precision, tolerance)
@@ -57,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
         batch=options.batch,
         # The graph of the CPU target stays in fp32: what runs it is chosen at each load.
         precision="fp32" if target == "cpu" else precision,
-        wanted=wanted(options.engine, precision, options.tolerance) if target == "cpu" else Wanted(),
+        wanted=wanted(options.engine, precision, options.tolerance, options.calibration)
+        if target == "cpu"
+        else Wanted(),
         # A plan and a torch program have no output whose size depends on the inputs' content.
         changes=Changes(
             options.uint8,

@@ -50,11 +50,22 @@ def from_samples(graph: Graph, applied: Changes, client: Path, repository: Path,
     """
     if not (client / "client.py").is_file() or not (client / "sample").is_dir():
         return False
+    feeds = client_feeds(graph, client, repository)[:MAX_FEEDS]
+    return _write(graph, feeds, *kinds(graph, applied), out)
+
+
+def client_feeds(graph: Graph, client: Path, repository: Path, samples: Path | None = None) -> list[Feed]:
+    """Return what a client makes of its samples, or of the pictures and ``texts.txt`` in ``samples``."""
     recorder = Recorder(session(graph.path))
-    for _ in answers(ClientSource(client.name, client / "client.py"), repository, InProcess(graph, recorder)):
+    source = ClientSource(client.name, client / "client.py")
+    for _ in answers(source, repository, InProcess(graph, recorder), samples):
         pass
-    kinds, scores = _kinds(graph, applied)
-    return _write(graph, recorder.feeds[:MAX_FEEDS], kinds, scores, out)
+    return recorder.feeds
+
+
+def from_records(graph: Graph, feeds: Sequence[Feed], out: Path) -> bool:
+    """Write the golden data from a team's own inputs; False for a graph that takes texts."""
+    return _write(graph, feeds[:MAX_FEEDS], {}, "", out)
 
 
 def from_random_inputs(graph: Graph, sizes: Sequence[Sizes], out: Path) -> bool:
@@ -67,14 +78,19 @@ def from_random_inputs(graph: Graph, sizes: Sequence[Sizes], out: Path) -> bool:
 def _write(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str, out: Path) -> bool:
     if not feeds or any(value.datatype == "TYPE_STRING" for value in (*graph.inputs, *graph.outputs)):
         return False
-    runner, names = session(graph.path), [value.name for value in graph.outputs]
-    found = [dict(zip(names, runner.run(names, feed), strict=True)) for feed in feeds]
-    limits = {name: (-bound, bound - 1) for name, bound in graph.bounds.items()}
-    Golden(feeds, found, kinds, scores, limits).write(out / GOLDEN)
+    golden(graph, feeds, kinds, scores).write(out / GOLDEN)
     return True
 
 
-def _kinds(graph: Graph, applied: Changes) -> tuple[dict[str, str], str]:
+def golden(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str) -> Golden:
+    """Return inputs with the outputs of ONNX Runtime in fp32 for them."""
+    runner, names = session(graph.path), [value.name for value in graph.outputs]
+    found = [dict(zip(names, runner.run(names, feed), strict=True)) for feed in feeds]
+    limits = {name: (-bound, bound - 1) for name, bound in graph.bounds.items()}
+    return Golden(feeds, found, kinds, scores, limits)
+
+
+def kinds(graph: Graph, applied: Changes) -> tuple[dict[str, str], str]:
     """Return how the outputs are compared, and the name of the words' scores."""
     names = [value.name for value in graph.outputs]
     if applied.nms:

@@ -9,8 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-from sm.commands.build import build_request, golden_data, model_config, suppression, targets
+from sm.commands.build import (
+    accuracy_report,
+    build_request,
+    golden_data,
+    model_config,
+    precision,
+    suppression,
+    targets,
+)
 from sm.commands.build.accuracy import Comparison
 from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.changes import DESCRIPTION, TOKENIZER, Graphs
@@ -33,6 +42,7 @@ from sm.repository import manifest
 from sm.repository.cache import Cache
 from sm.repository.manifest import Accuracy, Manifest
 from sm.settings import HERE
+from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH
 
 #: The version folder that is built; others stay.
 VERSION = "1"
@@ -94,6 +104,13 @@ class ModelBuilder:
                     accuracy = self._accuracy(request, graphs, trial, largest, version)
                 self.progress.say(f"{request.model}: {accuracy}")
                 self._add_golden_data(request, graphs, trial, version)
+            if request.calibration and request.target == "cpu":
+                is_batch_made = configuration.final.HasField("dynamic_batching")
+                by_record = configuration.final.max_batch_size > 0 and not is_batch_made
+                with self.progress.step(f"{request.model}: quantizing and comparing"):
+                    report = self._quantize(request, graphs, version, by_record)
+                (staged / accuracy_report.FILE).write_text(report)
+                self.progress.say(report)
             origin = manifest.Source(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, version)
             if not configuration.is_hand_written:
@@ -257,6 +274,29 @@ class ModelBuilder:
         # Random pictures have no objects, and random texts no masks.
         if request.wanted.precision != "auto" and not (graphs.applied.nms or graphs.applied.masks):
             golden_data.from_random_inputs(graph, trial.found, version)
+
+    def _quantize(self, request: BuildRequest, graphs: Graphs, version: Path, by_record: bool) -> str:
+        """Add the graph in int8, and return the report on the accuracy of each engine."""
+        graph, client = Graph.read(version / GRAPH), HERE / "clients" / request.model
+        folder, kinds = cast(Path, request.calibration), golden_data.kinds(graph, graphs.applied)
+        if any(folder.glob("*.np[yz]")) or request.source is not None or not client.is_dir():
+            feeds, kinds = list(precision.records(graph, folder)), ({}, "")
+        else:
+            with tempfile.TemporaryDirectory() as repository:
+                (Path(repository) / request.model).symlink_to(version.parent)
+                feeds = golden_data.client_feeds(graph, client, Path(repository), folder)
+        if not feeds:
+            raise CommandError(f"{folder} has no pictures, no texts.txt, and no *.npz or *.npy.")
+        try:
+            known = golden_data.golden(graph, feeds, *kinds)
+        except Exception as error:  # ONNX Runtime's own classes
+            raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
+        if not (version / GOLDEN).is_file():
+            golden_data.from_records(graph, feeds, version)
+        precision.quantize(
+            graph.path, feeds[: accuracy_report.CALIBRATED], version / INT8_GRAPH, symmetric=False
+        )
+        return accuracy_report.write(known, version, by_record)
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
         """Return what runs the artifact if it is not a graph."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ import numpy as np
 import onnx
 
 from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.random_inputs import Feed
 from sm.errors import CommandError
 from sm.repository.manifest import Precision
+
+#: Operators that are worth quantizing on a processor; and how many make leaving out two worthwhile.
+HEAVY, MANY = ("Conv", "Gemm", "MatMul"), 5
 
 
 def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
@@ -30,7 +34,7 @@ def convert_precision(graph: Graph, precision: Precision, calibration: Path | No
     if precision == "fp16":
         _half(graph.path, out)
     elif precision == "int8" and calibration:
-        _quantize(graph, calibration, out)
+        quantize(graph.path, list(records(graph, calibration)), out, symmetric=True)
     elif precision == "bf16" and not _has_bfloat16(graph.path):
         raise CommandError(
             f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
@@ -53,35 +57,47 @@ def _has_bfloat16(path: Path) -> bool:
     return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
 
 
-def _quantize(graph: Graph, calibration: Path, out: Path) -> None:
-    """Quantize explicitly: symmetric int8 with a scale for each channel, as TensorRT needs."""
+def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) -> None:
+    """Quantize explicitly (Q/DQ nodes), with a scale for each channel of the weights.
+
+    ``symmetric``: everything, with activations around zero, as TensorRT needs. Else, for processors, the
+    multiplications but the first and the last, which lose most, with activations of any range.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    records = list(_records(graph, calibration))
-
     class Records(CalibrationDataReader):  # type: ignore[misc]
-        left = iter(records)
+        left = iter(feeds)
 
         def get_next(self) -> Any:
             return next(self.left, None)
 
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder) / "prepared.onnx"
-        quant_pre_process(str(graph.path), str(prepared), skip_symbolic_shape=True)
+        quant_pre_process(onnx.load(graph), str(prepared), skip_symbolic_shape=True)
+        model = onnx.load(prepared)
+        for place, node in enumerate(model.graph.node):
+            node.name = f"{node.op_type}_{place}"  # what is left out is named
+        heavy = [node.name for node in model.graph.node if node.op_type in HEAVY]
         quantize_static(
-            str(prepared),
+            model,
             str(out),
             Records(),
             quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
+            op_types_to_quantize=None if symmetric else [*HEAVY],
+            nodes_to_exclude=None if symmetric or len(heavy) < MANY else [heavy[0], heavy[-1]],
+            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
+            extra_options={
+                "ActivationSymmetric": symmetric,
+                "WeightSymmetric": True,
+                "CalibMovingAverage": not symmetric,
+            },
         )
 
 
-def _records(graph: Graph, folder: Path) -> Iterator[dict[str, Any]]:
+def records(graph: Graph, folder: Path) -> Iterator[Feed]:
     """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for a single input."""
     names = [value.name for value in graph.inputs]
     files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())

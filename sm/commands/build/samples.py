@@ -79,11 +79,13 @@ def count_equal_answers(
     return (sum(equal), len(equal)) if equal else None
 
 
-def answers(source: ClientSource, repository: Path, triton: InProcess) -> Iterator[Any]:
-    """Yield the client's answer to each of its samples."""
+def answers(
+    source: ClientSource, repository: Path, triton: InProcess, samples: Path | None = None
+) -> Iterator[Any]:
+    """Yield the client's answer to each of its samples, or to those in the folder ``samples``."""
     client = load(source, triton, repository)
     check(client, source, triton)
-    for payload in _samples(client, source.file.parent / "sample"):
+    for payload in _samples(client, samples or source.file.parent / "sample"):
         yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
 
 

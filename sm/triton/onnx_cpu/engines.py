@@ -29,11 +29,14 @@ import numpy as np
 #: ONNX Runtime prints nothing but fatal errors: it raises the others, and its lines are not JSON.
 FATAL = 4
 GRAPH, WEIGHTS, GOLDEN = "model.onnx", "model.onnx.data", "golden.npz"
+#: The graph with int8 in it, if the build got inputs to calibrate with.
+INT8_GRAPH = "model.int8.onnx"
 #: Where choices are kept, below the cache's folder.
 KEPT = Path("engines", "cpu")
 CPUINFO = Path("/proc/cpuinfo")
 #: Instructions that make a precision worth trying, as /proc/cpuinfo names them on x86 and on ARM.
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
+INT8 = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}
 PACKAGES = ("onnxruntime", "openvino")
 #: A candidate has to be this much faster than fp32 on ONNX Runtime.
 MIN_GAIN = 1.05
@@ -291,7 +294,8 @@ class OnnxRuntime:
         chosen.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if precision == "bf16":
             chosen.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
-        self.session = onnxruntime.InferenceSession(str(graph), chosen, providers=["CPUExecutionProvider"])
+        file = str(graph.with_name(INT8_GRAPH) if precision == "int8" else graph)
+        self.session = onnxruntime.InferenceSession(file, chosen, providers=["CPUExecutionProvider"])
         self.inputs = [value.name for value in self.session.get_inputs()]
         self.outputs = [value.name for value in self.session.get_outputs()]
 
@@ -316,11 +320,13 @@ class OpenVino:
             "NUM_STREAMS": 1,
             # Two processes would pin their threads to the same core.
             "ENABLE_CPU_PINNING": False,
-            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+            # For an int8 graph: of what is not quantized in it.
+            "INFERENCE_PRECISION_HINT": "bf16" if precision != "fp32" and BF16 & processor_flags() else "f32",
         }
         core = openvino.Core()
         # The weights must lie beside the graph itself; beside a link to it they are refused.
-        model = core.read_model(str(graph.resolve()))
+        file = graph.resolve()
+        model = core.read_model(str(file.with_name(INT8_GRAPH) if precision == "int8" else file))
         shapes = {value.any_name: value.partial_shape for value in model.inputs}
         self.by_record = by_record and all(
             shape[0].is_dynamic and not any(size.is_dynamic for size in shape[1:])
@@ -443,11 +449,17 @@ def versions() -> dict[str, str]:
 
 
 def candidates(
-    wanted: Wanted, flags: Collection[str], installed: Collection[str], machine: str = platform.machine()
+    wanted: Wanted,
+    flags: Collection[str],
+    installed: Collection[str],
+    machine: str = platform.machine(),
+    *,
+    is_quantized: bool = False,
 ) -> list[Candidate]:
     """Return what this processor can run: reduced precisions first, fp32 on ONNX Runtime last."""
-    has_bf16 = bool(BF16 & set(flags))
+    has_bf16, has_int8 = bool(BF16 & set(flags)), is_quantized and bool(INT8 & set(flags))
     possible = [
+        *([Candidate("openvino", "int8"), Candidate("onnxruntime", "int8")] if has_int8 else []),
         *([Candidate("openvino", "bf16")] if has_bf16 else []),
         *([Candidate("onnxruntime", "bf16")] if has_bf16 and machine == "aarch64" else []),
         Candidate("openvino", "fp32"),
@@ -488,7 +500,8 @@ class Chooser:
         self.folder, self.threads, self.wanted = folder, threads, wanted
         self.flags = processor_flags() if flags is None else flags
         self.installed = versions() if installed is None else installed
-        self.candidates = candidates(wanted, self.flags, self.installed)
+        is_quantized = (folder / INT8_GRAPH).is_file()
+        self.candidates = candidates(wanted, self.flags, self.installed, is_quantized=is_quantized)
         self.cache = cache
 
     def choose(self) -> Choice:
@@ -611,13 +624,18 @@ def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) ->
         return {"fault": str(error)}
     except Exception as error:
         return {"fault": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    return {"seconds": processor_seconds(runner, golden.feeds[0]), "difference": worst}
+
+
+def processor_seconds(runner: Any, feed: Mapping[str, Any]) -> float:
+    """Return the median of the processor time of a run."""
     times: list[float] = []
     started = time.monotonic()
     while len(times) < MIN_RUNS or (len(times) < MAX_RUNS and time.monotonic() - started < TIMED_S):
         before = time.process_time()
-        runner.run(runner.outputs, golden.feeds[0])
+        runner.run(runner.outputs, feed)
         times.append(time.process_time() - before)
-    return {"seconds": sorted(times)[len(times) // 2], "difference": worst}
+    return sorted(times)[len(times) // 2]
 
 
 if __name__ == "__main__":

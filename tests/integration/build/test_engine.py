@@ -6,10 +6,13 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from sm.commands.build import accuracy_report
 from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.configuring import GENERATED_MARK
 from sm.commands.build.model_builder import ModelBuilder, default_out
@@ -19,7 +22,8 @@ from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
-from sm.triton.onnx_cpu.engines import GOLDEN, Golden, Wanted
+from sm.triton.onnx_cpu import engines
+from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
 from tests.support.package_registry import FakeRegistry
 
@@ -108,6 +112,50 @@ def test_what_may_run_the_model_is_in_the_configuration(
         "precision": "bf16",
         "tolerance": "0.02",
     }
+
+
+def calibrated(folder: Path, out: Path) -> BuildRequest:
+    """A build of a graph with convolutions, and inputs for it."""
+    inputs = folder / "inputs"
+    inputs.mkdir()
+    pictures = np.random.default_rng(1).random((6, 1, 1, 4, 4), np.float32)
+    for number, picture in enumerate(pictures):
+        np.save(inputs / f"{number}.npy", picture)
+    source = convolution(folder / "conv.onnx").path
+    return BuildRequest("tiny", "cpu", out, source, calibration=inputs)
+
+
+def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
+    builder: ModelBuilder, tmp_path: Path, out: Path
+) -> None:
+    folder = builder.build(calibrated(tmp_path, out))
+    assert len(Golden.read(folder / "1" / GOLDEN).feeds) == 6
+    nodes = {node.op_type for node in onnx.load(folder / "1" / INT8_GRAPH).graph.node}
+    assert "QuantizeLinear" in nodes
+    report = (folder / accuracy_report.FILE).read_text()
+    assert "| onnxruntime fp32 | – | 0.00 % | 0.00 % |" in report
+    assert "6 inputs" in report
+
+
+def test_inputs_that_the_graph_does_not_take_end_the_build_with_a_sentence(
+    builder: ModelBuilder, tmp_path: Path, out: Path
+) -> None:
+    request = calibrated(tmp_path, out)
+    np.save(tmp_path / "inputs" / "other.npy", np.zeros((1, 3, 8, 8), np.float32))
+    with pytest.raises(CommandError, match=r"the model does not take an input in .*inputs: .*dimensions"):
+        builder.build(request)
+    assert not (out / "tiny").exists()
+
+
+def test_a_quantized_graph_that_agrees_too_little_is_not_kept(
+    builder: ModelBuilder, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accuracy_report, "MIN_AGREEMENT", 1.1)
+    # A processor that has int8, whatever this one has: the engines compute it everywhere.
+    monkeypatch.setattr(engines, "processor_flags", lambda: frozenset({"avx512_vnni"}))
+    folder = builder.build(calibrated(tmp_path, out))
+    assert not (folder / "1" / INT8_GRAPH).exists()
+    assert "int8 fails" in (folder / accuracy_report.FILE).read_text()
 
 
 def test_every_target_has_the_same_names_types_and_sizes(

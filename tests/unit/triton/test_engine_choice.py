@@ -39,6 +39,12 @@ class TestCandidates:
         found = engines.candidates(Wanted(), {"asimd", "bf16"}, BOTH, "aarch64")
         assert found == [OV_BF16, Candidate("onnxruntime", "bf16"), OV_FP32, FP32]
 
+    def test_a_quantized_graph_is_tried_where_there_are_instructions_for_it(self) -> None:
+        int8 = [Candidate("openvino", "int8"), Candidate("onnxruntime", "int8")]
+        found = engines.candidates(Wanted(), ZEN5, BOTH, "x86_64", is_quantized=True)
+        assert found == [*int8, OV_BF16, OV_FP32, FP32]
+        assert engines.candidates(Wanted(), OLD, BOTH, "x86_64", is_quantized=True) == [OV_FP32, FP32]
+
     @pytest.mark.parametrize(
         ("wanted", "expected"),
         [

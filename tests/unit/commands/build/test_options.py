@@ -37,7 +37,11 @@ def test_the_command_line_wins_over_a_models_own_options() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "tolerance", "reason"),
-    [("fp16", 0.01, "--precision fp16 is not for --target cpu"), ("auto", 1.5, "--tolerance 1.5")],
+    [
+        ("fp16", 0.01, "--precision fp16 is not for --target cpu"),
+        ("int8", 0.01, "--precision int8 needs --calibration FOLDER"),
+        ("auto", 1.5, "--tolerance 1.5"),
+    ],
 )
 def test_what_the_cpu_target_cannot_do_is_refused(precision: str, tolerance: float, reason: str) -> None:
     with pytest.raises(CommandError, match=reason):
