@@ -168,6 +168,8 @@ def translate_stream_error(text: str, reached_model: bool) -> Failed:
     return translate_status(Code.UNKNOWN if reached_model else Code.INVALID_ARGUMENT, text)
 
 
+#: Places in the box's run folder; what follows is the model's own.
+RUN_PATHS = re.compile(r"/[^\s'\":(]*/trireme-\w{8}/(?:archives/\w+/files/|models/|repository/)?")
 #: Names of shared memory: the box's and its Python models', and the Python backend's default. Whoever knows
 #: one is a step nearer to reading it (CVE-2025-23320).
 REGION_NAMES = re.compile(r"/?\b(?:trireme-[0-9a-f]|triton_python_backend_shm)[\w-]*")
@@ -176,9 +178,10 @@ REGION_NAMES = re.compile(r"/?\b(?:trireme-[0-9a-f]|triton_python_backend_shm)[\
 def sentence(text: str) -> str:
     """Return Triton's text for a caller, without the request's id, the model instance and the traceback.
 
-    The names of shared memory are left out.
+    The names of shared memory and the path of the run folder are left out.
     """
-    text = REGION_NAMES.sub("…", text.partition("\n\nAt:")[0])
+    text = RUN_PATHS.sub("", text.partition("\n\nAt:")[0])
+    text = REGION_NAMES.sub("…", text)
     text = re.sub(r"^\[request id: [^\]]*\] ", "", text)
     text = re.sub(
         r"^Failed to process the request\(s\) for model (?:instance )?'(.+?)(?:_\d+)*', message: ",

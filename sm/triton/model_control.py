@@ -32,6 +32,10 @@ CONNECT_TIMEOUT_S = 5.0
 #: folder is removed meanwhile. The next attempt succeeds, as Triton does not find that folder any more.
 FOLDER_REMOVED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
 MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
+#: Before a model's own reason.
+LOAD_FAILED = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: (?:\w+: )?")
+#: ONNX Runtime's text is for its developers, and quotes the graph.
+ONNX_ERROR = re.compile(r"(?:\w+: )?\[ONNXRuntimeError\] : \d+ : (\w+)")
 #: States in which a model holds memory.
 HELD_STATES = ("READY", "LOADING", "UNLOADING")
 
@@ -143,4 +147,8 @@ def _explain(error: TriremeError, model: str, seconds: float) -> TriremeError:
         return error
     if isinstance(error, OutOfMemory) or OUT_OF_MEMORY.search(error.sentence):
         return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
-    return BadInput(f"Triton cannot load {model!r}: {error.sentence}")
+    reason = LOAD_FAILED.sub("", error.sentence)
+    if match := ONNX_ERROR.match(reason):
+        kind = match[1].lower().replace("_", " ")
+        reason = f"ONNX Runtime refuses its graph ({kind}); the log has the reason"
+    return BadInput(f"Triton cannot load {model!r}: {reason}")

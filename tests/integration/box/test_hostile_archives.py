@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,7 +17,7 @@ from sm.triton import onnx_cpu
 from tests.support.boxes import running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.onnx_graphs import endless, save_graph
+from tests.support.onnx_graphs import endless, plus_one, save_graph
 
 #: Seconds that an invocation may take, and that anything may take here at most.
 TIMEOUT_S, PATIENCE_S = 5, 40.0
@@ -145,3 +146,39 @@ def test_a_graph_without_end_is_loaded_again_after_its_requests_deadline(
     endpoint.load_successfully("bad", endpoint.platform.write_flat("bad", multiplying_model(3)))
     assert endpoint.invoke("bad").json()["outputs"][0]["data"] == [3, 6]
     endpoint.unload("bad")
+
+
+def with_unknown_operator(path: Path) -> object:
+    tensor = (TensorProto.FLOAT, ["b", 4])
+    return save_graph(path, [helper.make_node("Nonsense", ["x"], ["y"])], {"x": tensor}, {"y": tensor})
+
+
+def with_data_outside(path: Path) -> None:
+    plus_one(path)
+    graph = onnx.load(path)
+    weight = graph.graph.initializer[0]
+    weight.ClearField("float_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "../../../../../../etc/passwd"), ("offset", "0"), ("length", "4")):
+        weight.external_data.add(key=key, value=value)
+    onnx.save(graph, path)
+
+
+@pytest.mark.parametrize("write", [with_unknown_operator, with_data_outside])
+def test_a_graph_that_onnx_runtime_refuses_is_a_400_in_the_boxs_words(
+    endpoint: MultiModelEndpoint, write: Callable[[Path], object]
+) -> None:
+    answer = endpoint.load("bad", str(write_onnx_archive(endpoint, write)))
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error.startswith("Triton cannot load 'bad': ONNX Runtime refuses its graph (")
+    assert endpoint.infer_y("good") == [2, 4]
+
+
+def test_a_load_error_names_no_place_in_the_box(endpoint: MultiModelEndpoint) -> None:
+    url = Path(endpoint.platform.write_flat("bad"))
+    (url / "1" / "model.py").write_text("raise RuntimeError(__file__)\n")
+    answer = endpoint.load("bad", str(url))
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "Triton cannot load 'bad': RuntimeError: bad/1/model.py"
+    assert str(endpoint.box.run_folder()) not in answer.text
