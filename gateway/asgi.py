@@ -79,7 +79,7 @@ class ByteBudget:
     def take(self, count: int) -> None:
         """Reserve bytes. Raises :class:`Overloaded` if the budget is used up."""
         if self._used + count > self._limit:
-            raise Overloaded("the gateway has no memory left for this body; send it again later")
+            raise Overloaded("the gateway has no memory left for this body; retry later")
         self._used += count
 
     def give_back(self, count: int) -> None:
@@ -96,7 +96,7 @@ class Pool:
     async def run(self, call: Callable[[], Answer]) -> Answer:
         """Run ``call`` in a thread. Raises :class:`Overloaded` if the queue is full."""
         if self._unanswered >= self._limit:
-            raise Overloaded("the gateway is working on as many requests as it takes at once")
+            raise Overloaded("the gateway is at its limit of concurrent requests")
         self._unanswered += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)

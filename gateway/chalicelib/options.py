@@ -167,7 +167,7 @@ class Options:
     def validate(self, in_lambda: bool) -> Options:
         """Rules that join two variables, and what must be there."""
         if self.repository and not self.bucket:
-            raise StartError("TRIREME_GATEWAY_REPOSITORY goes with TRIREME_GATEWAY_BUCKET.")
+            raise StartError("TRIREME_GATEWAY_REPOSITORY needs TRIREME_GATEWAY_BUCKET.")
         if self.keys is None and not in_lambda:
             raise StartError("TRIREME_GATEWAY_KEYS is not set: without API Gateway nobody else checks keys.")
         if bool(self.tls_certificate) != bool(self.tls_key):

@@ -182,7 +182,7 @@ def _to_trireme_error(error: ClientError, doing: str, bucket: str, key: str) -> 
     if code == "NoSuchBucket":
         return StorageFailed(f"there is no bucket {bucket!r}")
     if code in BUSY_CODES:
-        return NotReady("S3 asks to be asked less often")
+        return NotReady("S3 throttles the request; retry later")
     return StorageFailed(
         f"the gateway may not {doing} {key!r} ({code}); its role needs s3 permissions for it"
     )

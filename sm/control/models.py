@@ -113,7 +113,7 @@ def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
 def _read_load_request(body: Any) -> tuple[str, str]:
     for member in ("model_name", "url"):
         if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
-            raise WrongPayload(f"{member}: must be a text that is not empty", field=member)
+            raise WrongPayload(f"{member}: must be a non-empty string", field=member)
     name, url = body["model_name"], body["url"]
     if len(name) > MAX_NAME_CHARACTERS or "/" in name or not name.isprintable() or name in (".", ".."):
         raise BadInput(

@@ -193,8 +193,8 @@ class Stub:
         linked = stub_version(file)
         if not linked or (python and python != linked):
             raise StartError(
-                f"Triton's python backend here ({root}) has a stub for Python {available or 'no version'}, "
-                f"not for {python or VERSION}: a stub is per minor version."
+                f"Triton's python backend here ({root}) has programs for Python {available or 'no version'}, "
+                f"not for {python or VERSION}, and each program runs one minor version."
             )
         # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
         needs_numpy_1 = is_wheel(server) and int(linked[2:]) < 13

@@ -128,7 +128,7 @@ def _load_or_explain(source: str, load: Callable[[], Any]) -> Any:
     except Exception as error:  # each library has classes of its own for a hub that is not there
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise CommandError(
-            f"{source} could not be loaded: {lines[0].rstrip('.')}. Look at the name and at the network, "
+            f"{source} could not be loaded: {lines[0].rstrip('.')}. Check the name and the network, "
             "or name an ONNX file with --source."
         ) from error
 

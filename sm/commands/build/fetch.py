@@ -53,7 +53,7 @@ class Fetcher:
             if digest != source.sha256:
                 raise CommandError(
                     f"{source} has the sha256 {digest}, not {source.sha256} as pinned: nothing of it was "
-                    "used. Look at the registry or mirror that pip and npm are set up for."
+                    "used. Check the registry or mirror that pip and npm are set up for."
                 )
             self.cache.place(fetched, cached)
         return cached
@@ -72,7 +72,7 @@ class Fetcher:
             if "no space" in reason.lower():
                 raise OSError(errno.ENOSPC, reason)
         raise CommandError(
-            f"{source} could not be fetched: {reason}. Look at the network and at what {_client(source)} is "
+            f"{source} could not be fetched: {reason}. Check the network and what {_client(source)} is "
             "set up for, then start again: what is here already is kept."
         )
 

@@ -129,7 +129,9 @@ def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
     model = onnx.load(graph.path)
     opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
-        raise CommandError(f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it anew.")
+        raise CommandError(
+            f"{graph.path} has opset {opset}; --masks needs {OPSET} or later: export it again."
+        )
     decoder = _find_decoder(graph, model.graph)
     reserved = [index for index in vocabulary.reserved if index < decoder.words]
     text = TAIL.format(

@@ -76,7 +76,7 @@ class Registries:
             if reason := self._run(command, f"{model}: fetching npm", NODE_SIZE, folder):
                 raise CommandError(
                     f"npm is missing and could not be fetched from PyPI: {reason}. Install npm (on Debian "
-                    "and Ubuntu: apt-get install npm), or look at the network, then start again."
+                    "and Ubuntu: apt-get install npm), or check the network, then start again."
                 )
             self.cache.place(folder / "node", node)
 

@@ -30,7 +30,7 @@ def convert_precision(graph: Graph, precision: Precision, calibration: Path | No
     Inputs and outputs keep their types.
     """
     if (calibration is None) == (precision == "int8"):
-        raise CommandError("--precision int8 and --calibration FOLDER go together: name both or neither.")
+        raise CommandError("--precision int8 and --calibration FOLDER need each other: give both or neither.")
     if precision == "fp16":
         _half(graph.path, out)
     elif precision == "int8" and calibration:

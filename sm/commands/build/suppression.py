@@ -166,7 +166,7 @@ def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
     model = onnx.load(graph.path)
     (opset,) = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if opset < OPSET:
-        raise CommandError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it anew.")
+        raise CommandError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it again.")
     text = (TENSORRT if plugin else ONNX).format(
         opset=opset,
         width=width,

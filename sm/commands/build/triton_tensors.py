@@ -87,7 +87,7 @@ def adapt(
         names = ", ".join(value.name for value in columns)
         say(f"{names}: one number for each record; it is served with the shape [1]")
     if lifted:
-        say(f"{', '.join(lifted)}: a scalar, which Triton has not; it is served with the shape [1]")
+        say(f"{', '.join(lifted)}: a scalar, which Triton does not support; it is served with the shape [1]")
     return out
 
 

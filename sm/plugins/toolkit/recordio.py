@@ -60,13 +60,13 @@ def _records(body: bytes) -> Iterator[bytes]:
     while offset < len(body):
         number += 1
         if offset + HEADER.size > len(body):
-            raise BadInput(f"record {number} of the body is cut off")
+            raise BadInput(f"record {number} of the body is truncated")
         magic, length = HEADER.unpack_from(body, offset)
         if magic != MAGIC:
             raise BadInput(f"record {number} of the body does not begin as RecordIO does")
         offset += HEADER.size
         if offset + length > len(body):
-            raise BadInput(f"record {number} of the body is cut off")
+            raise BadInput(f"record {number} of the body is truncated")
         yield body[offset : offset + length]
         offset += length + -length % 4
 

@@ -53,7 +53,7 @@ def test_deploying_the_same_again_changes_nothing(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     before, cloud.proxy.changes = cloud.list_resources(), []
     done = cloud.deploy()
-    assert done.code == 0 and "is there already" in done.err and "is up to date" in done.err
+    assert done.code == 0 and "already exists" in done.err and "is up to date" in done.err
     assert cloud.proxy.changes == [] and cloud.list_resources() == before
 
 
@@ -180,7 +180,7 @@ def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None
     for words, complaint in {
         ("--autoscale", "1:4"): "--target-invocations",
         ("--autoscale", "0:4", "--target-invocations", "5"): "--async only",
-        ("--serverless", "2048:5", "--mme"): "--serverless goes without",
+        ("--serverless", "2048:5", "--mme"): "--serverless cannot be combined with",
         ("--serverless", "2000:5"): "MEMORY is one of",
         ("--startup-timeout", "5000"): "from 60 to 3600",
         ("--env", "A"): "is not KEY=VALUE",

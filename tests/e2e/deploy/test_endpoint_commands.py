@@ -75,7 +75,7 @@ def test_delete_lists_everything_asks_and_removes_it(cloud: FakeAccount) -> None
     done = cloud.sm("delete", "ships", stdin="ships\n")
     assert done.code == 0, done.err
     assert not any(cloud.list_resources().values())
-    assert "there is nothing of 'ships'" in cloud.sm("delete", "ships", "--yes").err
+    assert "found nothing of 'ships'" in cloud.sm("delete", "ships", "--yes").err
 
 
 def test_delete_removes_nothing_of_another_deployment(cloud: FakeAccount) -> None:

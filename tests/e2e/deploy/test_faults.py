@@ -78,7 +78,7 @@ def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: 
     )
     done = cloud.deploy()
     (model,), (configuration,) = cloud.list_resources()["models"], cloud.list_resources()["configurations"]
-    assert f"There may be left: model {model}, configuration {configuration}" in done.err
+    assert f"These may be left: model {model}, configuration {configuration}" in done.err
 
 
 def test_a_model_that_another_run_created_first_is_no_error(cloud: FakeAccount) -> None:
@@ -127,7 +127,7 @@ def test_an_endpoint_that_failed_earlier_is_created_again(cloud: FakeAccount) ->
     assert cloud.deploy().code == 0
     cloud.proxy.endpoint_states = [{"EndpointStatus": "Failed", "FailureReason": "CapacityError"}]
     done = cloud.deploy()
-    assert done.code == 0 and "has failed earlier: it is made anew" in done.err
+    assert done.code == 0 and "has failed earlier: creating it again" in done.err
 
 
 @pytest.mark.parametrize(

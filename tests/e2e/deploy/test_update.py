@@ -107,6 +107,6 @@ def test_an_endpoint_that_sm_did_not_make_is_never_changed(cloud: FakeAccount) -
         EndpointName="theirs", EndpointConfigName=cloud.deployed_configuration(), Tags=[]
     )
     cloud.proxy.changes = []
-    assert "it is left alone" in cloud.deploy(name="theirs").err
-    assert "it is left alone" in cloud.sm("delete", "theirs", "--yes").err
+    assert "it is left unchanged" in cloud.deploy(name="theirs").err
+    assert "it is left unchanged" in cloud.sm("delete", "theirs", "--yes").err
     assert "CreateModel" not in cloud.proxy.changes and "DeleteEndpoint" not in cloud.proxy.changes

@@ -124,7 +124,7 @@ def test_a_python_without_a_stub_is_one_sentence(packed_environment: PackedEnvir
         cache=packed_environment.cache,
     )
     assert completed.returncode == 1
-    assert "not for 3.99: a stub is per minor version." in completed.stderr
+    assert "not for 3.99, and each program runs one minor version." in completed.stderr
 
 
 def test_packages_on_pythonpath_do_not_count_as_installed(
@@ -183,7 +183,8 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
     library = moved_environment / "lib" / STUB.libpython
     library.rename(library.with_name("libpython3.7.so.1.0"))
     with pytest.raises(
-        CommandError, match=f"has libpython3.7.so.1.0, the stub is made for Python {installed_triton.VERSION}"
+        CommandError,
+        match=f"has libpython3.7.so.1.0, but Triton runs models with Python {installed_triton.VERSION}",
     ):
         checks.check(moved_environment, STUB)
 

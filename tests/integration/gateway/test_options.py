@@ -37,7 +37,7 @@ def short_names_json(**members: object) -> str:
     [
         (
             {"TRIREME_GATEWAY_BUCKET": "", "TRIREME_GATEWAY_REPOSITORY": "/models"},
-            "TRIREME_GATEWAY_REPOSITORY goes with TRIREME_GATEWAY_BUCKET.",
+            "TRIREME_GATEWAY_REPOSITORY needs TRIREME_GATEWAY_BUCKET.",
         ),
         ({"TRIREME_GATEWAY_KEYS": ""}, "TRIREME_GATEWAY_KEYS is not set"),
         ({"TRIREME_GATEWAY_INPUTS": "images"}, "is not a prefix such as images/"),

@@ -238,7 +238,7 @@ def test_an_unreachable_network_is_one_sentence(sm: RunSm) -> None:
             "garbage is not a JPEG, PNG or WebP picture. Convert it, or send it with --json.",
         ),
         (("--json", "garbage"), "garbage is not JSON: "),
-        (("--text", "a", "-c", "2"), "-c goes with -n or --load: "),
+        (("--text", "a", "-c", "2"), "-c needs -n or --load."),
         (("--text", "a", "--async"), "--async is for an endpoint of SageMaker: give its name."),
     ],
 )

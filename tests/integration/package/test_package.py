@@ -288,4 +288,4 @@ def test_copies_without_mme_or_a_valid_number_are_refused(tmp_path: Path, option
     write_repository(tmp_path / "repository", "first")
     completed = run_package("repository", *options, cwd=tmp_path)
     assert completed.returncode == 1
-    assert "--copies goes with --mme" in completed.stderr
+    assert "--copies needs --mme" in completed.stderr

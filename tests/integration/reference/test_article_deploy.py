@@ -39,7 +39,7 @@ def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: FakeAccount) ->
 def test_a_multi_model_endpoint_still_needs_model_data(cloud: FakeAccount) -> None:
     deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--mme")
     assert deploy.code == 1
-    assert "--mme wants --model-data" in deploy.err
+    assert "--mme needs --model-data" in deploy.err
     assert cloud.proxy.changes == []
 
 

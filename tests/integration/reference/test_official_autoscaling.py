@@ -59,9 +59,9 @@ def test_a_target_that_is_no_longer_given_is_removed(cloud: FakeAccount) -> None
 
 def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: FakeAccount) -> None:
     for options, sentence in (
-        (("--target-cpu", "70"), "go with --autoscale MIN:MAX"),
+        (("--target-cpu", "70"), "need --autoscale MIN:MAX"),
         (("--autoscale", "1:2"), "--target-gpu PERCENT"),
-        (("--autoscale", "0:2", "--target-cpu", "70", "--async", "s3://out"), "wants --target-invocations N"),
+        (("--autoscale", "0:2", "--target-cpu", "70", "--async", "s3://out"), "needs --target-invocations N"),
     ):
         deploy = cloud.deploy(*options)
         assert deploy.code == 1, deploy.err

@@ -99,7 +99,7 @@ def test_check_client_prints_what_the_page_shows(tmp_path: Path, has_hypothesis:
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "model" / "mine").mkdir(parents=True)
-    with pytest.raises(CommandError, match="is there already; nothing was written"):
+    with pytest.raises(CommandError, match="already exists; nothing was written"):
         NewClient("mine", "text").write(tmp_path)
     assert not (tmp_path / "clients").exists()
 

@@ -203,7 +203,7 @@ def test_the_gateways_role_reaches_only_its_prefixes_and_triton(sm: RunSm) -> No
     ("options", "sentence"),
     [
         (("--gateway",), "--gateway needs --bucket BUCKET"),
-        (("--model-data", DATA), "--model-data goes with --image"),
+        (("--model-data", DATA), "--model-data needs --image"),
         (("--image", "x", "--model-data", DATA), "'x' is not an image in ECR"),
         (("--image", IMAGE, "--model-data", "s3://"), "'s3://' is not an S3 address"),
     ],

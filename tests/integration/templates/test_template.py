@@ -250,10 +250,10 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
     ("arguments", "sentence"),
     [
         (("cats",), "--image is needed"),
-        (("cats", "--image", IMAGE, "--mme"), "--mme wants --model-data"),
+        (("cats", "--image", IMAGE, "--mme"), "--mme needs --model-data"),
         (
             ("cats", *OPTIONS, "--target-cpu", "70"),
-            "--target-cpu and --target-gpu go with --autoscale MIN:MAX",
+            "--target-cpu and --target-gpu need --autoscale MIN:MAX",
         ),
         (
             ("cats", *OPTIONS, "--format", "kserve", "--autoscale", "1:2", "--target-gpu", "70"),
@@ -265,12 +265,15 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
             "'trireme:latest' is not an image in ECR: ",
         ),
         (("cats", "--image", IMAGE, "--model-data", "model"), "'model' is not an S3 address: "),
-        (("cats", *OPTIONS, "--autoscale", "1:2"), "--autoscale wants --target-invocations N"),
+        (("cats", *OPTIONS, "--autoscale", "1:2"), "--autoscale needs --target-invocations N"),
         (
             ("cats", *OPTIONS, "--autoscale", "0:2", "--target-invocations", "5"),
-            "--autoscale 0:MAX goes with",
+            "--autoscale 0:MAX needs --async",
         ),
-        (("cats", *OPTIONS, "--serverless", "4096:5", *AUTOSCALED), "--serverless goes without --autoscale"),
+        (
+            ("cats", *OPTIONS, "--serverless", "4096:5", *AUTOSCALED),
+            "--serverless cannot be combined with --autoscale",
+        ),
         (("cats", *OPTIONS, "--mme", "--format", "kserve"), "--mme is SageMaker's"),
         (("cats", *OPTIONS, "--format", "kubernetes"), f"{DATA!r} cannot be fetched by Kubernetes itself"),
         (
@@ -287,8 +290,8 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
             ),
             "--target-invocations and --target-gpu are SageMaker's",
         ),
-        (("cats", "--image", IMAGE, "--format", "helm"), "--format helm and --out FOLDER go together"),
-        (("cats", *OPTIONS, "--target-in-flight", "4"), "--target-in-flight goes with --autoscale"),
+        (("cats", "--image", IMAGE, "--format", "helm"), "--format helm needs --out FOLDER"),
+        (("cats", *OPTIONS, "--target-in-flight", "4"), "--target-in-flight needs --autoscale"),
         (
             ("cats", "--image", IMAGE, "--format", "kubernetes", "--env", "TRIREME_DRAIN_SECONDS=x"),
             "TRIREME_DRAIN",

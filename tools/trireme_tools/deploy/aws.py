@@ -120,7 +120,7 @@ def _explain_refusal(error: ClientError) -> str:
             "Ask for more under Service Quotas, or use another --instance-type."
         )
     if error_code == "NoSuchBucket":
-        return f"{message(error)}. Look at the bucket's spelling, or make it: aws s3 mb s3://BUCKET."
+        return f"{message(error)}. Check the bucket's spelling, or create it: aws s3 mb s3://BUCKET."
     if error_code in {
         "301",
         "PermanentRedirect",

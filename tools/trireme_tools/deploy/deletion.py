@@ -36,7 +36,7 @@ class Deletion:
         resources = list(self._resources())
         if not resources:
             raise CommandError(
-                f"there is nothing of {self._name!r} in {self._account.region}; look at name and --region."
+                f"found nothing of {self._name!r} in {self._account.region}; check the name and --region."
             )
         for resource in resources:
             self._account.results.say(resource.description)
@@ -52,7 +52,7 @@ class Deletion:
     def _ask(self) -> None:
         if not sys.stdin.isatty():
             raise CommandError("nothing was removed: stdin is not a terminal; pass --yes")
-        self._account.progress.say(f"Remove all this? Write {self._name} to do so:")
+        self._account.progress.say(f"Remove all this? Type {self._name} to confirm:")
         if sys.stdin.readline().strip() != self._name:
             raise CommandError("nothing was removed.")
 

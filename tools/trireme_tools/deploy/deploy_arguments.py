@@ -57,7 +57,7 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
         dest="output",
         type=s3_url,
         metavar="s3://…",
-        help="an asynchronous endpoint; answers go to this place",
+        help="an asynchronous endpoint; the S3 prefix of the answers",
     )
     kind.add_argument(
         "--serverless",
@@ -117,9 +117,9 @@ def add_update_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments for updates."""
     ending = command.add_mutually_exclusive_group()
     ending.add_argument("--promote-shadow", action="store_true", help="serve what the shadow runs")
-    ending.add_argument("--remove-shadow", action="store_true", help="serve on without the shadow")
+    ending.add_argument("--remove-shadow", action="store_true", help="remove the shadow")
     command.add_argument(
-        "--rollback", action="store_true", help="go back to what was served before the last update"
+        "--rollback", action="store_true", help="roll back to the version before the last update"
     )
     steps = command.add_mutually_exclusive_group()
     steps.add_argument(
@@ -251,5 +251,5 @@ def check_data(options: argparse.Namespace) -> None:
         raise CommandError("--image is needed; --model-data too, unless the image has the models inside.")
     if options.mme and not options.model_data:
         raise CommandError(
-            "--mme wants --model-data: the prefix on S3 below which the archives lie, or a folder."
+            "--mme needs --model-data: the prefix on S3 below which the archives lie, or a folder."
         )

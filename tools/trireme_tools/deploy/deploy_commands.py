@@ -54,7 +54,7 @@ def deploy(options: argparse.Namespace) -> int:
         _apply(account, options, deployment, plan)
     except KeyboardInterrupt:
         account.progress.say(
-            f"\nstopped waiting, AWS goes on: 'sm status {options.name}' tells how far it is, the same "
+            f"\nstopped waiting; AWS continues: 'sm status {options.name}' tells how far it is, the same "
             f"command takes it up again, 'sm delete {options.name}' removes it all"
         )
         raise
@@ -98,9 +98,7 @@ def _check(options: argparse.Namespace) -> None:
             "--alarm latency:MS."
         )
     if options.serverless and (options.autoscale or options.mme or options.startup_timeout):
-        raise CommandError(
-            "--serverless goes without --autoscale, --mme and --startup-timeout: it has none of them."
-        )
+        raise CommandError("--serverless cannot be combined with --autoscale, --mme or --startup-timeout.")
 
 
 def _changes_shadow(options: argparse.Namespace) -> bool:

@@ -127,7 +127,7 @@ class Deployment:
             return None
         endpoint = self._waiter.wait(self._name)
         if endpoint and endpoint["EndpointStatus"] == "Failed":
-            self._account.progress.say(f"endpoint {self._name} has failed earlier: it is made anew")
+            self._account.progress.say(f"endpoint {self._name} has failed earlier: creating it again")
             self.resources.remove_endpoint()
             endpoint = None if self._account.dry else self._waiter.wait(self._name)
         return endpoint
@@ -218,7 +218,7 @@ class Deployment:
         except CommandError as another:
             return CommandError(
                 f"{error}\nThe new resources could not be removed ({another}) "
-                f"There may be left: model {model}, configuration {configuration}, "
+                f"These may be left: model {model}, configuration {configuration}, "
                 f"endpoint {self._name}. 'sm delete {self._name}' removes them."
             )
 

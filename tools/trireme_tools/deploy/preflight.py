@@ -78,7 +78,7 @@ def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
     if description is None:
         raise CommandError(
             f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
-            f"or look at its tag: aws ecr list-images --repository-name {parts['repository']}."
+            f"or check its tag: aws ecr list-images --repository-name {parts['repository']}."
         )
 
 

@@ -24,9 +24,9 @@ class Resources:
         )
         if description and self.tags(description["EndpointArn"]).get(resource_names.TAG) != self.name:
             raise CommandError(
-                f"endpoint {self.name!r} is not of 'sm deploy' "
+                f"endpoint {self.name!r} was not created by 'sm deploy' "
                 f"(it has no tag {resource_names.TAG}={self.name}): "
-                "it is left alone. Choose another name."
+                "it is left unchanged. Choose another name."
             )
         return description
 
@@ -36,7 +36,7 @@ class Resources:
             return endpoint
         raise CommandError(
             f"there is no endpoint {self.name!r} in {self._account.region}; "
-            "look at the name and --region, or make it with 'sm deploy'."
+            "check the name and --region, or create it with 'sm deploy'."
         )
 
     def tags(self, arn: str) -> dict[str, str]:

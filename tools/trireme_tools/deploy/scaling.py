@@ -46,20 +46,20 @@ def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | No
     targets = [Target(kind, value) for kind, value in chosen.items() if value is not None]
     if not options.autoscale:
         if options.target_cpu or options.target_gpu:
-            raise CommandError("--target-cpu and --target-gpu go with --autoscale MIN:MAX.")
+            raise CommandError("--target-cpu and --target-gpu need --autoscale MIN:MAX.")
         return None
     least, most = options.autoscale
     if options.serverless:
-        raise CommandError("--serverless goes without --autoscale: it has no instances.")
+        raise CommandError("--serverless cannot be combined with --autoscale: it has no instances.")
     if least == 0 and not options.output:
-        raise CommandError("--autoscale 0:MAX goes with --async only: else nobody could answer.")
+        raise CommandError("--autoscale 0:MAX needs --async: no other endpoint can have no instance.")
     if not targets and not has_default:
         raise CommandError(
-            "--autoscale wants --target-invocations N, the requests a minute that one instance should get, "
+            "--autoscale needs --target-invocations N, the requests a minute that one instance should get, "
             "--target-cpu PERCENT or --target-gpu PERCENT: 'sm invoke -n 100 -c 8' measures what it can do."
         )
     if least == 0 and requests is None:
         raise CommandError(
-            "--autoscale 0:MAX wants --target-invocations N: no instance, no utilisation to go by."
+            "--autoscale 0:MAX needs --target-invocations N: without an instance there is no utilisation."
         )
     return Scaling(least, most, tuple(targets))

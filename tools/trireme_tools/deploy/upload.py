@@ -88,7 +88,7 @@ class Uploader:
         place = f"s3://{target.bucket}/{key}"
         existing = account.describe("s3", "head_object", f"look at {place}", Bucket=target.bucket, Key=key)
         if existing and existing["ContentLength"] == size:
-            account.progress.say(f"{place} is there already")
+            account.progress.say(f"{place} already exists")
         elif account.dry:
             account.show("s3", "cp", file.name, place)
         else:
@@ -159,5 +159,5 @@ def fingerprint(account: Account, url: str, mme: bool) -> str:
         account.progress.say(f"not checked: {error}")
         return ""
     if description is None:
-        raise CommandError(f"there is no {url}; look at its spelling, or pack one with 'sm package'.")
+        raise CommandError(f"there is no {url}; check its spelling, or pack one with 'sm package'.")
     return str(description["ETag"])

@@ -38,8 +38,8 @@ def _layout(folder: Path, stub: Stub) -> Iterator[str]:
     libraries = sorted(path.name for path in (folder / "lib").glob("libpython3.*.so.1.0"))
     if stub.libpython not in libraries:
         yield (
-            f"The environment has {libraries[0] if libraries else 'no shared libpython'}, the stub is made "
-            f"for Python {stub.python}: a stub is per minor version."
+            f"The environment has {libraries[0] if libraries else 'no shared libpython'}, but Triton runs "
+            f"models with Python {stub.python}."
         )
 
 
@@ -68,17 +68,17 @@ def _interpreter(folder: Path, stub: Stub) -> None:
     facts = json.loads(process.stdout)
     if facts["python"] != stub.python:
         raise CommandError(
-            f"The environment's Python is {facts['python']}, the stub is made for {stub.python}: a stub is "
-            "per minor version."
+            f"The environment's Python is {facts['python']}, but Triton runs models with "
+            f"Python {stub.python}."
         )
     if stub.numpy == "numpy<2" and int(facts["numpy"].partition(".")[0]) >= 2:
         raise CommandError(
-            f"The environment has NumPy {facts['numpy']}; the stub of Triton's wheel loses strings on it: "
-            "ask for numpy<2."
+            f"The environment has NumPy {facts['numpy']}, with which Triton's wheel loses strings: "
+            "require numpy<2."
         )
     for path in (facts["prefix"], facts["at"]):
         if not Path(path).resolve().is_relative_to(folder.resolve()):
-            raise CommandError(f"The environment is not whole: its Python uses {path}.")
+            raise CommandError(f"The environment is incomplete: its Python uses {path}.")
 
 
 def system_runtime() -> Path:

@@ -87,7 +87,7 @@ def _libpython(python: str, folders: list[str]) -> Path:
     library = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
     if library is None:
         raise CommandError(
-            f"The stub needs {name}, which this python{python} does not bring; on Debian and Ubuntu: "
-            f"apt-get install libpython{python}."
+            f"Triton's Python model process needs {name}, which this python{python} does not bring; "
+            f"on Debian and Ubuntu: apt-get install libpython{python}."
         )
     return library

@@ -132,7 +132,7 @@ def copy_environment(environment: Path, place: Path, progress: Progress) -> None
 
 def _put_folder(environment: Path, place: Path) -> None:
     if place.exists() and read_mark(place) is None:
-        raise CommandError(f"{place} is there already, and no environment: nothing in it is touched.")
+        raise CommandError(f"{place} exists and is not an environment: it is left unchanged.")
     staged = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         shutil.copytree(environment, staged, symlinks=True)

@@ -22,7 +22,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--python",
         type=version,
         metavar="3.12",
-        help="the Python version of the stub (default: that of this machine's Triton)",
+        help="the Python version (default: that of this machine's Triton)",
     )
     command.add_argument(
         "-o", "--out", type=Path, metavar="PATH", help="a folder, or a file that ends in .tar.gz (./NAME)"

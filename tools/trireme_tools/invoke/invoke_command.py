@@ -45,12 +45,12 @@ def run(options: argparse.Namespace) -> int:
     options.target = options.target or f"http://localhost:{Settings.read(os.environ).port}"
     is_load = bool(options.n or options.load)
     if options.c > 1 and not is_load:
-        raise CommandError("-c goes with -n or --load: so many requests at once, of how many?")
+        raise CommandError("-c needs -n or --load.")
     if options.content_type and not options.file:
-        raise CommandError("--content-type goes with --file.")
+        raise CommandError("--content-type needs --file.")
     if options.plot:
         if not is_load:
-            raise CommandError("--plot goes with -n or --load: it draws the times of many requests.")
+            raise CommandError("--plot needs -n or --load: it draws the times of many requests.")
         plots.check(options.plot)
     request = build_request(options)
     if options.save_picture:

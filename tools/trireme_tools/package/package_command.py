@@ -20,7 +20,7 @@ from trireme_tools.package.exclusion import Exclusion
 def run(options: argparse.Namespace) -> int:
     """Inspect and pack; print sizes, and what was left out."""
     if options.copies < 0 or (options.copies and not options.mme):
-        raise CommandError("--copies goes with --mme, and is a number from 1.")
+        raise CommandError("--copies needs --mme and a number from 1.")
     copies = Copies(options.copies, options.copies_from, options.copy_name) if options.copies else None
     progress, results = Progress(sys.stderr), Progress(sys.stdout)
     exclusion = Exclusion(options.repository, options.exclude)

@@ -28,7 +28,7 @@ REASONS = (
     ),
     (
         r"connection refused|unreachable|no route to host|timed out|connection ?reset|newconnectionerror",
-        "the package index does not answer: look at the network, and at 'index-url' in 'pip config list'",
+        "the package index does not answer: check the network, and 'index-url' in 'pip config list'",
     ),
     (
         r"401 |403 |user for .*:",

@@ -70,7 +70,7 @@ class NewClient:
             )
         for target in targets:
             if target.exists():
-                raise CommandError(f"{target} is there already; nothing was written.")
+                raise CommandError(f"{target} already exists; nothing was written.")
         if self.name in {source.name for source in discover((HERE / "clients",))}:
             raise CommandError(f"the box comes with a client {self.name!r}: give yours another name.")
 

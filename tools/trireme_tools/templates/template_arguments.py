@@ -47,7 +47,7 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
         dest="output",
         type=deploy_arguments.s3_url,
         metavar="s3://…",
-        help="an asynchronous endpoint; answers go to this place",
+        help="an asynchronous endpoint; the S3 prefix of the answers",
     )
     command.add_argument(
         "--account",

@@ -45,7 +45,7 @@ def template(options: argparse.Namespace) -> int:
     resource_names.check(options.name)
     stack = read_stack(options)
     if (options.format == "helm") != bool(options.out):
-        raise CommandError("--format helm and --out FOLDER go together: a chart is a folder of files.")
+        raise CommandError("--format helm needs --out FOLDER: a chart is a folder of files.")
     if options.format == "helm":
         helm.write(stack, options.out)
     elif write := KUBERNETES_WRITERS.get(options.format):
@@ -76,11 +76,9 @@ def read_stack(options: argparse.Namespace) -> Stack:
         plan = replace(plan, shadow=read_shadow(options, on_cluster))
     autoscaling = scaling.read(options, has_default=on_cluster)
     if options.target_in_flight and not (on_cluster and options.autoscale):
-        raise CommandError(
-            "--target-in-flight goes with --autoscale MIN:MAX and --format kubernetes or helm."
-        )
+        raise CommandError("--target-in-flight needs --autoscale MIN:MAX and --format kubernetes or helm.")
     if options.service_monitor and options.format not in ("kubernetes", "helm"):
-        raise CommandError("--service-monitor goes with --format kubernetes or helm.")
+        raise CommandError("--service-monitor needs --format kubernetes or helm.")
     if options.role or on_cluster:
         return Stack(plan, {}, autoscaling, options.target_in_flight, options.service_monitor)
     archives = archives_in(data, options.mme)
@@ -95,7 +93,7 @@ def read_stack(options: argparse.Namespace) -> Stack:
 
 def read_shadow(options: argparse.Namespace, on_cluster: bool) -> Shadow:
     if on_cluster or options.mme:
-        raise CommandError("--shadow goes with SageMaker's formats, and without --mme.")
+        raise CommandError("--shadow needs one of SageMaker's formats, and cannot be combined with --mme.")
     kind = "data" if options.shadow.startswith("s3://") else "image"
     return Shadow(**{kind: options.shadow}, percent=options.percent)
 
@@ -147,9 +145,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
 def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     """Return the needs of an existing endpoint, and its role's ARN."""
     if options.model_data:
-        raise CommandError(
-            "--model-data goes with --image: give both, or neither to read the existing endpoint."
-        )
+        raise CommandError("--model-data needs --image: give both, or neither to read the existing endpoint.")
     from trireme_tools.deploy.account import Account
     from trireme_tools.deploy.resources import Resources
 

@@ -37,7 +37,9 @@ def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
         "y": (-1, 4),
         "sum": (1,),
     }
-    assert messages == ["factor, sum: a scalar, which Triton has not; it is served with the shape [1]"]
+    assert messages == [
+        "factor, sum: a scalar, which Triton does not support; it is served with the shape [1]"
+    ]
     inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
     y, total = session(graph.path).run(["y", "sum"], inputs)
     assert y.tolist() == [[3.0] * 4] * 2
@@ -156,7 +158,9 @@ def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) 
     graph = save_graph(
         tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
     )
-    with pytest.raises(CommandError, match="x is of type complex64, which Triton has not. Add a Cast"):
+    with pytest.raises(
+        CommandError, match="x is of type complex64, which Triton does not support. Add a Cast"
+    ):
         adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 

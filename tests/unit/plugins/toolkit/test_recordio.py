@@ -26,8 +26,8 @@ def test_records_are_rows_with_or_without_keys(datatype: tuple[int, str]) -> Non
     [
         (b"", "has no record"),
         (b"\0" * 8, "record 1 of the body does not begin as RecordIO does"),
-        (encode_record([1])[:-5], "record 1 of the body is cut off"),
-        (encode_record([1]) + b"abc", "record 2 of the body is cut off"),
+        (encode_record([1])[:-5], "record 1 of the body is truncated"),
+        (encode_record([1]) + b"abc", "record 2 of the body is truncated"),
         (struct.pack("<II", 0xCED7230A, 4) + b"\xff" * 4, "record 1 of the body is not a protobuf record"),
         (encode_record([1], name=b"others"), "no features called 'values'"),
         (encode_record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
