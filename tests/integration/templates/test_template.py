@@ -290,7 +290,7 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
             ),
             "--target-invocations and --target-gpu are SageMaker's",
         ),
-        (("cats", "--image", IMAGE, "--format", "helm"), "--format helm needs --out FOLDER"),
+        (("cats", "--image", IMAGE, "--format", "helm"), "--format helm and --out FOLDER need each other"),
         (("cats", *OPTIONS, "--target-in-flight", "4"), "--target-in-flight needs --autoscale"),
         (
             ("cats", "--image", IMAGE, "--format", "kubernetes", "--env", "TRIREME_DRAIN_SECONDS=x"),

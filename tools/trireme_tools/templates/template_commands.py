@@ -45,7 +45,7 @@ def template(options: argparse.Namespace) -> int:
     resource_names.check(options.name)
     stack = read_stack(options)
     if (options.format == "helm") != bool(options.out):
-        raise CommandError("--format helm needs --out FOLDER: a chart is a folder of files.")
+        raise CommandError("--format helm and --out FOLDER need each other: a chart is a folder of files.")
     if options.format == "helm":
         helm.write(stack, options.out)
     elif write := KUBERNETES_WRITERS.get(options.format):
