@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from sm.client.base import Array, ModelMetadata
 from sm.deadline import current
 from sm.triton.region_pool import Region
-from sm.triton.tensors import byte_size, datatype, dtype, from_bytes, to_bytes
+from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
 
 #: Kinds of requests that are remembered; the least recently used is forgotten.
 MAX_REQUEST_KINDS = 4096
@@ -40,6 +40,8 @@ class OutputSizes:
     def __init__(self) -> None:
         self._observed: OrderedDict[Hashable, ObservedSizes] = OrderedDict()
         self._lock = threading.Lock()
+        #: Counts the changes of what :meth:`predict` returns.
+        self.changes = 0
 
     def predict(self, kind: Hashable, metadata: ModelMetadata, batch: int) -> dict[str, int]:
         """Return the bytes of each output: as in earlier requests of this kind, or by its fixed shape."""
@@ -58,7 +60,9 @@ class OutputSizes:
             observed = self._observed.setdefault(kind, ObservedSizes())
             factor = HEADROOM_FACTOR if observed.overflows else 1
             for name, size in sizes.items():
-                observed.sizes[name] = max(int(size * factor), observed.sizes.get(name, 1))
+                if int(size * factor) > observed.sizes.get(name, 0):
+                    observed.sizes[name] = max(int(size * factor), 1)
+                    self.changes += 1
             if len(self._observed) > MAX_REQUEST_KINDS:
                 self._observed.popitem(last=False)
 
@@ -67,11 +71,13 @@ class OutputSizes:
         with self._lock:
             observed = self._observed.setdefault(kind, ObservedSizes())
             observed.sizes.clear()
+            self.changes += 1
             observed.overflows += 1
 
     def forget(self, models: Collection[str]) -> None:
         """Drop what was recorded for these models."""
         with self._lock:
+            self.changes += 1
             for kind in [kind for kind in self._observed if isinstance(kind, tuple) and kind[0] in models]:
                 del self._observed[kind]
 
@@ -120,30 +126,36 @@ def make_layout(inputs: tuple[TensorSpec, ...], outputs: tuple[tuple[str, int], 
     return Layout(input_extents, output_extents, size)
 
 
-@dataclass(frozen=True)
-class InferencePlan:
-    """One inference: its inputs and outputs, and their layout in a region."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Template:
+    """What all requests of one kind share."""
 
-    model: str
+    metadata: ModelMetadata
     version: str
-    #: The inputs by name.
-    arrays: Mapping[str, Array]
-    #: The names of the outputs.
-    requested: Sequence[str]
     #: Equal for requests whose outputs probably have the same sizes.
     kind: Hashable
     layout: Layout
-    #: The number that the model must return, so that its answer is recognised; 0 if the model cannot.
-    token: int = 0
+    #: Name, offset and native dtype of each input in the region.
+    writes: Sequence[tuple[str, int, np.dtype[Any]]]
+    #: The message without a region, an id and tensors.
+    message: Any
+    #: The changes of the predicted sizes after which it was made.
+    changes: int
 
-    @classmethod
+
+class Plans:
+    """Makes the plans of a worker, with one template for each kind of request."""
+
+    def __init__(self) -> None:
+        self.sizes = OutputSizes()
+        self._templates: dict[Hashable, Template] = {}
+
     def make(
-        cls,
+        self,
         metadata: ModelMetadata,
         version: str,
-        arrays: Mapping[str, Array],
+        inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
-        sizes: OutputSizes,
         token: int = 0,
     ) -> InferencePlan:
         """Create a plan.
@@ -151,36 +163,83 @@ class InferencePlan:
         Args:
             metadata: The model's.
             version: The model version; empty for the server's choice.
-            arrays: The inputs by name.
+            inputs: By name.
             outputs: The names of the outputs; None for all.
-            sizes: Predicts the outputs' sizes.
             token: A number that no other request has.
         """
         requested = tuple(outputs or metadata.outputs)
+        arrays: dict[str, Array] = {}
+        parts: list[Hashable] = [metadata.name, version, requested]
+        for name, value in inputs.items():
+            arrays[name] = array = np.asarray(value)
+            parts += (name, array.dtype, array.shape)
+        key = tuple(parts)
+        template = self._templates.get(key)
+        if template is None or template.metadata is not metadata or template.changes != self.sizes.changes:
+            if len(self._templates) >= MAX_REQUEST_KINDS:
+                self._templates.clear()
+            template = self._templates[key] = self._template(metadata, version, arrays, requested)
+        return InferencePlan(template, arrays, token if metadata.identifies_requests else 0)
+
+    def _template(
+        self, metadata: ModelMetadata, version: str, arrays: Mapping[str, Array], requested: tuple[str, ...]
+    ) -> Template:
+        changes = self.sizes.changes
         inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
         shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
-        token = token if metadata.identifies_requests else 0
         kind = (metadata.name, version, requested, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
-        expected = sizes.predict(kind, metadata, batch)
+        expected = self.sizes.predict(kind, metadata, batch)
         layout = make_layout(inputs, tuple(item for item in expected.items() if item[0] in requested))
-        return cls(metadata.name, version, arrays, requested, kind, layout, token)
+        message = pb.ModelInferRequest(model_name=metadata.name, model_version=version)
+        for name, kind_of_tensor, shape in inputs:
+            message.inputs.add(name=name, datatype=kind_of_tensor, shape=shape)
+        for name in requested:
+            message.outputs.add(name=name)
+        if metadata.identifies_requests:
+            message.outputs.add(name=REQUEST_TOKEN)
+        writes = tuple(
+            (name, layout.inputs[name].offset, dtype(kind_of_tensor))
+            for name, kind_of_tensor, _ in inputs
+            if name in layout.inputs
+        )
+        return Template(metadata, version, kind, layout, writes, message, changes)
+
+
+class InferencePlan:
+    """One inference: its inputs and outputs, and their layout in a region.
+
+    Args:
+        template: What it shares with others.
+        arrays: The inputs by name.
+        token: The number that the model must return, so that its answer is recognised; 0 if it cannot.
+    """
+
+    __slots__ = ("_arrays", "_template", "outputs", "size", "token")
+
+    def __init__(self, template: Template, arrays: Mapping[str, Array], token: int = 0) -> None:
+        self._template, self._arrays, self.token = template, arrays, token
+        #: Bytes of the region that the request needs, and the outputs that have room in it.
+        self.size, self.outputs = template.layout.size, template.layout.outputs
 
     @property
-    def size(self) -> int:
-        """Bytes of the region that the request needs."""
-        return self.layout.size
+    def model(self) -> str:
+        return self._template.metadata.name
 
     @property
-    def outputs(self) -> Mapping[str, Extent]:
-        """The outputs that have room in the region."""
-        return self.layout.outputs
+    def version(self) -> str:
+        return self._template.version
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for requests whose outputs probably have the same sizes."""
+        return self._template.kind
 
     def write(self, memory: Memory) -> None:
         """Copy the inputs into the region."""
-        for name, extent in self.layout.inputs.items():
-            array = self.arrays[name]
-            np.copyto(_view(memory, extent.offset, datatype(array), array.shape), array)
+        for name, offset, native in self._template.writes:
+            array = self._arrays[name]
+            np.copyto(np.ndarray(array.shape, native, memory, offset), array)
 
     def request(self, region: Region | None = None) -> Any:
         """Build the message to Triton; without a region it carries all tensors.
@@ -188,33 +247,31 @@ class InferencePlan:
         A region keeps the last message that was built for it, because the next request of the same kind
         differs only in its id and token.
         """
-        reuse_key = (self.kind, self.layout, bool(self.token))
-        if region is not None and region.message[0] == reuse_key:
+        if region is not None and region.message[0] is self._template:
             message = region.message[1]
         else:
-            message = self._message(region.name if region else "")
-            if region is not None and not message.raw_input_contents:
-                region.message = reuse_key, message
+            message = self._message(region)
         running = current()
         message.id = running.request_id if running else ""
         if self.token:
             message.parameters[REQUEST_TOKEN].int64_param = self.token
         return message
 
-    def _message(self, region: str) -> Any:
-        message = pb.ModelInferRequest(model_name=self.model, model_version=self.version)
-        for name, array in self.arrays.items():
-            tensor = message.inputs.add(name=name, datatype=datatype(array), shape=array.shape)
-            if region and name in self.layout.inputs:
-                _set_region(tensor, region, self.layout.inputs[name])
-            else:
-                message.raw_input_contents.append(to_bytes(array))
-        for name in self.requested:
-            tensor = message.outputs.add(name=name)
-            if region and name in self.outputs:
-                _set_region(tensor, region, self.outputs[name])
-        if self.token:
-            message.outputs.add(name=REQUEST_TOKEN)
+    def _message(self, region: Region | None) -> Any:
+        template = self._template
+        message = pb.ModelInferRequest()
+        message.CopyFrom(template.message)
+        if region is None:
+            message.raw_input_contents.extend(map(to_bytes, self._arrays.values()))
+            return message
+        for tensors, extents in ((message.inputs, template.layout.inputs), (message.outputs, self.outputs)):
+            for tensor in tensors:
+                if tensor.name in extents:
+                    _set_region(tensor, region.name, extents[tensor.name])
+                elif tensors is message.inputs:
+                    message.raw_input_contents.append(to_bytes(self._arrays[tensor.name]))
+        if not message.raw_input_contents:
+            region.message = template, message
         return message
 
     def is_answered_by(self, response: Any) -> bool:
@@ -230,13 +287,17 @@ class InferencePlan:
         """Return the outputs by name; those with room in the region are views of its ``memory``."""
         arrays: dict[str, Array] = {}
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
-            if tensor.name == REQUEST_TOKEN:
+            name = tensor.name
+            if name == REQUEST_TOKEN:
                 continue
-            extent = self.layout.outputs.get(tensor.name)
-            if memory is None or extent is None:
-                arrays[tensor.name] = from_bytes(raw, tensor.datatype, tensor.shape)
+            extent = self.outputs.get(name) if memory is not None else None
+            native = DTYPES.get(tensor.datatype)
+            if extent is not None:
+                arrays[name] = np.ndarray(tuple(tensor.shape), native, memory, extent.offset)
+            elif native is not None:
+                arrays[name] = np.frombuffer(bytearray(raw), native).reshape(tensor.shape)
             else:
-                arrays[tensor.name] = _view(memory, extent.offset, tensor.datatype, tensor.shape)
+                arrays[name] = from_bytes(raw, tensor.datatype, tensor.shape)
         return arrays
 
 
@@ -255,7 +316,3 @@ def _set_region(tensor: Any, region: str, extent: Extent) -> None:
     tensor.parameters["shared_memory_region"].string_param = region
     tensor.parameters["shared_memory_byte_size"].int64_param = extent.size
     tensor.parameters["shared_memory_offset"].int64_param = extent.offset
-
-
-def _view(memory: Memory, offset: int, name: str, shape: Sequence[int]) -> Array:
-    return np.ndarray(tuple(shape), dtype(name), memory, offset)

@@ -153,7 +153,8 @@ class RegionPool:
         Raises:
             NotReady: Triton does not answer.
         """
-        self._reap()
+        if self._retired:
+            self._reap()
         region = self._take_idle(size) or self._create_region(round_up(size))
         if region is None:
             return None
@@ -191,13 +192,15 @@ class RegionPool:
     def _take_idle(self, size: int) -> Region | None:
         """Take the smallest idle region that is large enough; among equals the last used, which is cached."""
         with self._lock:
-            self._collect()
-            fitting = [region for region in reversed(self._idle) if region.size >= size]
-            if not fitting:
-                return None
-            region = min(fitting, key=lambda candidate: candidate.size)
-            self._idle.remove(region)
-            return region
+            if self._returned:
+                self._collect()
+            best: Region | None = None
+            for region in self._idle:
+                if region.size >= size and (best is None or region.size <= best.size):
+                    best = region
+            if best is not None:
+                self._idle.remove(best)
+            return best
 
     def _collect(self) -> None:
         """Make the regions idle whose leases have ended. The caller holds the lock."""

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata
@@ -38,7 +37,7 @@ from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.generation import Admission
-from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, OutputSizes, sizes_of
+from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
 from sm.triton.repeats import Repeats
 from sm.triton.shared_memory_cleanup import remove_worker_files
@@ -80,7 +79,7 @@ class Transport:
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
-        self._sizes = OutputSizes()
+        self._plans = Plans()
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()
@@ -178,7 +177,7 @@ class Transport:
         for model_key in [key for key in list(self._served) if key[0] in models]:
             self._metadata.pop(model_key, None)
             self._served.discard(model_key)
-        self._sizes.forget(models)
+        self._plans.sizes.forget(models)
 
     def connect(self, seconds: float) -> None:
         """Wait up to ``seconds`` for Triton. If it does not answer by then, calls raise."""
@@ -205,9 +204,8 @@ class Transport:
     def _plan(
         self, model: str, inputs: Mapping[str, Array], version: str, outputs: Sequence[str] | None
     ) -> InferencePlan:
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
         metadata = self._describe(model, version)
-        return InferencePlan.make(metadata, version, arrays, outputs, self._sizes, next(self._tokens))
+        return self._plans.make(metadata, version, inputs, outputs, next(self._tokens))
 
     def _accept(self, plan: InferencePlan, response: Any, admission: Admission) -> None:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
@@ -242,7 +240,7 @@ class Transport:
         except Failed as failure:
             if not failure.overflowed:
                 raise
-            self._sizes.record_overflow(plan.kind)
+            self._plans.sizes.record_overflow(plan.kind)
             response = None
         if response is None:
             SHARED_MEMORY_FALLBACKS.inc()
@@ -288,7 +286,7 @@ class Transport:
     def _record_sizes(self, plan: InferencePlan, response: Any) -> None:
         """Record the sizes of outputs that had no room in the region, because they were unknown."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
-            self._sizes.learn(plan.kind, sizes_of(response))
+            self._plans.sizes.learn(plan.kind, sizes_of(response))
 
     def _fetch_metadata(self, model: str, version: str) -> ModelMetadata:
         try:

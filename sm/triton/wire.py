@@ -8,7 +8,6 @@ servers use. For any other form :class:`Unreadable` is raised, and gRPC's own cl
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import socket
@@ -43,6 +42,10 @@ RESET_CODES = {
     11: StatusCode.RESOURCE_EXHAUSTED,
     12: StatusCode.PERMISSION_DENIED,
 }
+
+
+#: The name of the header with the time-out, as a literal of HPACK.
+TIMEOUT_NAME = b"\x00" + encode_string("grpc-timeout")
 
 
 class Unreadable(Exception):
@@ -136,16 +139,19 @@ class Connection:
         """Send a call. The server gets a slightly longer deadline, so that this side ends the call."""
         self._stream += 2
         self._status, self._message, self._parts, self._ended = b"", b"", [], False
-        block = (
-            head
-            + b"\x00"
-            + encode_string("grpc-timeout")
-            + encode_string(f"{int(seconds * 1000) + DEADLINE_GRACE_MS}m")
-        )
-        self._window -= len(message) + 5
+        timeout = b"%dm" % (int(seconds * 1000) + DEADLINE_GRACE_MS)
+        block = b"%b%b%c%b" % (head, TIMEOUT_NAME, len(timeout), timeout)
+        size, stream = len(message) + 5, self._stream
+        self._window -= size
         self._send(
-            frame(HEADERS, END_HEADERS, self._stream, block)
-            + frame(DATA, END_STREAM, self._stream, b"\0" + struct.pack(">I", len(message)) + message)
+            b"%b%b%b\0%b%b"
+            % (
+                FRAME_HEAD.pack(len(block) >> 8, len(block) & 255, HEADERS, END_HEADERS, stream),
+                block,
+                FRAME_HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream),
+                (size - 5).to_bytes(4, "big"),
+                message,
+            )
         )
 
     def receive(self, seconds: float) -> bytes | None:
@@ -155,7 +161,9 @@ class Connection:
             Failed: The server answered with an error status, or the connection ended.
             Unreadable: The answer's form is not supported.
         """
-        self._set_receive_timeout(max(0.001, seconds))
+        seconds = max(0.001, seconds)
+        if seconds != self._receive_timeout:
+            self._set_receive_timeout(seconds)
         while not self._ended:
             try:
                 content = self._socket.recv(READ_BYTES)
@@ -182,10 +190,9 @@ class Connection:
         self._socket.close()
 
     def _set_receive_timeout(self, seconds: float) -> None:
-        if seconds != self._receive_timeout:
-            interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
-            self._receive_timeout = seconds
+        interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+        self._receive_timeout = seconds
 
     def _send(self, content: bytes) -> None:
         try:
@@ -197,23 +204,28 @@ class Connection:
         """Handle all complete frames, and keep the rest."""
         buffer = self._buffer + content if self._buffer else content
         at = 0
-        while at + 9 <= len(buffer):
+        size = len(buffer)
+        while at + 9 <= size:
             high, low, kind, flags, stream = FRAME_HEAD.unpack_from(buffer, at)
             end = at + 9 + (high << 8 | low)
-            if end > len(buffer):
+            if end > size:
                 break
-            self._handle_frame(kind, flags, stream & MAX_STREAM_ID, buffer[at + 9 : end])
+            # A reserved bit before the stream's number is ignored.
+            stream, payload = stream & MAX_STREAM_ID, buffer[at + 9 : end]
             at = end
+            if kind == DATA:
+                self._data(flags, stream, payload)
+            elif kind == HEADERS:
+                self._headers(flags, stream, payload)
+            elif kind == WINDOW_UPDATE:
+                if stream == 0:
+                    self._window += int.from_bytes(payload, "big")
+            else:
+                self._handle_frame(kind, flags, stream, payload)
         self._buffer = buffer[at:]
 
     def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind == DATA:
-            self._data(flags, stream, payload)
-        elif kind == HEADERS:
-            self._headers(flags, stream, payload)
-        elif kind == WINDOW_UPDATE and stream == 0:
-            self._window += int.from_bytes(payload, "big")
-        elif kind in (SETTINGS, PING) and not flags & ACK:
+        if kind in (SETTINGS, PING) and not flags & ACK:
             self._send(frame(kind, ACK, 0, payload if kind == PING else b""))
             if kind == SETTINGS and not _accepts_calls(payload):
                 self.usable = False
@@ -230,18 +242,19 @@ class Connection:
         if self._unacknowledged > WINDOW_UPDATE_BYTES:
             self._send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unacknowledged)))
             self._unacknowledged = 0
-        if self._is_for_current_answer(stream):
+        if stream != self._stream:
+            return
+        if self._ended:
+            self.usable = False
+        else:
             self._parts.append(_without_padding(payload) if flags & PADDED else payload)
             self._ended = bool(flags & END_STREAM)
 
-    def _is_for_current_answer(self, stream: int) -> bool:
-        """True if a frame belongs to the current answer. One after its end makes the connection unusable."""
-        if stream == self._stream and self._ended:
-            self.usable = False
-        return stream == self._stream and not self._ended
-
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
-        if not self._is_for_current_answer(stream):
+        if stream != self._stream:
+            return
+        if self._ended:
+            self.usable = False
             return
         if not flags & END_HEADERS:
             raise Unreadable("its headers have more than one frame")
@@ -293,7 +306,15 @@ class ConnectionPool:
 
     def acquire(self, message: bytes, seconds: float) -> Connection:
         """Take a connection and send ``message`` on it. Raises :class:`Failed` if that is impossible."""
-        connection = self._take_idle() or Connection(self._port, seconds)
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = Connection(self._port, seconds)
+                break
+            if connection.is_ready():
+                break
+            connection.close()
         try:
             connection.send(self._head, message, seconds)
         except BaseException:
@@ -308,12 +329,3 @@ class ConnectionPool:
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
-
-    def _take_idle(self) -> Connection | None:
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                connection = self._idle.pop()
-                if connection.is_ready():
-                    return connection
-                connection.close()
-        return None

@@ -97,7 +97,7 @@ def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
     x = numbers(50_000)
     for _ in range(3):
         assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    predicted = transport._sizes.predict(
+    predicted = transport._plans.sizes.predict(
         ("echo", "", ("y",), (("x", (1, 50_000)),)), transport.metadata("echo"), 1
     )
     assert predicted == {"y": 200_000}
