@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
 
@@ -71,6 +71,7 @@ class Deadline:
         "is_disconnected",
         "listener",
         "model",
+        "observations",
         "repeatable",
         "repeats",
         "request_id",
@@ -94,6 +95,8 @@ class Deadline:
         self.stages: dict[str, float] = {}
         #: False if no call may be sent twice, and how often calls were sent again.
         self.repeatable, self.repeats = True, 0
+        #: The stages that are counted when the invocation ends; None to count each at once.
+        self.observations: list[tuple[Any, float]] | None = None
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""

@@ -16,7 +16,7 @@ import os
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -126,26 +126,37 @@ class Cell:
         WRITE(self.buffer, self.offset, value)
 
 
+def write(additions: Iterable[tuple[Cell, float]]) -> None:
+    """Add to several numbers at once."""
+    with FILES.lock:
+        for cell, amount in additions:
+            if cell.offset < 0:
+                cell.add(amount)
+            else:
+                # As in Cell.add, without a call: a request counts a dozen times.
+                cell.value = value = cell.value + amount
+                WRITE(cell.buffer, cell.offset, value)
+
+
 class Counter:
     """A series that only increases."""
 
-    __slots__ = ("_cell",)
+    __slots__ = ("cell",)
 
     def __init__(self, cell: Cell) -> None:
-        self._cell = cell
+        self.cell = cell
 
     @property
     def value(self) -> float:
         """The value in this process."""
-        return self._cell.value
+        return self.cell.value
 
     def inc(self, amount: float = 1.0) -> None:
-        cell = self._cell
+        cell = self.cell
         with FILES.lock:
             if cell.offset < 0:
                 cell.add(amount)
                 return
-            # As in Cell.add, without a call: a request counts a dozen times.
             cell.value = value = cell.value + amount
             WRITE(cell.buffer, cell.offset, value)
 
@@ -160,38 +171,29 @@ class Gauge(Counter):
 
     def set(self, value: float) -> None:
         with FILES.lock:
-            self._cell.add(value - self._cell.value)
+            self.cell.add(value - self.cell.value)
 
 
 class Histogram:
     """A series of times in seconds."""
 
-    __slots__ = ("_buckets", "_sum")
+    __slots__ = ("buckets", "total")
 
     def __init__(self, total: Cell, buckets: Sequence[Cell]) -> None:
-        self._sum, self._buckets = total, buckets
+        self.total, self.buckets = total, buckets
 
     @property
     def sum(self) -> float:
-        return self._sum.value
+        return self.total.value
 
     def write_zero(self) -> None:
         """Write all numbers unchanged, so that the series is in the file before its first observation."""
         with FILES.lock:
-            for cell in (self._sum, *self._buckets):
+            for cell in (self.total, *self.buckets):
                 cell.add(0.0)
 
     def observe(self, seconds: float) -> None:
-        total, bucket = self._sum, self._buckets[bisect_left(BUCKETS, seconds)]
-        with FILES.lock:
-            if total.offset < 0 or bucket.offset < 0:
-                total.add(seconds)
-                bucket.add(1.0)
-                return
-            total.value = value = total.value + seconds
-            WRITE(total.buffer, total.offset, value)
-            bucket.value = value = bucket.value + 1.0
-            WRITE(bucket.buffer, bucket.offset, value)
+        write(((self.total, seconds), (self.buckets[bisect_left(BUCKETS, seconds)], 1.0)))
 
 
 def _key(family: str, sample: str, labels: Mapping[str, str], help_text: str) -> str:
@@ -428,6 +430,36 @@ def duration(model: str, stage: str, status: int) -> Histogram:
     return DURATIONS.labels(MODELS.of(model), STAGES.of(stage), f"{status // 100}xx")
 
 
+def write_end(
+    model: str, status: int, seconds: float, observations: Sequence[tuple[Histogram, float]], running: float
+) -> None:
+    """Count the end of an invocation, together with the stages that it still had to write.
+
+    Args:
+        model: The model.
+        status: Of the answer.
+        seconds: Of the whole invocation.
+        observations: Of its stages.
+        running: Added to the invocations that are running.
+    """
+    # Looked up before the lock is taken: a new series is written under it.
+    counter = invocations(model, status).cell
+    all_observations = (*observations, (duration(model, TOTAL, status), seconds))
+    with FILES.lock:
+        for histogram, value in all_observations:
+            total, bucket = histogram.total, histogram.buckets[bisect_left(BUCKETS, value)]
+            if total.offset < 0 or bucket.offset < 0:
+                total.add(value)
+                bucket.add(1.0)
+            else:
+                total.value = total_value = total.value + value
+                WRITE(total.buffer, total.offset, total_value)
+                bucket.value = count = bucket.value + 1.0
+                WRITE(bucket.buffer, bucket.offset, count)
+        counter.add(1.0)
+        IN_FLIGHT.cell.add(running)
+
+
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 
@@ -446,10 +478,15 @@ class stage:  # noqa: N801 - used as a function is
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         seconds = perf_counter() - self._started
-        duration(self._client, self._name, 200 if error is None else status_of(error)).observe(seconds)
-        if self._request is not None:
+        histogram = duration(self._client, self._name, 200 if error is None else status_of(error))
+        request = self._request
+        if request is None or request.observations is None:
+            histogram.observe(seconds)
+        else:
+            request.observations.append((histogram, seconds))
+        if request is not None:
             # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
-            stages = self._request.stages
+            stages = request.stages
             stages[self._name] = stages.get(self._name, 0.0) + seconds
         if self._part is not None:
             self._part.__exit__(kind, error, trace)

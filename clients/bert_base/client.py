@@ -110,10 +110,11 @@ class BertBase(TensorClient):
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         tokenized, top = payload._tokenized or self.tokenize(payload), payload.parameters.top
         ids, scores = combine(self.find_candidates(outputs, tokenized.positions, top), top)
-        return [
-            {"token": fill(payload.text, tokenized.spans, self.to_words(row)), "score": score}
-            for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True)
-        ]
+        to_word, rows = self.tokenizer.id_to_token, []
+        for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
+            words = [to_word(index) or "" for index in row]
+            rows.append({"token": fill(payload.text, tokenized.spans, words), "score": score})
+        return rows
 
     def find_candidates(
         self, outputs: Tensors, positions: Sequence[int], top: int
@@ -126,9 +127,6 @@ class BertBase(TensorClient):
         # One row per mask; a longer text in the same batch may have added rows.
         ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)
         return list(zip(ids, scores.astype(np.float64), strict=True))
-
-    def to_words(self, ids: Sequence[int]) -> list[str]:
-        return [self.tokenizer.id_to_token(index) or "" for index in ids]
 
     def tokenize(self, payload: MaskedText) -> TokenizedText:
         """Tokenize the text and find its masks.

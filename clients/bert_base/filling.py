@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,15 +89,13 @@ def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
 
     A word piece that continues a word (``##ing``) joins the text before it without a space.
     """
-    return "".join(_parts(text, spans, words))
-
-
-def _parts(text: str, spans: Sequence[Span], words: Sequence[str]) -> Iterator[str]:
-    end_of_last = 0
+    filled, end_of_last = "", 0
     for (start, end), word in zip(spans, words, strict=True):
-        between = text[end_of_last:start]
-        joins = word.startswith(CONTINUATION) and text[:start].strip()
-        yield between.rstrip(" ") if joins else between
-        yield word.removeprefix(CONTINUATION)
+        filled += text[end_of_last:start]
+        if word.startswith(CONTINUATION):
+            word = word.removeprefix(CONTINUATION)
+            if text[:start].strip():
+                filled = filled.rstrip(" ")
+        filled += word
         end_of_last = end
-    yield text[end_of_last:]
+    return filled + text[end_of_last:]

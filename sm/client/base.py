@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -387,24 +387,29 @@ class TensorClient(Client):
         """Run :meth:`preprocess`, the model and :meth:`postprocess`, and time each for ``/metrics``."""
         with stage(self.name, "preprocess"):
             inputs = self.preprocess(payload)
-            if not isinstance(inputs, Mapping):
+            if type(inputs) is not dict and not isinstance(inputs, Mapping):
                 returned = "nothing" if inputs is None else f"a {type(inputs).__name__}"
                 raise ClientFailed(
                     f"the client of {self.name!r} failed: preprocess returned {returned}, not arrays by name"
                 )
-        metadata = self.triton.metadata(self.model, payload.version)
-        batch = batch_of(metadata, inputs)
-        outputs = self.triton.infer(
-            self.model,
-            {name: _add_batch(tensor, batch) for name, tensor in inputs.items()} if batch else inputs,
-            version=payload.version,
-            outputs=self.wanted(payload),
-        )
+        version = payload.version
+        metadata = self.triton.metadata(self.model, version)
+        has_batches = metadata.max_batch_size > 0
+        batch = 1 if has_batches else batch_of(metadata, inputs)
+        if batch:
+            batched = {}
+            for name, tensor in inputs.items():
+                # If the model's batch size is fixed, the record is repeated to fill it.
+                record = np.asarray(tensor)[None]
+                batched[name] = record if batch == 1 else np.repeat(record, batch, axis=0)
+            inputs = batched
+        outputs = self.triton.infer(self.model, inputs, version=version, outputs=self.wanted(payload))
         with stage(self.name, "postprocess"):
-            return self.postprocess(
-                {name: _first_record(tensor, name, metadata, batch) for name, tensor in outputs.items()},
-                payload,
-            )
+            results = {}
+            for name, tensor in outputs.items():
+                is_batch = has_batches or _has_batch(tensor, name, metadata, batch)
+                results[name] = tensor[0] if is_batch else tensor
+            return self.postprocess(results, payload)
 
 
 def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
@@ -425,16 +430,8 @@ def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:
     return 0 if not sizes or len(fixed_sizes) > 1 else next(iter(fixed_sizes), 1)
 
 
-def _add_batch(tensor: Array, batch: int) -> Array:
-    """Add the batch dimension. If the model's batch size is fixed, the record is repeated to fill it."""
-    batched = np.asarray(tensor)[None]
-    return batched if batch == 1 else np.repeat(batched, batch, axis=0)
-
-
-def _first_record(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> Array:
-    """Return the first record of an output."""
-    if metadata.max_batch_size > 0:
-        return cast("Array", tensor[0])
+def _has_batch(tensor: Array, name: str, metadata: ModelMetadata, batch: int) -> bool:
+    """True if an output of a model without ``max_batch_size`` has a batch dimension."""
     model_output = metadata.outputs.get(name)
     has_batch = batch and model_output and model_output.shape[:1] in ((-1,), (batch,))
-    return cast("Array", tensor[0]) if has_batch and tensor.shape[:1] == (batch,) else tensor
+    return bool(has_batch) and tensor.shape[:1] == (batch,)

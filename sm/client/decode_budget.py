@@ -49,7 +49,7 @@ class DecodeBudget:
         self.limit = limit
         self._used = 0
         #: Bytes and waiting requests by model; the empty name is for work that belongs to no request.
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         self._waiting: Counter[str] = Counter()
         self._lock = threading.Lock()
         #: Models and sizes of pixels that are gone, not yet subtracted. Finalizers append without the lock,
@@ -74,7 +74,15 @@ class DecodeBudget:
                 f"at most {self.limit / 2**20:,.0f} MiB are accepted"
             )
         model = _current_model() if model is None else model
-        if not self._try_acquire(size, model):
+        with self._lock:
+            while self._freed:
+                freed_model, freed = self._freed.popleft()
+                self._add(freed_model, -freed)
+            has_room = self._used + size <= self._limit_for(model, size)
+            if has_room:
+                self._add(model, size)
+            DECODED_BYTES.set(self._used)
+        if not has_room:
             self._wait(size, model)
 
     def release(self, size: int, model: str | None = None) -> None:
@@ -101,7 +109,8 @@ class DecodeBudget:
         owner = pixels if pixels.base is None else pixels.base
         finalizer = weakref.finalize(owner, self._freed.append, (model, pixels.nbytes))
         finalizer.atexit = False
-        self.release(acquired - pixels.nbytes, model)
+        if acquired != pixels.nbytes:
+            self.release(acquired - pixels.nbytes, model)
 
     def collect(self) -> None:
         """Subtract the bytes of pixels that are gone. Every other method does so too."""
@@ -132,20 +141,22 @@ class DecodeBudget:
             if self._used + size > self._limit_for(model, size):
                 return False
             self._add(model, size)
+            DECODED_BYTES.set(self._used)
             return True
 
     def _limit_for(self, model: str, size: int) -> int:
         """Return the bytes that may be in use once ``model`` has ``size`` more. The caller holds the lock."""
-        held, reserved = self._held[model], int(RESERVED_SHARE * self.limit)
+        held, reserved = self._held.get(model, 0), int(RESERVED_SHARE * self.limit)
         if not model or not held or held + size <= reserved:
             return self.limit
-        has_starved = not all(self._held[waiting] for waiting in self._waiting)
+        has_starved = not all(waiting in self._held for waiting in self._waiting)
         return 0 if has_starved else self.limit - reserved
 
     def _account(self, model: str, size: int) -> None:
         """Add ``size``, which may be negative, and subtract what was freed. The caller holds the lock."""
         self._subtract_freed()
         self._add(model, size)
+        DECODED_BYTES.set(self._used)
 
     def _subtract_freed(self) -> None:
         while self._freed:
@@ -156,10 +167,11 @@ class DecodeBudget:
         if not size:
             return
         self._used += size
-        self._held[model] += size
-        if not self._held[model]:
+        held = self._held.get(model, 0) + size
+        if held:
+            self._held[model] = held
+        else:
             del self._held[model]
-        DECODED_BYTES.set(self._used)
 
 
 def _current_model() -> str:

@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
 )
@@ -31,9 +30,9 @@ from sm.client.sessions import Session
 from sm.errors import BadInput, WrongTensor
 
 
-@dataclass
+@dataclass(slots=True)
 class RequestContext:
-    """The request of a payload. It is one object because pydantic copies each private attribute."""
+    """The request of a payload."""
 
     #: The model version that the caller named; empty for the server's choice.
     version: str = ""
@@ -98,7 +97,10 @@ class Payload(BaseModel):
     #: True for :class:`BodyPayload`.
     takes_bodies: ClassVar[bool] = False
 
-    _request: RequestContext = PrivateAttr(default_factory=RequestContext)
+    @cached_property
+    def _request(self) -> RequestContext:
+        """What :meth:`attach_request` sets. A private attribute of pydantic's would cost more."""
+        return RequestContext()
 
     @property
     def version(self) -> str:
@@ -155,7 +157,7 @@ class Payload(BaseModel):
             answer: Filled with headers for the answer.
             accept_named: False if ``accept`` is the default.
         """
-        self._request = RequestContext(
+        self.__dict__["_request"] = RequestContext(
             version, accept, headers, session, {} if answer is None else answer, accept_named
         )
 

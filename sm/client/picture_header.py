@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sm.errors import BadInput
 
@@ -44,6 +46,10 @@ OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 SEQUENTIAL = (0xC0, 0xC1, 0xC9)
 #: Application segments and comments; without APP0 and APP14, which say how colours are coded.
 METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
+#: Markers that a length follows, without restart markers, start and end.
+WITH_LENGTH = frozenset({*range(0xC0, 0xFF)} - {*range(0xD0, 0xDA)})
+#: A marker's two bytes, and the length after it.
+SEGMENT_HEAD = struct.Struct(">BBH")
 #: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
@@ -70,7 +76,7 @@ ORIENTATION_TAG = 0x0112
 NUMBER_FORMATS = {1: "B", 3: "H", 4: "I"}
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class PictureHeader:
     """What a picture's file says before its pixels."""
 
@@ -121,8 +127,8 @@ class PictureHeader:
 
     def decode_bytes(self, scale: int = 1) -> int:
         """Return the bytes of memory that decoding at this scale takes at its peak."""
-        width, height = self.scaled_size(scale)
-        return width * height * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
+        pixels = -(-self.width // scale) * -(-self.height // scale)
+        return pixels * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
 
 
 def read_header(content: bytes) -> PictureHeader:
@@ -169,7 +175,9 @@ def check_pixels(width: int, height: int) -> None:
 def _jpeg(content: bytes) -> PictureHeader | None:
     frame, scans, coefficients, sequential, scan_offset = None, 0, 0, False, 0
     exif = xmp = b""
-    for kind, at, size in _segments(content):
+    segments, rest = _read_segments(content)
+    while segments:
+        kind, at, size = segments.popleft()
         if kind in FRAMES or kind in OTHER_FRAMES:
             # Every decoder fails at a second frame.
             frame = frame or (kind, *struct.unpack_from(">BHHB", content.ljust(at + 6, b"\0"), at))
@@ -190,6 +198,8 @@ def _jpeg(content: bytes) -> PictureHeader | None:
                 # The scan has all components of a picture of one pass, so no decoder reads another scan.
                 coefficients = 0
                 break
+            if not segments:
+                segments, rest = _read_segments(content, rest)
     if frame is None:
         return None
     kind, bits, height, width, components = frame
@@ -207,24 +217,52 @@ def _jpeg(content: bytes) -> PictureHeader | None:
     )
 
 
-def _segments(content: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield each segment's marker, the offset of its content, and the content's bytes.
+class _Place(NamedTuple):
+    """Where the next segments of a JPEG begin, and how many there were before."""
 
-    libjpeg goes through a file in the same way, so no scan that it would decode is missed.
+    at: int = 2
+    number: int = 0
+
+
+def _read_segments(
+    content: bytes,
+    begin: _Place = _Place(),  # noqa: B008  (immutable)
+) -> tuple[deque[tuple[int, int, int]], _Place]:
+    """Read the segments up to the start of a scan: each one's marker, its content's offset, and its bytes.
+
+    libjpeg goes through a file in the same way, so no scan that it would decode is missed. The data of a scan
+    is searched only if the caller asks for what follows it.
     """
-    at, number = 2, 0
-    while match := MARKER.search(content, at):
-        kind, at = content[match.end() - 1], match.end()
+    segments: deque[tuple[int, int, int]] = deque()
+    at, number = begin
+    last = len(content) - 4
+    while True:
         number += 1
+        if at <= last:
+            prefix, kind, size = SEGMENT_HEAD.unpack_from(content, at)
+            if prefix == 0xFF and kind in WITH_LENGTH and number <= MAX_SEGMENTS:
+                segments.append((kind, at + 4, size - 2 if size > 2 else 0))
+                at += size + 2 if size > 2 else 4
+                if kind == SOS:
+                    break
+                continue
+        match = MARKER.search(content, at)
+        if match is None:
+            break
+        at = match.end()
+        kind = content[at - 1]
         if number > MAX_SEGMENTS:
             raise BadInput(f"the picture has more than {MAX_SEGMENTS:,} segments")
         if kind == EOI or at + 2 > len(content):
-            return
+            break
         if kind < FRAMES[0] or kind == SOI:
             continue  # has no length
         size = int.from_bytes(content[at : at + 2], "big")
-        yield kind, at + 2, max(0, size - 2)
+        segments.append((kind, at + 2, max(0, size - 2)))
         at += max(2, size)
+        if kind == SOS:
+            break
+    return segments, _Place(at, number)
 
 
 def without_metadata(content: bytes) -> bytes:
@@ -235,13 +273,17 @@ def without_metadata(content: bytes) -> bytes:
     # Slices of a view copy nothing: the bytes after the frame may be megabytes.
     view = memoryview(content)
     pieces, dropped = [view[:2]], False
-    for kind, at, size in _segments(content):
+    segments, rest = _read_segments(content)
+    while segments:
+        kind, at, size = segments.popleft()
         if kind in FRAMES or kind in OTHER_FRAMES:
             return b"".join([*pieces, view[at - 4 :]]) if dropped else content
         if kind in METADATA:
             dropped = True
         else:
             pieces.append(view[at - 4 : at + size])
+        if not segments and kind == SOS:
+            segments, rest = _read_segments(content, rest)
     return content
 
 
@@ -251,8 +293,12 @@ def _coefficient_bytes(samples: bytes) -> int:
     Args:
         samples: A byte of sampling factors for each component, as in the frame's header.
     """
-    factors = [(sampling >> 4 or 1) * (sampling & 15 or 1) for sampling in samples]
-    return 2 * -(-sum(factors) // max(factors, default=1))
+    total, largest = 0, 1
+    for sampling in samples:
+        factor = (sampling >> 4 or 1) * (sampling & 15 or 1)
+        total += factor
+        largest = max(largest, factor)
+    return 2 * -(-total // largest)
 
 
 def _png(content: bytes) -> PictureHeader | None:

@@ -8,11 +8,16 @@ The rules are a dynamic threshold and a longest-queue drop, as network switches 
 - Every waiting request is in its model's queue. A slot that becomes free goes to the model that uses the
   fewest slots; among equals, to the one whose last turn is longest ago.
 - If the queues are full, the newest request of the longest queue is refused (429).
+- A request that would have to wait for longer than it has time is refused at once. The wait is estimated from
+  the requests before it and the mean time of the model's last requests. A model whose time is not known yet
+  refuses none for it.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Literal
@@ -23,19 +28,28 @@ from sm.errors import Overloaded
 #: Seconds between two checks whether the caller of a waiting request is still connected.
 POLL_INTERVAL_S = 0.2
 
+#: How much the last request's time counts in the mean: after 8 requests, a change is known by two thirds.
+NEWEST_SHARE = 1 / 8
+#: A request whose turn comes is refused if it has less than this share of the mean time left.
+LEAST_SHARE = 0.5
+#: Models whose time is remembered.
+MAX_MODELS = 1024
+
 #: Stands for every model that the router does not know: Triton may know it, or the answer is a 404.
 UNKNOWN = "-"
 
-Outcome = Literal["waiting", "admitted", "refused"]
+Outcome = Literal["waiting", "admitted", "refused", "late"]
 
 
 class _Waiter:
     """A request in a queue. ``decided`` is released when ``outcome`` is no longer ``waiting``."""
 
-    __slots__ = ("decided", "outcome")
+    __slots__ = ("decided", "outcome", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, until: float) -> None:
         self.outcome: Outcome = "waiting"
+        #: The request's deadline, in seconds of the monotonic clock.
+        self.until = until
         self.decided = threading.Lock()
         self.decided.acquire()
 
@@ -45,14 +59,20 @@ class _Waiter:
 
 
 class _Model:
-    """A model's state while it has requests; ``served`` includes borrowed slots."""
+    """A model's state; ``served`` includes borrowed slots, ``requests`` does not."""
 
-    __slots__ = ("name", "queue", "served")
+    __slots__ = ("name", "queue", "requests", "seconds", "served")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.served = 0
+        self.served = self.requests = 0
         self.queue: deque[_Waiter] = deque()
+        #: The decaying mean of the seconds that a request is served; 0 if it is not known.
+        self.seconds = 0.0
+
+    def wait_before(self, position: int) -> float:
+        """Estimate the seconds until the request at this position of the queue is served."""
+        return self.seconds * position / max(1, self.requests)
 
 
 class FairGate:
@@ -96,32 +116,40 @@ class FairGate:
         with self._lock:
             model = self._models.get(name)
             if model is None:
-                model = self._models[name] = _Model(name)
+                model = self._add_model(name)
             if self._requests >= self._capacity and not self._make_room(model):
-                self._forget_idle(model)
-                raise self._refuse(name)
+                raise self._refuse(model)
             if not model.queue and self._may_serve(model):
                 self._requests += 1
                 self._serve(model)
                 return
             if len(model.queue) >= self._model_room:
-                raise self._refuse(name)
-            waiter = _Waiter()
+                raise self._refuse(model)
+            request = limit()
+            waiter = _Waiter(math.inf if request is None else request.at)
+            wait = model.wait_before(len(model.queue) + 1)
+            late_by = time.monotonic() + wait + model.seconds - waiter.until if model.seconds else 0.0
+            if late_by > 0:
+                raise self._refuse(model, late_by)
             model.queue.append(waiter)
             self._waiting.setdefault(name, model)
             self._requests += 1
         metrics.waiting(name).inc()
         try:
             with metrics.stage(name, metrics.QUEUE):
-                self._wait(model, waiter, limit())
+                self._wait(model, waiter, request)
         finally:
             metrics.waiting(name).dec()
 
-    def leave(self, name: str) -> None:
-        """Give back a request's slot."""
+    def leave(self, name: str, seconds: float = 0.0) -> None:
+        """Give back a request's slot, which it had for so many ``seconds``."""
         with self._lock:
+            model = self._models[name]
             self._requests -= 1
-            self._release(self._models[name])
+            model.requests -= 1
+            if seconds:
+                model.seconds += (seconds - model.seconds) * (NEWEST_SHARE if model.seconds else 1.0)
+            self._release(model)
 
     def borrow(self, name: str) -> bool:
         """Take a further slot for a request that has one, if its model may have it and no request waits."""
@@ -129,7 +157,7 @@ class FairGate:
             model = self._models[name]
             if model.queue or not self._may_serve(model):
                 return False
-            self._serve(model)
+            self._serve(model, is_borrowed=True)
             return True
 
     def is_wanted_back(self, name: str) -> bool:
@@ -147,7 +175,7 @@ class FairGate:
         """Return how many models have requests, how many slots are in use, and how many requests wait."""
         with self._lock:
             return (
-                len(self._models),
+                sum(1 for model in self._models.values() if model.served or model.queue),
                 self._places_in_use,
                 sum(len(model.queue) for model in self._models.values()),
             )
@@ -164,14 +192,15 @@ class FairGate:
                     model.queue.remove(waiter)
                     self._after_queue_change(model)
                     self._requests -= 1
-                    self._forget_idle(model)
                 elif waiter.outcome == "admitted":
                     self._requests -= 1
+                    model.requests -= 1
                     self._release(model)
             raise
         if waiter.outcome == "refused":
-            metrics.rejected(model.name).inc()
-            raise _overloaded(model.name)
+            raise self._refuse(model)
+        if waiter.outcome == "late":
+            raise self._refuse(model, model.seconds)
 
     @staticmethod
     def _poll_interval(limit: deadline.Deadline | None) -> float:
@@ -180,17 +209,28 @@ class FairGate:
     def _may_serve(self, model: _Model) -> bool:
         return model.served == 0 or model.served < min(self._share, self._places - self._places_in_use)
 
-    def _serve(self, model: _Model) -> None:
+    def _add_model(self, name: str) -> _Model:
+        """Add a model. What is known of others is dropped if callers sent very many names."""
+        if len(self._models) >= MAX_MODELS:
+            self._models = {
+                known: model for known, model in self._models.items() if model.served or model.queue
+            }
+        model = self._models[name] = _Model(name)
+        return model
+
+    def _serve(self, model: _Model, is_borrowed: bool = False) -> None:
         model.served += 1
+        if not is_borrowed:
+            model.requests += 1
         self._places_in_use += 1
         metrics.served(model.name).inc()
 
     def _release(self, model: _Model) -> None:
         model.served -= 1
         self._places_in_use -= 1
-        metrics.served(model.name).dec()
-        self._admit_waiting()
-        self._forget_idle(model)
+        metrics.served(model.name).inc(-1.0)
+        if self._waiting:
+            self._admit_waiting()
 
     def _admit_waiting(self) -> None:
         """Give free slots to the requests whose turn it is."""
@@ -201,6 +241,11 @@ class FairGate:
             waiter = model.queue.popleft()
             self._waiting.move_to_end(model.name)
             self._after_queue_change(model)
+            if waiter.until - time.monotonic() < LEAST_SHARE * model.seconds:
+                # The model became slower while the request waited.
+                self._requests -= 1
+                waiter.decide("late")
+                continue
             self._serve(model)
             waiter.decide("admitted")
 
@@ -220,18 +265,17 @@ class FairGate:
         if not model.queue:
             self._waiting.pop(model.name, None)
 
-    def _forget_idle(self, model: _Model) -> None:
-        if not model.served and not model.queue:
-            self._models.pop(model.name, None)
-
     @staticmethod
-    def _refuse(name: str) -> Overloaded:
-        metrics.rejected(name).inc()
-        return _overloaded(name)
-
-
-def _overloaded(name: str) -> Overloaded:
-    return Overloaded(f"more requests for {name!r} are waiting than there is room for", model=name)
+    def _refuse(model: _Model, late_by: float = 0.0) -> Overloaded:
+        """Return the error for a request that is not admitted; ``late_by``: seconds that it lacks."""
+        metrics.rejected(model.name).inc()
+        if late_by:
+            sentence = f"the requests for {model.name!r} that are waiting take longer than this one has time"
+        else:
+            sentence = f"more requests for {model.name!r} are waiting than there is room for"
+        error = Overloaded(sentence, model=model.name)
+        error.retry_after = max(1, math.ceil(late_by or model.wait_before(1)))
+        return error
 
 
 class Loan:
@@ -254,11 +298,12 @@ class Loan:
 class Admission:
     """The slot of one request. Without a ``gate`` no slot is needed: something else limits the request."""
 
-    __slots__ = ("_gate", "_model")
+    __slots__ = ("_gate", "_model", "_since")
 
     def __init__(self, gate: FairGate | None) -> None:
         self._gate = gate
         self._model = ""
+        self._since = 0.0
 
     @property
     def is_contended(self) -> bool:
@@ -269,15 +314,16 @@ class Admission:
         """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""
         if self._gate is None or model == self._model:
             return
-        self.leave()
+        if self._model:
+            self.leave()
         self._gate.enter(model, limit)
-        self._model = model
+        self._model, self._since = model, time.monotonic()
 
     def leave(self) -> None:
         """Give back the slot, if there is one."""
         model, self._model = self._model, ""
         if self._gate is not None and model:
-            self._gate.leave(model)
+            self._gate.leave(model, time.monotonic() - self._since)
 
     def borrow(self) -> Loan | None:
         """Borrow a slot for another thread of this request; None if none is free."""

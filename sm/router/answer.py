@@ -41,7 +41,7 @@ def write(request: DispatchRequest, result: object) -> Answer:
         if binary is not None:
             return Answer(binary, request.accept, headers=request.answer_headers)
     try:
-        body = dumps({"modelname": request.model, "result": result})
+        body = orjson.dumps({"modelname": request.model, "result": result}, encodable, OPTIONS)
     except (TypeError, ValueError) as error:
         raise _unencodable(request.model, result) from error
     return Answer(body, headers=request.answer_headers)

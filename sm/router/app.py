@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flask import Flask, Request
-from werkzeug.routing import MapAdapter
+from flask import Flask
 
 from sm.client.sessions import Sessions
 from sm.control import dashboard, models, pages, routes
 from sm.control.openapi.document import document
-from sm.http.responses import handle_errors, with_request_id
+from sm.http.responses import handle_errors
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
@@ -24,11 +22,10 @@ from sm.router.admission import FairGate
 from sm.router.answer import dumps
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
+from sm.router.http import Router, Service, direct
 from sm.router.pipeline import Lane, Pipeline
-from sm.router.request_log import RequestLog
 from sm.router.routes import invocations, v2_routes, websocket_route
-from sm.router.routes.invocations import Service
-from sm.router.running import WATCH_INTERVAL_S, record_overdue
+from sm.router.running import WATCH_INTERVAL_S, RequestLog, record_overdue
 from sm.router.s3.store import open_store
 from sm.router.triton_requests import Triton
 from sm.run_state import SHARED_MEMORY, Box
@@ -38,38 +35,9 @@ from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    pass
 
 log = logging.getLogger(__name__)
-
-
-class Router(Flask):
-    """Flask with a shortcut for the paths of nearly all requests, and without host matching.
-
-    Args:
-        name: Of the Flask application.
-        fronted: True if nginx is in front; it adds the request's id to each response.
-    """
-
-    def __init__(self, name: str, fronted: bool) -> None:
-        super().__init__(name)
-        self._fronted = fronted
-        #: Applications by path that answer a POST without Flask.
-        self.direct: dict[str, WSGIApplication] = {}
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        if path.startswith("//"):  # nginx and Flask take it for one slash too
-            path = environ["PATH_INFO"] = f"/{path.lstrip('/')}"
-        application = self.direct.get(path) if environ["REQUEST_METHOD"] == "POST" else None
-        start = start_response if self._fronted else with_request_id(environ, start_response)
-        return (application or self.wsgi_app)(environ, start)
-
-    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        # Only werkzeug's own adapter tells a WebSocket's routes from the others.
-        if request is None or "HTTP_UPGRADE" in request.environ:
-            return super().create_url_adapter(request)
-        return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
 
 
 def create(settings: Settings, box: Box, registry: Registry) -> Flask:
@@ -87,7 +55,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         settings.longest_stream,
         box.fronted,
     )
-    app.direct.update(invocations.direct(service))
+    app.direct.update(direct(service))
     app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)

@@ -113,8 +113,7 @@ class Classifier:
             if command is not None:
                 return command
             session = self.sessions.get(identity)
-        limit = None if self.max_records is None else RecordLimit(self.max_records)
-        return self._parse_body(message, session, limit)
+        return self._parse_body(message, session)
 
     def peek_model(self, message: Message) -> str:
         """Return a request's model without parsing its body; empty if unknown.
@@ -138,7 +137,11 @@ class Classifier:
         return request
 
     def _parse_body(
-        self, message: Message, session: Session | None, limit: RecordLimit | None, is_line: bool = False
+        self,
+        message: Message,
+        session: Session | None,
+        limit: RecordLimit | None = None,
+        is_line: bool = False,
     ) -> ModelRequest | LinesRequest:
         models, content_type = self.models, message.content_type
         # Check before the body is read: the platform loads a model again when it gets a 404.
@@ -146,7 +149,20 @@ class Classifier:
             raise models.unknown(message.model)
         address = read_address(message)
         name, version = address.model or self.default_model, address.version
-        client = models.find(name)
+        client = models.find(name) if name else None
+        body_type = message.headers.get("content-type", JSON)
+        if (
+            body_type == JSON
+            and self.inference_type == "infer"
+            and not is_line
+            and STARTS_AS_DISPATCH.match(message.body)
+            and (client is None or not client.payload.takes_bodies)
+            and "content-encoding" not in message.headers
+        ):
+            # Nearly all requests: none of the rules below finds another form.
+            members = read_members(message.body)
+            model = message.model or members.get("modelname") or name
+            return self._dispatch_request(message, model, models.find(model), address, members, session, None)
         takes_json, body = content_type == JSON, JsonBody(message.body, is_line)
 
         def dispatch(members: Mapping[str, Any]) -> DispatchRequest:
@@ -160,7 +176,8 @@ class Classifier:
                 return dispatch(body.dispatch_members())
             return dispatch({"payload": RawRecord(message.body, content_type)})
         if content_type == JSON_LINES:
-            return LinesRequest(message, session, limit)
+            most = self.max_records
+            return LinesRequest(message, session, None if most is None else RecordLimit(most))
         if BINARY in message.headers.get("content-type", "").lower():
             return TritonRequest(message, name, version, is_binary=True)
         coding = message.headers.get("content-encoding", "").strip().lower()
@@ -206,6 +223,8 @@ class Classifier:
         many = isinstance(payload, list)
         if limit is not None:
             limit.add(len(payload) if many else 1)
+        elif many and self.max_records is not None:
+            RecordLimit(self.max_records).add(len(payload))
         accept = message.headers.get("accept", "")
         accept_named = choose_accept(accept, "") if accept else ""
         accept = accept_named or self.default_accept
@@ -237,6 +256,15 @@ def _triton_path(message: Message) -> TritonRequest:
     match = INFERENCE.fullmatch(message.target.partition("?")[0])
     assert match is not None
     return TritonRequest(message, message.model, (match[2] or "").removeprefix("/versions/"), match[3])
+
+
+def read_members(body: bytes) -> Mapping[str, Any]:
+    """Parse a dispatch request and return its members."""
+    try:
+        value = orjson.loads(body) if len(body) < decoded_base64.MIN_BYTES else decoded_base64.parse(body)
+    except orjson.JSONDecodeError as error:
+        raise not_json(error) from None
+    return check_members(value)
 
 
 def read_dispatch(body: bytes, request_id: str) -> DispatchRequest:
@@ -328,9 +356,9 @@ def check_members(body: Any) -> Mapping[str, Any]:
     if not MEMBERS.issuperset(body):
         name = next(name for name in body if name not in MEMBERS)
         raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name in MEMBER_TYPES.keys() & body.keys() if len(body) > 1 else ():
-        value, types = body[name], MEMBER_TYPES[name]
-        if value is not None and (isinstance(value, bool) or not isinstance(value, types)):
+    for name, value in body.items():
+        types = MEMBER_TYPES.get(name)
+        if types and value is not None and (value is True or value is False or not isinstance(value, types)):
             raise WrongPayload(f"{name}: may not be {_type_name(value)}", field=name)
     if "payload" not in body:
         raise WrongPayload("payload: is missing", field="payload")

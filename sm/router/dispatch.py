@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
@@ -41,15 +42,35 @@ MAX_NAME_CHARACTERS = 40
 EncodedResult = TypeVar("EncodedResult")
 
 
-def run_record(request: DispatchRequest, registry: Registry, store: Store | None = None) -> object:
-    """Run the single record of a request; return its result, or its :class:`TriremeError`.
+def run_record(
+    request: DispatchRequest,
+    registry: Registry,
+    store: Store | None = None,
+    number: int = 0,
+    path: str = "payload",
+) -> object:
+    """Run a record of a request; return its result, or its :class:`TriremeError`.
 
     Args:
         request: With its client.
         registry: Describes a client's errors.
         store: Reads payloads in S3; None if that is off.
+        number: Of the record.
+        path: The record's place in the request, for errors.
     """
-    return _run(request, registry, request.records[0], "payload", store)
+    client, payload = request.client, None
+    assert client is not None
+    try:
+        with stage(client.name, "decode"):
+            payload = _validate(client, request, request.records[number], path, store)
+        result = client.inference(payload)
+        # A result that is too late reaches no caller, so it is not a success.
+        running = deadline.current()
+        if running is not None and running.at <= time.monotonic():
+            raise DeadlinePassed(deadline.PASSED)
+        return result
+    except BaseException as error:  # a client may call sys.exit(): its record alone fails
+        return _to_error(registry, error, client, request, path, payload)
 
 
 def run_records(
@@ -73,15 +94,15 @@ def run_records(
     """
     deadline_failure = encode(DeadlinePassed(deadline.PASSED))
 
-    def run_one(item: tuple[int, object]) -> EncodedResult:
-        path = f"payload[{item[0]}]"
+    def run_one(number: int) -> EncodedResult:
+        path = f"payload[{number}]"
         with deadline.part("record", {"trireme.record": path}) as part:
-            result = _run(request, registry, item[1], path, store)
+            result = run_record(request, registry, store, number, path)
             if isinstance(result, TriremeError):
                 part.fail(result)
         return encode(result)
 
-    return runner.run(enumerate(request.records), run_one, lambda: deadline_failure, slot)
+    return runner.run(range(len(request.records)), run_one, lambda: deadline_failure, slot)
 
 
 def stream(
@@ -101,7 +122,8 @@ def stream(
         raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
     with deadline.part("stream") as span:
         try:
-            payload = _decode(client, request, request.records[0], "payload", store)
+            with stage(client.name, "decode"):
+                payload = _validate(client, request, request.records[0], "payload", store)
             parts = client.stream(payload)
             try:
                 for part in parts:
@@ -120,28 +142,12 @@ def stream(
             raise _to_error(registry, error, client, request, "payload", payload) from None
 
 
-def _run(
-    request: DispatchRequest, registry: Registry, record: object, path: str, store: Store | None
-) -> object:
-    client, payload = request.client, None
-    assert client is not None
-    try:
-        payload = _decode(client, request, record, path, store)
-        result = client.inference(payload)
-        # A result that is too late reaches no caller, so it is not a success.
-        _check_time()
-        return result
-    except BaseException as error:  # a client may call sys.exit(): its record alone fails
-        return _to_error(registry, error, client, request, path, payload)
-
-
-def _decode(
-    client: Client, request: DispatchRequest, record: object, path: str, store: Store | None
+def _validate(
+    client: Client, request: DispatchRequest, record: Any, path: str, store: Store | None
 ) -> Payload:
-    with stage(client.name, "decode"):
-        if isinstance(record, dict) and (URI in record or dict in map(type, record.values())):
-            record = inline_objects(client.payload, record, path, store)
-        return validate_payload(client, request, record, path)
+    if type(record) is dict and (URI in record or dict in map(type, record.values())):
+        record = inline_objects(client.payload, record, path, store)
+    return validate_payload(client, request, record, path)
 
 
 def _to_error(
@@ -172,12 +178,6 @@ def _to_error(
     return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
 
 
-def _check_time() -> None:
-    running = deadline.current()
-    if running and not running.remaining():
-        raise DeadlinePassed(deadline.PASSED)
-
-
 def _check_deadline() -> None:
     running = deadline.current()
     if running:
@@ -202,7 +202,8 @@ def validate_payload(
 ) -> Payload:
     """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     kind = client.payload
-    members = _payload_fields(client, record, path)
+    is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
+    members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)  # type: ignore[assignment]
     for name, value in members.items():
         if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
             members = {**members, name: value.text}
@@ -217,7 +218,7 @@ def validate_payload(
     payload.attach_request(
         request.version,
         request.accept,
-        dict(request.headers),
+        {**request.headers},
         request.session,
         request.answer_headers,
         request.accept_named,

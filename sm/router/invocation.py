@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sm.client import decoded_base64
@@ -20,6 +21,8 @@ from sm.http.messages import JSON
 OBJECT = re.compile(rb"\s*\{")
 HEADER_PREFIX = "x-amzn-sagemaker-"
 SESSION_HEADER = f"{HEADER_PREFIX}session-id"
+TARGET_MODEL = f"{HEADER_PREFIX}target-model"
+CUSTOM_ATTRIBUTES = f"{HEADER_PREFIX}custom-attributes"
 
 
 class RawRecord(NamedTuple):
@@ -67,6 +70,10 @@ class Address(NamedTuple):
     attributes: Mapping[str, str]
 
 
+#: Of a request that names none.
+NO_ADDRESS = Address("", "", MappingProxyType({}))
+
+
 class RecordLimit:
     """Counts the records of one request, over all its lines, up to ``max_records``."""
 
@@ -102,19 +109,17 @@ class Message(NamedTuple):
     in_parts: bool = False
 
     @property
-    def content_type(self) -> str:
-        return media_type(self.headers.get("content-type", JSON))
-
-    @property
     def platform_headers(self) -> dict[str, str]:
         """The ``X-Amzn-SageMaker-*`` headers."""
-        return {name: value for name, value in self.headers.items() if name.startswith(HEADER_PREFIX)}
+        found = {}
+        for name, value in self.headers.items():
+            if name.startswith(HEADER_PREFIX):
+                found[name] = value
+        return found
 
     @property
-    def attributes(self) -> dict[str, str]:
-        """The pairs of the custom attributes."""
-        text = self.headers.get(f"{HEADER_PREFIX}custom-attributes")
-        return custom_attributes(text) if text else {}
+    def content_type(self) -> str:
+        return media_type(self.headers.get("content-type", JSON))
 
 
 class TritonRequest(NamedTuple):
@@ -168,8 +173,11 @@ class SessionCommand(NamedTuple):
 
 def read_address(message: Message) -> Address:
     """Read model and version from headers or query; a dispatch body may override them."""
-    target = message.headers.get(f"{HEADER_PREFIX}target-model", "")
-    attributes, query = message.attributes, message.query
+    headers, query = message.headers, message.query
+    target, text = headers.get(TARGET_MODEL, ""), headers.get(CUSTOM_ATTRIBUTES)
+    if not (target or text or query or message.model):
+        return NO_ADDRESS
+    attributes = custom_attributes(text) if text else {}
     return Address(
         message.model or attributes.get("modelname") or target or query.get("modelname", ""),
         attributes.get("version") or query.get("version", ""),

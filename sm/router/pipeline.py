@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sm.client.decode_budget import DECODED
+from sm.client.decoded_base64 import MIN_BYTES
 from sm.client.sessions import Sessions
 from sm.deadline import begin, end
 from sm.errors import BadInput, Forbidden, Interrupted, Overloaded
@@ -107,7 +108,8 @@ class Pipeline:
             with invocation:  # record
                 message = read()
                 invocation.bytes_in = len(message.body)
-                lane = self._lane_of(message)
+                lane = self.lane if self.s3_lane is None else self._lane_of(message)
+                invocation.slot = Admission(lane.gate)
                 with lane.limit, self._memory_for(invocation, message, lane):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):
@@ -134,7 +136,8 @@ class Pipeline:
                     return self._run(invocation, request, lane)
                 finally:
                     # Nothing is delivered, no error either, that may be made from another's answers.
-                    self._confirm(invocation)
+                    if deadline.admissions:
+                        self._confirm(invocation)
             except Interrupted:
                 session = getattr(request, "session", None)
                 if (
@@ -158,11 +161,12 @@ class Pipeline:
         self, invocation: RunningInvocation, message: Message, lane: Lane
     ) -> AbstractContextManager[object]:
         """Reserve the memory of a large body. If others wait, the request is admitted before its parse."""
-        size, invocation.slot = estimate_parsed_bytes(message), Admission(lane.gate)
-        if not size and not invocation.slot.is_contended:
+        is_contended = lane.gate is not None and lane.gate.has_queue
+        size = estimate_parsed_bytes(message) if len(message.body) >= MIN_BYTES else 0
+        if not size and not is_contended:
             return NOTHING
         model = self.classifier.peek_model(message)
-        if model and invocation.slot.is_contended:
+        if model and is_contended:
             invocation.model = model
             invocation.slot.enter(model)
         return DECODED.reserve(size, model or UNKNOWN)
@@ -174,9 +178,12 @@ class Pipeline:
             deadline.model = self.classifier.peek_model(request.message) or UNKNOWN
             return
         if isinstance(request, DispatchRequest):
-            self._check_client(request)
+            if request.client is None:
+                request.client = self.registry.get(request.model)
             if request.many:
                 invocation.records = len(request.records)
+            elif not request.streamed:
+                invocation.deadline.observations = []
         elif not self.registry.is_served(request.model):
             # Any other name must not become a label of the metrics.
             deadline.model = UNKNOWN
@@ -185,10 +192,6 @@ class Pipeline:
         invocation.version = request.version
         if request.streamed:
             deadline.at += self.extra_stream_seconds
-
-    def _check_client(self, request: DispatchRequest) -> None:
-        if request.client is None:
-            request.client = self.registry.get(request.model)
 
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest, lane: Lane) -> Answer:
         def answer_line(line: Message) -> Answer:
@@ -210,7 +213,8 @@ class Pipeline:
             invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
             invocation.model, answer = self.triton.run(request)
             return answer
-        self._check_client(request)
+        if request.client is None:
+            request.client = self.registry.get(request.model)
         invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))

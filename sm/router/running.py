@@ -1,17 +1,32 @@
-"""One invocation while it runs: what its steps share, and what is counted and logged at its end."""
+"""One invocation while it runs: what its steps share, and its count and log line at its end.
+
+The line has its model, outcome and reason, and never a payload, a key or a token.
+"""
 
 from __future__ import annotations
 
+import logging
+import random
+import re
 import time
 from collections.abc import Callable
 
+import orjson
+
 from sm import metrics
 from sm.deadline import Deadline, Listener
-from sm.errors import DeadlinePassed
+from sm.errors import CallerGone, ClientFailed, DeadlinePassed, ModelFailed, TriremeError
 from sm.http.messages import Answer
 from sm.router.admission import Admission
-from sm.router.request_log import RequestLog, describe_error
 from sm.router.streaming.stream import Stream
+
+log = logging.getLogger(__name__)
+
+#: Characters of a reason. The caller reads the whole sentence in the answer.
+MAX_REASON_CHARACTERS = 200
+#: What an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)", re.DOTALL)
+
 
 #: The slot of an invocation that needs none.
 NO_SLOT = Admission(None)
@@ -21,6 +36,80 @@ OVERDUE_S = 4.0
 #: Seconds between two checks for such invocations.
 WATCH_INTERVAL_S = 0.25
 OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
+
+
+class RequestLog:
+    """Decides which invocations are logged, and at which level.
+
+    Args:
+        sample: The fraction of successful invocations that are logged. Errors are always logged.
+        slow_s: Successful invocations that took more seconds are always logged.
+        chance: Returns a number from 0 to 1 for each sampled line.
+    """
+
+    def __init__(
+        self, sample: float = 1.0, slow_s: float = 1.0, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._sample, self._slow_s, self._chance = sample, slow_s, chance
+
+    def level(self, status: int, seconds: float) -> int:
+        """Return the level of an invocation's line; 0 if there is no line."""
+        level = logging.INFO if status < 400 else level_of(status)
+        if status < 400 and self._sample < 1.0 and seconds <= self._slow_s and self._chance() >= self._sample:
+            return 0
+        return level if log.isEnabledFor(level) else 0
+
+    def write(self, level: int, members: dict[str, object]) -> None:
+        """Write the line."""
+        log.log(level, "invocation", extra=members)
+
+
+def level_of(status: int) -> int:
+    """Return the level of a status, the same as in nginx's lines. A caller that leaves is not a fault."""
+    if status < 400 or status == CallerGone.status:
+        return logging.INFO
+    return logging.WARNING if status < 500 else logging.ERROR
+
+
+def as_trireme_error(error: BaseException) -> TriremeError:
+    """Return the error that the caller of a failed invocation reads."""
+    if isinstance(error, TriremeError):
+        return error
+    if isinstance(error, GeneratorExit):
+        # The caller left before the stream ended.
+        return CallerGone("the caller hung up")
+    return ClientFailed(f"unexpected {type(error).__name__}")
+
+
+def describe_error(error: BaseException) -> tuple[int, str, str]:
+    """Return the status, the code and the reason of a failed invocation."""
+    trireme_error = as_trireme_error(error)
+    return trireme_error.status, trireme_error.code, reason_of(trireme_error)
+
+
+def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
+    """Return the status, the code and the reason of Triton's own error; None if the answer is not an error.
+
+    Triton's sentence may quote what the caller sent, so it is not logged.
+    """
+    if answer.status < 400:
+        return None
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    try:
+        code = orjson.loads(body)["code"]
+    except (ValueError, LookupError, TypeError):
+        code = ModelFailed.code
+    return answer.status, str(code), "Triton refused the request; the answer has its sentence"
+
+
+def reason_of(error: TriremeError) -> str:
+    """Return an error's sentence for the log: one short line without what the caller sent."""
+    text = error.sentence if error.log_reason is None else error.log_reason
+    if error.quotes_caller:
+        text = QUOTED.sub("'…'", text)
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
+
 
 #: The invocations of this process that are not recorded yet. Whoever removes one records it.
 _unrecorded: set[RunningInvocation] = set()
@@ -121,21 +210,26 @@ class RunningInvocation:
         if self._entered:
             return
         self.slot.leave()
-        metrics.IN_FLIGHT.dec()
-        self.record(self.refusal if error is None else describe_error(error))
+        self.record(self.refusal if error is None else describe_error(error), -1.0)
         if self.deadline.listener is not None:
             self.deadline.listener.ended(error)
 
-    def record(self, failure: tuple[int, str, str] | None) -> None:
-        """Count and log the invocation, the first time that this is called."""
+    def record(self, failure: tuple[int, str, str] | None, running: float = 0.0) -> None:
+        """Count and log the invocation, the first time that this is called.
+
+        Args:
+            failure: Status, code and reason of its error.
+            running: Added to the invocations that are running.
+        """
         try:
             _unrecorded.remove(self)
         except KeyError:
+            metrics.IN_FLIGHT.inc(running)
             return
         seconds = time.perf_counter() - self._started
         status = 200 if failure is None else failure[0]
-        metrics.invocations(self.model, status).inc()
-        metrics.duration(self.model, metrics.TOTAL, status).observe(seconds)
+        observations, self.deadline.observations = self.deadline.observations or (), None
+        metrics.write_end(self.model, status, seconds, observations, running)
         level = self._requests.level(status, seconds)
         if level:
             self._requests.write(level, self._line(status, failure, seconds))

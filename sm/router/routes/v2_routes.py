@@ -15,9 +15,7 @@ from sm import __version__
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
 from sm.router.classify import INFERENCE
-from sm.router.routes.invocations import Service
-from sm.router.routes.reading import read_message, within_deadline
-from sm.router.routes.responses import respond
+from sm.router.http import Service, read_message, respond, within_deadline
 from sm.router.triton_requests import without_request_token
 
 #: The regions are the router's own, and their names would give access to them.

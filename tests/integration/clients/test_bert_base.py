@@ -169,7 +169,7 @@ def test_the_score_of_several_masks_is_the_product_of_their_scores(client: Clien
         (ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASK_OUTPUTS), strict=True)
     ]
     best = infer(client, text, top=1)[0]
-    first, second = loaded.to_words([int(word) for word, _ in best_words])
+    first, second = (loaded.tokenizer.id_to_token(int(word)) for word, _ in best_words)
     assert best["token"] == f"{first} is the capital of {second}."
     assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in best_words)))
 

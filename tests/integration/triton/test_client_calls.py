@@ -85,7 +85,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     http = app.create(
         triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.request_log"):
+    with caplog.at_level(logging.INFO, "sm.router.running"):
         response = http.post(
             "/invocations",
             json={"modelname": "pipeline", "payload": {"rows": 2}},
@@ -114,7 +114,7 @@ def test_a_request_that_ends_too_late_is_logged_as_a_504_with_its_model(
     client.name = "sleeper"
     settings = Settings.read({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"})
     http = app.create(settings, triton.box, Registry({"sleeper": client})).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.request_log"):
+    with caplog.at_level(logging.INFO, "sm.router.running"):
         response = http.post("/invocations", json={"modelname": "sleeper", "payload": {"rows": 1}})
     assert (response.status_code, response.json and response.json["code"]) == (504, "deadline_passed")
     (line,) = [record for record in caplog.records if record.message == "invocation"]

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from sm.errors import BadInput, ChosenStatus, ModelFailed, TooLarge, TriremeError, UnknownModel, WrongPayload
-from sm.router.request_log import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
+from sm.router.running import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ from gunicorn.http.errors import InvalidChunkSize
 from sm.client.base import Client, TextPayload
 from sm.http.responses import handle_errors
 from sm.plugins.registry import Registry
-from sm.router.app import Router
 from sm.router.classify import Classifier
+from sm.router.http import Router, Service, direct
 from sm.router.pipeline import Lane, Pipeline
-from sm.router.request_log import RequestLog
-from sm.router.routes.invocations import Service, blueprint, direct
+from sm.router.routes.invocations import blueprint
+from sm.router.running import RequestLog
 from sm.router.triton_requests import Triton
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
