@@ -273,3 +273,98 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
         waiting.end()
         assert list_result.result(TIMEOUT_S) == list(range(40))
     assert gate.counts() == (0, 0, 0)
+
+
+def train(gate: FairGate, seconds: float, requests: int = 40) -> None:
+    """Let a model serve requests that take so long each."""
+    for _ in range(requests):
+        gate.enter("model")
+        gate.leave("model", seconds)
+
+
+def waiting_caller(gate: FairGate, seconds: float) -> Caller:
+    """A request with so many seconds left, which waits or is refused."""
+    caller = Caller(gate, "model", Deadline(time.monotonic() + seconds))
+    wait_until(lambda: caller.outcome != "waiting" or gate.counts()[2] > 0)
+    return caller
+
+
+@contextmanager
+def full(gate: FairGate) -> Iterator[list[Caller]]:
+    """All slots of the model are in use."""
+    callers = [Caller(gate, "model") for _ in range(MODEL_SHARE)]
+    wait_until(lambda: all(caller.served for caller in callers))
+    try:
+        yield callers
+    finally:
+        for caller in callers:
+            caller.end()
+
+
+def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_when_to_come_again(
+    gate: FairGate,
+) -> None:
+    train(gate, 30.0)
+    with full(gate):
+        with pytest.raises(Overloaded) as refused:
+            gate.enter("model", lambda: Deadline(time.monotonic() + 10.0))
+        # Its turn would come after 30 s / 4 slots, and it would take 30 s: 27.5 s more than it has.
+        assert refused.value.retry_after == 28
+        assert gate.counts()[2] == 0
+
+
+def test_a_request_with_enough_time_waits(gate: FairGate) -> None:
+    train(gate, 2.0)
+    with full(gate) as callers:
+        caller = waiting_caller(gate, 60.0)
+        assert caller.outcome == "waiting"
+        callers[0].end()
+        wait_until(lambda: caller.served)
+        caller.end()
+
+
+def test_a_model_whose_time_is_unknown_refuses_nobody_for_it(gate: FairGate) -> None:
+    with full(gate) as callers:
+        caller = waiting_caller(gate, 1.0)
+        assert caller.outcome == "waiting"
+        callers[0].end()
+        wait_until(lambda: caller.served)
+        caller.end()
+
+
+def test_a_free_slot_is_never_refused_however_slow_the_model_was(gate: FairGate) -> None:
+    train(gate, 1000.0)
+    gate.enter("model", lambda: Deadline(time.monotonic() + 1.0))
+    gate.leave("model", 0.01)
+
+
+def test_a_model_that_became_fast_again_takes_requests_again(gate: FairGate) -> None:
+    train(gate, 100.0)
+    train(gate, 0.001, requests=100)
+    with full(gate) as callers:
+        caller = waiting_caller(gate, 5.0)
+        assert caller.outcome == "waiting"
+        callers[0].end()
+        wait_until(lambda: caller.served)
+        caller.end()
+
+
+def test_a_request_whose_model_became_slow_while_it_waited_is_refused_at_its_turn(gate: FairGate) -> None:
+    train(gate, 0.1)
+    with full(gate) as callers:
+        caller = waiting_caller(gate, 5.0)
+        assert caller.outcome == "waiting"
+        gate._models["model"].seconds = 100.0
+        callers[0].end()
+        wait_until(lambda: caller.outcome != "waiting")
+        assert caller.outcome is Overloaded
+
+
+def test_borrowed_slots_make_a_model_not_look_faster(gate: FairGate) -> None:
+    train(gate, 10.0)
+    gate.enter("model")
+    while gate.borrow("model"):
+        pass
+    # One request has all the slots: the next one's turn comes after its 10 s, not after a quarter of them.
+    with pytest.raises(Overloaded):
+        gate.enter("model", lambda: Deadline(time.monotonic() + 15.0))
