@@ -22,12 +22,12 @@ from sm.router.admission import FairGate
 from sm.router.answer import dumps
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.http import Router, Service, direct
 from sm.router.pipeline import Lane, Pipeline
 from sm.router.routes import invocations, v2_routes, websocket_route
 from sm.router.running import WATCH_INTERVAL_S, RequestLog, record_overdue
 from sm.router.s3.store import open_store
 from sm.router.triton_requests import Triton
+from sm.router.wsgi import Router, Service, direct
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard

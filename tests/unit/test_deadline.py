@@ -9,7 +9,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone, DeadlinePassed
-from sm.router.http import _is_disconnected
+from sm.router.wsgi import _is_disconnected
 
 
 def test_a_deadline_counts_down_and_stops_at_zero() -> None:

@@ -12,7 +12,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from sm.errors import ClientFailed, ModelFailed, TriremeError, UnknownModel
 from sm.http.messages import Answer, write_error
 from sm.http.responses import request_id
-from sm.router.http import Service, respond
+from sm.router.wsgi import Service, respond
 
 if TYPE_CHECKING:
     pass
@@ -21,7 +21,7 @@ OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def blueprint(service: Service, local_endpoints: bool) -> Blueprint:
-    """Return the routes besides :func:`sm.router.http.direct`."""
+    """Return the routes besides :func:`sm.router.wsgi.direct`."""
     routes = Blueprint("invocations", __name__)
 
     @routes.route("/invocations", methods=OTHER_METHODS)

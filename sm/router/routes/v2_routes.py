@@ -15,8 +15,8 @@ from sm import __version__
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
 from sm.router.classify import INFERENCE
-from sm.router.http import Service, read_message, respond, within_deadline
 from sm.router.triton_requests import without_request_token
+from sm.router.wsgi import Service, read_message, respond, within_deadline
 
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")

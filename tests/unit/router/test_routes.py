@@ -17,11 +17,11 @@ from sm.client.base import Client, TextPayload
 from sm.http.responses import handle_errors
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier
-from sm.router.http import Router, Service, direct
 from sm.router.pipeline import Lane, Pipeline
 from sm.router.routes.invocations import blueprint
 from sm.router.running import RequestLog
 from sm.router.triton_requests import Triton
+from sm.router.wsgi import Router, Service, direct
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
