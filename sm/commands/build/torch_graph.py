@@ -1,8 +1,7 @@
 """Convert an ONNX graph to a PyTorch program with ``torch.export``.
 
-onnx2torch is not used: it imports torchvision to suppress boxes, whose build must match that of torch,
-and its last release is of 2024. An operator that :mod:`sm.commands.build.torch_operators` does not have stops
-the conversion with its name.
+docs/inside/decisions.md says why no library does it. An operator that
+:mod:`sm.commands.build.torch_operators` does not have stops the conversion with its name.
 """
 
 from __future__ import annotations
