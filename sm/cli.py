@@ -33,7 +33,7 @@ GROUPS = {
     "Check them": {
         "inspect": Command(
             "Show the contents of a model repository and every problem that would stop a start.",
-            "sm.commands.inspect.inspect_arguments:add_arguments",
+            "sm.commands.inspect.inspect_command:add_arguments",
             "sm.commands.inspect.inspect_command:run",
             ("inspect model", "inspect model --graph pipeline.mmd"),
         ),
@@ -60,7 +60,7 @@ GROUPS = {
         ),
         "top": Command(
             "Show a running box: its models, rates, times, queues, processes and memory.",
-            "sm.commands.top.top_arguments:add_arguments",
+            "sm.commands.top.top_command:add_arguments",
             "sm.commands.top.top_command:run",
             ("top", "top --url http://localhost:8080 --json"),
         ),

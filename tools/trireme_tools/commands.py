@@ -17,7 +17,7 @@ GROUPS = {
         ),
         "pack-env": Command(
             "Build a Python environment for one Python model.",
-            "trireme_tools.environments.pack_env_arguments:add_arguments",
+            "trireme_tools.environments.pack_env:add_arguments",
             "trireme_tools.environments.pack_env:run",
             (
                 "pack-env sentiment --requirements requirements.txt",
@@ -26,7 +26,7 @@ GROUPS = {
         ),
         "package": Command(
             "Pack a model repository for S3: one archive, or one archive per model.",
-            "trireme_tools.package.package_arguments:add_arguments",
+            "trireme_tools.package.package_command:add_arguments",
             "trireme_tools.package.package_command:run",
             ("package model --clients clients", "package model --mme --out archives"),
         ),
@@ -46,7 +46,7 @@ GROUPS = {
         ),
         "invoke": Command(
             "Send requests to an endpoint, a URL or the local box, once or many times.",
-            "trireme_tools.invoke.invoke_arguments:add_arguments",
+            "trireme_tools.invoke.invoke_command:add_arguments",
             "trireme_tools.invoke.invoke_command:run",
             (
                 "invoke --model resnet --image cat.jpg",
@@ -55,7 +55,7 @@ GROUPS = {
         ),
         "tune": Command(
             "Find a model's best instance count and dynamic batching by measuring them on this machine.",
-            "trireme_tools.tune.tune_arguments:add_arguments",
+            "trireme_tools.tune.tune_command:add_arguments",
             "trireme_tools.tune.tune_command:run",
             ("tune resnet --p99 200ms", "tune resnet --from tune-resnet/sweep.json --apply"),
         ),
@@ -77,7 +77,7 @@ GROUPS = {
         ),
         "logs": Command(
             "Show and filter the log of a SageMaker endpoint's containers, or with --local of a box here.",
-            "trireme_tools.logs.logs_arguments:add_logs_arguments",
+            "trireme_tools.logs.logs_command:add_logs_arguments",
             "trireme_tools.logs.logs_command:show_logs",
             ("logs --local --status 5xx", "logs pets -f"),
         ),
@@ -106,7 +106,7 @@ GROUPS = {
         ),
         "template": Command(
             "Print a deployment for CloudFormation, Terraform, Kubernetes, Helm or KServe.",
-            "trireme_tools.templates.template_arguments:add_template_arguments",
+            "trireme_tools.templates.template_commands:add_template_arguments",
             "trireme_tools.templates.template_commands:template",
             (
                 "template pets --format kubernetes --image registry.example/pets:1",
@@ -115,7 +115,7 @@ GROUPS = {
         ),
         "iam": Command(
             "Print the smallest IAM policies that a deployment or the gateway needs.",
-            "trireme_tools.templates.template_arguments:add_iam_arguments",
+            "trireme_tools.templates.template_commands:add_iam_arguments",
             "trireme_tools.templates.template_commands:iam",
             (
                 "iam pets",
@@ -130,7 +130,7 @@ GROUPS = {
         ),
         "cost": Command(
             "Show the monthly cost of models: each on its own endpoint, and all on one.",
-            "trireme_tools.cost.cost_arguments:add_arguments",
+            "trireme_tools.cost.cost_command:add_arguments",
             "trireme_tools.cost.cost_command:run",
             ("cost", "cost --plan plan.json --live"),
         ),

@@ -5,9 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from sm.commands.inspect import client_loading, inspection_report, mermaid
 from sm.repository import problems
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
+    command.add_argument(
+        "--no-client-check",
+        action="store_false",
+        dest="client_check",
+        help="do not load the clients of code/, such as those of a repository that you do not trust",
+    )
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for programs")
+    form.add_argument(
+        "--graph",
+        nargs="?",
+        const="-",
+        metavar="FILE.mmd",
+        help="write the ensembles as a Mermaid flowchart (to standard output)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,6 +19,19 @@ from sm.commands.top.box_numbers import BoxNumbers
 from sm.commands.top.tables import BAD, show
 from sm.errors import CommandError
 from sm.settings import Settings, names_of
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url", help="the box, such as http://localhost:8080; without it the one on this machine"
+    )
+    command.add_argument("--api-key", type=Path, metavar="FILE", help="a file with the box's API key")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--once", action="store_true", help="print the tables once, and end")
+    form.add_argument(
+        "--json", action="store_true", help="print the numbers of the last minute once, as JSON, and end"
+    )
+
 
 INTERVAL_S = 2.0
 #: Columns for programs and files, so that no table is wrapped.

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from trireme_tools.package.gzip import BLOCK_BYTES, Gzip
+from trireme_tools.package.archive_writer import BLOCK_BYTES, Gzip
 
 SIZES = (0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 5 * BLOCK_BYTES + 17)
 

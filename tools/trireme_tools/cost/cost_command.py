@@ -14,6 +14,22 @@ from trireme_tools.cost import prices
 from trireme_tools.cost.hosting_plan import EndpointInstances, Plan
 from trireme_tools.cost.prices import Price, Prices
 
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a JSON file with models, instances and hours (an example)"
+    )
+    command.add_argument(
+        "--region",
+        action="append",
+        metavar="REGION",
+        help="use this Region instead of the plan's; repeatable",
+    )
+    command.add_argument("--live", action="store_true", help="use today's prices from AWS's price list")
+    command.add_argument("--profile", metavar="PROFILE", help="with --live: the AWS profile")
+    command.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the costs")
+
+
 #: Three models as they might be used; the inputs of docs/deploy/invoke-and-cost.md.
 EXAMPLE = Path(__file__).with_name("example.json")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sm.errors import CommandError
-from trireme_tools.deploy.box_alarms import BoxAlarms
+from trireme_tools.deploy.alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
 MAX_CORES = 192

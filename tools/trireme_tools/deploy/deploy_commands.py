@@ -19,15 +19,13 @@ from trireme_tools.deploy import (
     endpoint_logs,
     preflight,
     resource_names,
-    scaling,
     status,
     triton_images,
 )
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deletion import Deletion
-from trireme_tools.deploy.deployment import Deployment
+from trireme_tools.deploy.deployment import Deployment, Rollout
 from trireme_tools.deploy.deployment_plan import Plan
-from trireme_tools.deploy.rollout import Rollout
 from trireme_tools.deploy.shadow import Shadow
 from trireme_tools.deploy.start_failures import EndpointFailed
 from trireme_tools.deploy.upload import Uploader, fingerprint
@@ -91,7 +89,7 @@ def _check(options: argparse.Namespace) -> None:
             )
     elif not options.rollback:
         deploy_arguments.check_data(options)
-    scaling.read(options)
+    autoscaling.read(options)
     if options.alarms and options.image and triton_images.is_prebuilt(options.image):
         raise CommandError(
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
@@ -159,7 +157,7 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
     except EndpointFailed as error:
         note = f" The archive stays at {plan.data} for the next run." if plan.data else ""
         raise EndpointFailed(f"{error}{note}") from None
-    if limits := scaling.read(options):
+    if limits := autoscaling.read(options):
         autoscaling.apply(account, plan.name, limits, bool(plan.output))
     alarms.create(account, plan.alarms())
 

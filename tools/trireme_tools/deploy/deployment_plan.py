@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trireme_tools.deploy import aws, resource_names, shadow
-from trireme_tools.deploy.box_alarms import BoxAlarms
+from trireme_tools.deploy.alarms import BoxAlarms
 from trireme_tools.deploy.shadow import Shadow
 
 

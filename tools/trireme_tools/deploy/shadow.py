@@ -8,7 +8,7 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools.deploy import resource_names
-from trireme_tools.deploy.box_alarms import ENDPOINT_NAME
+from trireme_tools.deploy.alarms import ENDPOINT_NAME
 
 #: Members of a container that CreateModel takes; DescribeModel adds others.
 CONTAINER = ("Image", "Mode", "ModelDataUrl", "Environment")

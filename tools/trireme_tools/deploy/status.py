@@ -10,9 +10,9 @@ from typing import Any
 from sm.settings import Settings
 from trireme_tools.deploy import alarms, autoscaling, resource_names
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.box_alarms import ENDPOINT_NAME, NAMESPACE
+from trireme_tools.deploy.alarms import ENDPOINT_NAME, NAMESPACE
+from trireme_tools.deploy.autoscaling import INSTANCE_METRICS
 from trireme_tools.deploy.resources import Resources, model_of
-from trireme_tools.deploy.scaling import INSTANCE_METRICS
 
 #: The namespace of metrics of an endpoint's requests.
 REQUEST_METRICS = "AWS/SageMaker"

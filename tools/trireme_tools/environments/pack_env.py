@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -22,6 +23,33 @@ from trireme_tools.environments import checks, making
 from trireme_tools.environments.interpreter import Interpreter
 from trireme_tools.package import archive_writer
 from trireme_tools.package.contents import Contents
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="NAME", help="the environment's name")
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--requirements", type=Path, metavar="FILE", help="a pip requirements file; installed from wheels"
+    )
+    source.add_argument(
+        "--conda", type=Path, metavar="ENV.yml", help="a conda environment file; needs conda-pack"
+    )
+    command.add_argument(
+        "--python",
+        type=version,
+        metavar="3.12",
+        help="the Python version (default: that of this machine's Triton)",
+    )
+    command.add_argument(
+        "-o", "--out", type=Path, metavar="PATH", help="a folder, or a file that ends in .tar.gz (./NAME)"
+    )
+
+
+def version(text: str) -> str:
+    if not re.fullmatch(r"3\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version such as 3.12")
+    return text
+
 
 #: A file in the environment with the hash of its inputs.
 MARK_FILE = ".made-from"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import urllib.error
+import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +20,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sm.client.drawing import Label, Pixels, colour, draw
 from sm.client.images import decode
-from sm.client.results import Boxes, Classes, Masks, ResultKind
+from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError, TriremeError
 from trireme_tools.invoke.reply import Reply
-from trireme_tools.invoke.run_lengths import decode_runs
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: The share of a mask's colour in an object's pixels.
@@ -183,3 +186,94 @@ def _from_text(pattern: str, row: str) -> tuple[str, str]:
         raise ValueError(f"{row[:60]!r} is not {pattern!r}")
     read = dict(zip(names, found.groups(), strict=True))
     return read["label"], read["score"]
+
+
+#: A letter has five bits of a number from this code on; the sixth says that another letter follows.
+FIRST_LETTER, BITS, MORE, SIGN = 48, 5, 0x20, 0x10
+#: From this run on a number is the difference to the run two before.
+FIRST_DIFFERENCE = 3
+
+
+def decode_runs(counts: str | Sequence[int], height: int, width: int) -> NDArray[np.bool_]:
+    """Return the mask [height, width]. ValueError if the runs do not fill it."""
+    lengths = list(_unpack(counts)) if isinstance(counts, str) else [int(length) for length in counts]
+    if min(lengths, default=-1) < 0 or sum(lengths) != height * width:
+        raise ValueError(f"a mask's runs do not fill {width} by {height} pixels")
+    marks = np.arange(len(lengths)) % 2 == 1
+    return np.repeat(marks, lengths).reshape(width, height).T
+
+
+def _unpack(text: str) -> Iterator[int]:
+    """Yield the lengths in COCO's compressed text."""
+    before: list[int] = []
+    letters = iter(text.encode())
+    for letter in letters:
+        value, shift, group = 0, 0, letter - FIRST_LETTER
+        while True:
+            value |= (group & (MORE - 1)) << shift
+            shift += BITS
+            if not group & MORE:
+                break
+            group = next(letters, FIRST_LETTER) - FIRST_LETTER
+        if group & SIGN:
+            value -= 1 << shift
+        if len(before) >= FIRST_DIFFERENCE:
+            value += before[-2]
+        before.append(value)
+        yield value
+
+
+KINDS: Mapping[str, type[ResultKind]] = {
+    kind.__name__.lower(): kind for kind in (Classes, Boxes, Masks, Text, Table)
+}
+#: Seconds for the document.
+TIMEOUT_S = 10.0
+
+
+def fetch_kind(url: str, model: str | None, api_key: str) -> ResultKind | None:
+    """Return what the box at ``url`` says of the model's result; None if it says nothing.
+
+    Raises:
+        CommandError: The box does not answer, or it serves several clients and none is named.
+    """
+    headers = {"X-Api-Key": api_key} if api_key else {}
+    request = urllib.request.Request(f"{url.rstrip('/')}/openapi.json", headers=headers)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http was looked at)
+            schemas = json.loads(answer.read())["components"]["schemas"]
+    except urllib.error.HTTPError as error:
+        raise CommandError(
+            f"{url}/openapi.json answers {error.code}: is it a box, and its key right?"
+        ) from None
+    except (OSError, ValueError, LookupError) as error:
+        raise CommandError(f"{url}/openapi.json cannot be read: {error}.") from None
+    clients = {
+        name.removesuffix(".Request"): row for name, row in schemas.items() if name.endswith(".Request")
+    }
+    if model is None and len(clients) > 1:
+        raise CommandError(
+            f"name the model whose answer is drawn, with --model: {', '.join(sorted(clients))}."
+        )
+    name = model or next(iter(clients), "")
+    return parse_kind(clients.get(name, {}).get("x-result"))
+
+
+def parse_kind(described: Any) -> ResultKind | None:
+    """Return the kind that an ``x-result`` describes; None for one of a later version."""
+    kind = KINDS.get(described.get("kind", "")) if isinstance(described, dict) else None
+    if kind is None:
+        return None
+    known = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in described.items() if name in known})
+
+
+def guess_kind(result: Any) -> ResultKind | None:
+    """Return the kind that a result looks like, for an endpoint whose document cannot be read."""
+    for items, rows in {"": result, **(result if isinstance(result, dict) else {})}.items():
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            for kind, member in ((Masks, "mask"), (Boxes, "box")):
+                if all(member in row for row in rows):
+                    return kind(items=items)
+            if all({"label", "score"} <= row.keys() for row in rows):
+                return Classes(items=items)
+    return None

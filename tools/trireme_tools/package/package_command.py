@@ -17,6 +17,53 @@ from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
 from trireme_tools.package.exclusion import Exclusion
 
 
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("repository", type=Path, metavar="REPO", help="Triton's model repository")
+    command.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="the archive (model.tar.gz); with --mme the folder of the archives (archives)",
+    )
+    command.add_argument(
+        "--mme", action="store_true", help="write one archive per model, for multi-model mode"
+    )
+    command.add_argument(
+        "--clients",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="pack the clients of this folder as code/NAME beside the models; repeatable",
+    )
+    command.add_argument(
+        "--no-client-check",
+        action="store_false",
+        dest="client_check",
+        help="pack clients without loading them, such as those that need packages of another machine",
+    )
+    command.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out files and folders with this name (hf_cache, *.ckpt) or path (resnet/1/cache)",
+    )
+    command.add_argument(
+        "--copies", type=int, default=0, metavar="N", help="with --mme: write N renamed copies of each model"
+    )
+    command.add_argument(
+        "--copies-from", type=int, default=1, metavar="K", help="the first copy's number (1)"
+    )
+    command.add_argument(
+        "--copy-name",
+        default="{model}-{number}",
+        metavar="NAME",
+        help="the name of each copy ({model}-{number})",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Inspect and pack; print sizes, and what was left out."""
     if options.copies < 0 or (options.copies and not options.mme):

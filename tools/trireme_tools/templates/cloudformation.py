@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trireme_tools.deploy import autoscaling
-from trireme_tools.deploy.scaling import REQUESTS
+from trireme_tools.deploy.autoscaling import REQUESTS
 from trireme_tools.templates.policies import trust_policy
 from trireme_tools.templates.stack import Stack
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trireme_tools.templates.arns import Objects
-from trireme_tools.templates.policies import Document, EndpointNeeds, allow, document
+from trireme_tools.templates.policies import Document, EndpointNeeds, Objects, allow, document
 
 CHANGES = [
     f"sagemaker:{verb}{kind}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trireme_tools.templates import kubernetes
-from trireme_tools.templates.instances import resources
-from trireme_tools.templates.kubernetes import CPU_PERCENT, Document
+from trireme_tools.templates.kubernetes import CPU_PERCENT, Document, resources
 from trireme_tools.templates.stack import Stack
 
 #: The label that both documents have instead of Kubernetes' own.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trireme_tools.deploy.autoscaling import Scaling
 from trireme_tools.deploy.deployment_plan import Plan
-from trireme_tools.deploy.scaling import Scaling
 from trireme_tools.templates.policies import Document
 
 

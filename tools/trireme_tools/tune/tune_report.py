@@ -11,7 +11,7 @@ from typing import Any
 
 from sm.run_state import write_atomically
 from sm.settings import cores
-from trireme_tools.cost.per_request import RequestCost
+from trireme_tools.cost.prices import RequestCost
 from trireme_tools.tune import sweep
 from trireme_tools.tune.sweep import EQUAL_RATE_SHARE, Point, Setting
 

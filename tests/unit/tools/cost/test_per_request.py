@@ -8,7 +8,7 @@ import pytest
 
 from sm.errors import CommandError
 from trireme_tools.cost import prices
-from trireme_tools.cost.per_request import request_cost
+from trireme_tools.cost.prices import request_cost
 
 
 def test_the_cost_of_a_million_requests_follows_from_rate_and_hourly_price() -> None:

@@ -13,10 +13,9 @@ from PIL import Image
 
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import CommandError
-from trireme_tools.invoke import result_kind
+from trireme_tools.invoke import result_picture
 from trireme_tools.invoke.invoke_request import InvokeRequest
-from trireme_tools.invoke.result_picture import draw_result
-from trireme_tools.invoke.run_lengths import decode_runs
+from trireme_tools.invoke.result_picture import decode_runs, draw_result
 
 
 def grey_png(width: int = 200, height: int = 100) -> bytes:
@@ -104,11 +103,11 @@ def test_the_error_for_a_result_that_does_not_fit_its_kind_says_why(
 
 
 def test_the_result_kind_comes_from_the_document_or_is_guessed_from_the_result() -> None:
-    assert result_kind.parse(Boxes(items="found").describe()) == Boxes(items="found")
-    assert result_kind.parse({"kind": "hologram"}) is None
-    assert result_kind.guess({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
-    assert result_kind.guess([{"label": "cat", "score": 1}]) == Classes()
-    assert result_kind.guess([1, 2]) is None
+    assert result_picture.parse_kind(Boxes(items="found").describe()) == Boxes(items="found")
+    assert result_picture.parse_kind({"kind": "hologram"}) is None
+    assert result_picture.guess_kind({"found": [{"box": [1, 2, 3, 4]}]}) == Boxes(items="found")
+    assert result_picture.guess_kind([{"label": "cat", "score": 1}]) == Classes()
+    assert result_picture.guess_kind([1, 2]) is None
 
 
 def test_parameters_are_sent_as_attributes_of_a_picture_or_added_to_json() -> None:

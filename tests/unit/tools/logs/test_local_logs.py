@@ -12,7 +12,7 @@ import pytest
 
 from sm.errors import CommandError
 from sm.settings import Settings
-from trireme_tools.logs import local_logs, logs_arguments
+from trireme_tools.logs import local_logs, logs_command
 from trireme_tools.logs.local_logs import Filter
 
 TIME = "2026-11-21T10:43:08.123Z"
@@ -94,19 +94,17 @@ def test_the_error_for_a_missing_log_file_names_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["4x", "600", "ok", "44", ""])
 def test_an_invalid_status_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        logs_arguments.status_prefix(text)
+        logs_command.status_prefix(text)
 
 
 @pytest.mark.parametrize("text", ["2w", "soon", "-1h", ""])
 def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        logs_arguments.time_or_age(text)
+        logs_command.time_or_age(text)
 
 
 def test_a_time_may_be_an_age_a_word_or_a_date() -> None:
     now = datetime.now(timezone.utc)
-    assert 7195 < (now - logs_arguments.time_or_age("2h")).total_seconds() < 7260
-    assert logs_arguments.time_or_age("2026-11-21T10:00:00Z") == datetime(
-        2026, 11, 21, 10, tzinfo=timezone.utc
-    )
-    assert logs_arguments.time_or_age("yesterday").hour == 0
+    assert 7195 < (now - logs_command.time_or_age("2h")).total_seconds() < 7260
+    assert logs_command.time_or_age("2026-11-21T10:00:00Z") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    assert logs_command.time_or_age("yesterday").hour == 0

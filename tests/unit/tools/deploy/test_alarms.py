@@ -9,7 +9,7 @@ import pytest
 from sm.server.embedded_metrics import METRICS
 from sm.settings import Settings
 from trireme_tools.deploy import deploy_arguments
-from trireme_tools.deploy.box_alarms import ALARM_SUFFIXES, BoxAlarms
+from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms
 
 
 def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
