@@ -127,8 +127,8 @@ screenshots: .venv/.dev  ## take the screenshots of the playground and the dashb
 	@.venv/bin/python -m tests.support.screenshots
 
 .PHONY: gpu-bundle
-gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m tests.gpu takes to a machine with a GPU; ARGS="--help" lists the options
-	@.venv/bin/python -m tests.gpu.bundle $(ARGS)
+gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m bench.gpu takes to a machine with a GPU; ARGS="--help" lists the options
+	@.venv/bin/python -m bench.gpu.bundle $(ARGS)
 
 endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simulated SageMaker
 	@.venv/bin/sm prepare

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu import bundle
+from bench.gpu.unpacking import PROGRAMS, unpack
 from sm.settings import HERE
-from tests.gpu import bundle
-from tests.gpu.unpacking import PROGRAMS, unpack
 
 
 def test_without_a_bundle_the_command_says_how_to_make_one(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "tests.gpu", "--bundle", tmp_path / "none", "--out", tmp_path / "out")
+    command = (sys.executable, "-m", "bench.gpu", "--bundle", tmp_path / "none", "--out", tmp_path / "out")
     completed = subprocess.run(
         (*command, "--work", tmp_path / "work"),
         cwd=HERE,
@@ -31,7 +31,7 @@ def test_without_a_bundle_the_command_says_how_to_make_one(tmp_path: Path) -> No
 
 def test_without_a_container_engine_the_image_script_says_so() -> None:
     completed = subprocess.run(
-        (HERE / "tests" / "gpu" / "image.sh",),
+        (HERE / "bench" / "gpu" / "image.sh",),
         env={**os.environ, "ENGINE": "no-such-engine"},
         capture_output=True,
         text=True,

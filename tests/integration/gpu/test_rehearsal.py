@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu import bundle
 from sm.settings import HERE
-from tests.gpu import bundle
 
 #: A Python 3.12 with torch, onnx, onnxruntime and OpenCV, as the machine with the GPU has one.
 GPU_PYTHON = os.environ.get("TRIREME_GPU_PYTHON", "")
@@ -25,7 +25,7 @@ GPU_PYTHON = os.environ.get("TRIREME_GPU_PYTHON", "")
 def test_the_models_give_their_golden_tensors_without_a_network(tmp_path: Path) -> None:
     bundle.make(tmp_path / "bundle", bundle.PYTHON, bundle.MODELS_WITH_OWN_WEIGHTS)
     stages = ("machine", "graphs", "programs", "serving")
-    arguments = f"-m tests.gpu --bundle {tmp_path}/bundle --work {tmp_path}/work --out {tmp_path}/out --short --minutes 25"
+    arguments = f"-m bench.gpu --bundle {tmp_path}/bundle --work {tmp_path}/work --out {tmp_path}/out --short --minutes 25"
     subprocess.run(
         (
             "unshare",

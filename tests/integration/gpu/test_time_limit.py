@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.gpu.stages import run_limited
+from bench.gpu.stages import run_limited
 
 STARTS_A_CHILD = """
 import subprocess, time

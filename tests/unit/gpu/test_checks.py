@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.gpu import checks
+from bench.gpu.stages import Context
 from sm.repository.machine import Machine
-from tests.gpu import checks
-from tests.gpu.stages import Context
 
 
 @pytest.fixture

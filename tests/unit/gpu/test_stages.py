@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import stages as stages_module
-from tests.gpu.report import markdown
-from tests.gpu.stages import RESULTS, Context, Result, Results, Stage, run_all
+from bench.gpu import stages as stages_module
+from bench.gpu.report import markdown
+from bench.gpu.stages import RESULTS, Context, Result, Results, Stage, run_all
 
 
 def do_nothing(context: Context) -> Result:

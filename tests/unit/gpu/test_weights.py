@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.gpu import weights
+from bench.gpu import weights
 
 
 @pytest.fixture

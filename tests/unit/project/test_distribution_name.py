@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from sm.settings import HERE
 
 #: ``trireme`` as the name of a distribution: with an extra, with a version, or after ``install``.
@@ -35,19 +33,3 @@ def test_no_page_or_message_names_somebody_elses_package() -> None:
             wrong_mentions += [f"{path.relative_to(HERE)}: {match[0]}" for match in WRONG_NAME.finditer(text)]
     assert files_with_the_name > 3
     assert wrong_mentions == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["pip install 'trireme[deploy]'", "pip install trireme", "pipx install trireme==1.0", "trireme>=0.2"],
-)
-def test_wrong_names_are_found(text: str) -> None:
-    assert WRONG_NAME.search(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["pip install 'trireme-serving[deploy]'", "docker build -t trireme .", "~/.cache/trireme", "trireme:cpu"],
-)
-def test_correct_names_are_not_reported(text: str) -> None:
-    assert not WRONG_NAME.search(text)

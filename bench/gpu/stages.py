@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.gpu.report import markdown
 from bench.tree import adopting, descendants
-from tests.gpu.report import markdown
 
 Outcome = Literal["passed", "failed", "not applicable"]
 #: The file with the results of all stages.
@@ -133,7 +133,7 @@ def run_one(name: str, limit_s: float, work: Path, arguments: Sequence[str]) -> 
     """Run a stage as a process of its own, and kill what it leaves behind."""
     result_file, log = work / f"{name}.result.json", work / f"{name}.log"
     result_file.unlink(missing_ok=True)
-    ending = run_limited((sys.executable, "-m", "tests.gpu", *arguments, "--stage", name), limit_s, log)
+    ending = run_limited((sys.executable, "-m", "bench.gpu", *arguments, "--stage", name), limit_s, log)
     if result_file.is_file():
         return {"ended": "whole", **json.loads(result_file.read_text())}
     log_tail = log.read_text(errors="replace")[-3000:]

@@ -20,15 +20,15 @@ import requests
 from google.protobuf import text_format
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 
+from bench.gpu.building import MODELS
+from bench.gpu.recording import sample_evenly
+from bench.gpu.stages import Check, Context, Result
+from bench.gpu.unpacking import WEIGHTS
 from sm.commands.golden import differences
 from sm.repository.machine import Machine
 from sm.run_state import Box
 from sm.settings import HERE
 from sm.triton.tensors import datatype
-from tests.gpu.building import MODELS
-from tests.gpu.recording import sample_evenly
-from tests.gpu.stages import Check, Context, Result
-from tests.gpu.unpacking import WEIGHTS
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
 from tests.support.load import Load
 

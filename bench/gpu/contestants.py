@@ -13,9 +13,9 @@ from bench.contestants.fastapi import FastApi
 from bench.contestants.reference import Reference
 from bench.contestants.trireme import Trireme
 from bench.contestants.triton import SharedMemory
+from bench.gpu.stages import Context
 from bench.samples import Sample
 from bench.serving import triton
-from tests.gpu.stages import Context
 
 #: FastAPI's workers, each with all models on the GPU. More would not fit into its memory.
 WORKERS = min(PROCESSES, 8)
@@ -54,7 +54,7 @@ class ReferenceBox(OnGpu, Reference):
     name = "reference"
 
     def command(self) -> Sequence[str]:
-        return (sys.executable, "-m", "tests.gpu.reference")
+        return (sys.executable, "-m", "bench.gpu.reference")
 
     def request(self, model: str, form: str) -> Request | None:
         request = super().request(model, form)
@@ -75,7 +75,7 @@ class FastApiBox(OnGpu, FastApi):
 
     def command(self) -> Sequence[str]:
         return (
-            *(sys.executable, "-m", "uvicorn", "--factory", "tests.gpu.fastapi_service:create"),
+            *(sys.executable, "-m", "uvicorn", "--factory", "bench.gpu.fastapi_service:create"),
             *("--host", "127.0.0.1", "--port", str(self.port), "--workers", str(WORKERS)),
             *("--no-access-log", "--log-level", "warning"),
         )

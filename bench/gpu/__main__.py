@@ -1,6 +1,6 @@
 """Check and measure this box on a machine with a GPU, without downloads.
 
-    python -m tests.gpu --bundle build/gpu-bundle --out gpu-results
+    python -m bench.gpu --bundle build/gpu-bundle --out gpu-results
 
 It needs Python 3.12 with torch, onnx, onnxruntime, OpenCV and NumPy, and the folder of ``make gpu-bundle``. It writes
 gpu.json and gpu.md. Run again, it continues where the last run stopped, so that it fits into calls of ten minutes.
@@ -14,15 +14,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.gpu.stages import RESULTS, Context, Results, Stage, run_all, write_result
-from tests.gpu.unpacking import unpack
+from bench.gpu.stages import RESULTS, Context, Results, Stage, run_all, write_result
+from bench.gpu.unpacking import unpack
 
 #: Set once the bundle's packages are on the path.
 UNPACKED = "TRIREME_GPU_UNPACKED"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--bundle", type=Path, required=True, help="the folder that make gpu-bundle made")
     parser.add_argument("--out", type=Path, default=Path("gpu-results"), help="where gpu.json and gpu.md go")
     parser.add_argument(
@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def stages() -> tuple[Stage, ...]:
-    from tests.gpu import building, checks, speed
+    from bench.gpu import building, checks, speed
 
     return (
         Stage("machine", building.machine, 60),
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
     if UNPACKED not in os.environ:
         os.environ.update(unpack(bundle, work), **{UNPACKED: "1", "TRIREME_CACHE": str(work / "cache")})
         # Start again, so that every import finds the bundle's packages.
-        os.execv(sys.executable, [sys.executable, "-m", "tests.gpu", *arguments])
+        os.execv(sys.executable, [sys.executable, "-m", "bench.gpu", *arguments])
     import torch
 
     has_gpu = torch.cuda.is_available()

@@ -17,11 +17,11 @@ import numpy as np
 import requests
 
 from bench.driver import Load, Request, wrk
+from bench.gpu.building import MODELS
+from bench.gpu.contestants import CONTESTANTS, OnGpu
+from bench.gpu.stages import Check, Context, Outcome, Result
 from bench.running import free_port, running
 from bench.samples import CLIENTS, Sample
-from tests.gpu.building import MODELS
-from tests.gpu.contestants import CONTESTANTS, OnGpu
-from tests.gpu.stages import Check, Context, Outcome, Result
 
 CALLERS = (8, 32)
 FORMS = ("json", "raw")

@@ -22,6 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.gpu import weights
+from bench.gpu.recording import RecordingRunner, sample_evenly
+from bench.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
 from sm.commands.build.changes import DESCRIPTION, Changes
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
@@ -34,9 +37,6 @@ from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answer import dumps
 from sm.settings import HERE, Settings
-from tests.gpu import weights
-from tests.gpu.recording import RecordingRunner, sample_evenly
-from tests.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
 
 MIB = 2**20
 MAX_BUNDLE_MIB = 60
@@ -197,7 +197,7 @@ def _add_golden(model: str, graph: Path, folder: Path, workshop: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.bundle", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.bundle", description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE / "build" / "gpu-bundle")
     parser.add_argument("--python", default=PYTHON, help="the Python of the machine with the GPU")
     parser.add_argument(

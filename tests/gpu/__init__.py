@@ -1,1 +1,0 @@
-"""``python -m tests.gpu``: checks this box on a machine with a GPU, and measures its speed."""
