@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from sm.control.paths import PATHS
 from sm.deadline import NO_HEADERS, Part, Value
 from sm.errors import TriremeError
 from sm.http.messages import given_id
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 #: Spans of one trace. The request's own span counts those that were dropped beyond it.
 MAX_SPANS = 256
 #: Paths that are requested every few seconds and run no model.
-NOT_TRACED = frozenset({"/ping", "/metrics", "/execution-parameters"})
+NOT_TRACED = frozenset(path.rule for path in PATHS if path.is_polled)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
 #: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
 RULE_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")

@@ -1,5 +1,9 @@
 """The routes that need an API key."""
 
+import re
+
+from sm.control.paths import PATHS
+
 ROUTES_THAT_NEED_A_KEY = [
     ("POST", "/invocations"),
     ("POST", "/endpoints/any/invocations"),
@@ -8,15 +12,10 @@ ROUTES_THAT_NEED_A_KEY = [
     ("GET", "/v2"),
     ("GET", "/v2/health/ready"),
     ("POST", "/v2/models/echo/infer"),
-    ("GET", "/metrics"),
-    ("GET", "/dashboard/data"),
-    ("GET", "/models"),
-    ("GET", "/models/probe"),
+    *[("GET", re.sub("<.*?>", "probe", path.rule)) for path in PATHS if not path.is_open],
     ("POST", "/models"),
     ("DELETE", "/models/probe"),
     ("POST", "/models/probe/invoke"),
-    ("GET", "/execution-parameters"),
-    ("GET", "/openapi.json"),
     ("GET", "/anything"),
     ("GET", "//ping"),
     ("GET", "/ping/x"),

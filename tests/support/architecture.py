@@ -1,4 +1,4 @@
-"""Write the layer diagram of docs/inside/architecture.md: ``python -m tests.support.architecture``."""
+"""Write the picture and the table of docs/inside/architecture.md: ``python -m tests.support.architecture``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,23 @@ from pathlib import Path
 from sm.settings import HERE
 
 PAGE = HERE / "docs" / "inside" / "architecture.md"
-#: Less space between two layers than Mermaid's default, 50 pixels: there are many.
-SPACING = '%%{init: {"flowchart": {"rankSpacing": 16}}}%%'
+#: Which package uses which, and for what; the picture of the page. Others that only help are left out.
+RELATIONS = (
+    ("cli", "server", "serve"),
+    ("cli", "commands", "sm test, inspect, top"),
+    ("server", "router", "runs in each worker"),
+    ("server", "control", "runs in one process"),
+    ("server", "triton", "starts, watches"),
+    ("router", "plugins", "finds the client"),
+    ("router", "triton", "/v2, generate"),
+    ("control", "multimodel", "POST /models"),
+    ("multimodel", "triton", "loads, unloads"),
+    ("multimodel", "plugins", "clients of archives"),
+    ("plugins", "client", "loads, checks"),
+    ("client", "triton", "tensors"),
+    ("multimodel", "repository", "unpacks, checks"),
+    ("server", "repository", "checks, completes"),
+)
 START, END = "<!-- layers -->", "<!-- /layers -->"
 
 
@@ -31,21 +46,17 @@ def subject(module: str) -> str:
 
 
 def diagram() -> str:
-    """Mermaid, which GitHub draws, and a table with the subject of each layer."""
-    names = [", ".join(module.removeprefix("sm.") for module in layer) for layer in layers()]
-    boxes = [f'    L{number}["{name}"]' for number, name in enumerate(names)]
-    arrows = [f"    L{number} --> L{number + 1}" for number in range(len(names) - 1)]
+    """Mermaid, which GitHub draws, and a table with the subject of each package and module."""
+    arrows = [f'    {user} -- "{purpose}" --> {used}' for user, used, purpose in RELATIONS]
     rows = [f"| `{module}` | {subject(module)} |" for layer in layers() for module in sorted(layer)]
     return "\n".join(
         [
             "```mermaid",
-            SPACING,
-            "flowchart TD",
-            *boxes,
+            "flowchart LR",
             *arrows,
             "```",
             "",
-            "| layer | subject |",
+            "| from top to bottom | subject |",
             "|---|---|",
             *rows,
         ]

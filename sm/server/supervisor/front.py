@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sm.control.paths import nginx_values
 from sm.errors import StartError
 from sm.hardware import memory_limit
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
@@ -242,6 +243,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "with_cors": _line_prefix(bool(settings.cors_origins)),
         "origins": " ".join(f'"{origin}" $http_origin;' for origin in settings.cors_origins),
         "exposed_headers": ", ".join(EXPOSED_HEADERS),
+        **nginx_values(),
     }
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 
 from sm.settings import HERE
-from tests.support.architecture import PAGE, layers, subject, with_diagram
+from tests.support.architecture import PAGE, RELATIONS, layers, subject, with_diagram
 
 
 def test_the_diagram_shows_the_import_contract() -> None:
     assert with_diagram(PAGE.read_text()) == PAGE.read_text(), (
         "update it: python -m tests.support.architecture"
     )
+
+
+def test_the_picture_shows_every_package_that_is_no_foundation() -> None:
+    folders = {path.parent.name for path in (HERE / "sm").glob("*/__init__.py")}
+    drawn = {name for user, used, _ in RELATIONS for name in (user, used)}
+    assert drawn == folders - {"http", "tracing"} | {"cli"}
 
 
 def test_every_module_of_the_first_level_has_a_layer() -> None:

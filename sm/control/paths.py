@@ -1,0 +1,62 @@
+"""The paths of the control plane: nginx's configuration and the tracing are made from this table.
+
+A test compares it with the routes. Only the standard library is imported: the supervisor uses this too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class ControlPath(NamedTuple):
+    """A path that answers while all workers are busy."""
+
+    #: As Flask writes it, such as ``/models/<name>``.
+    rule: str
+    #: True for what a browser opens before it can send an API key: it says nothing of the box's models.
+    is_open: bool = False
+    #: True if many scrape it at once: nginx then admits few at a time.
+    is_scraped: bool = False
+    #: True if it is asked every few seconds, and a trace of each time would say nothing.
+    is_polled: bool = False
+
+
+PATHS = (
+    ControlPath("/ping", is_open=True, is_polled=True),
+    ControlPath("/", is_open=True),
+    ControlPath("/docs", is_open=True),
+    ControlPath("/dashboard", is_open=True),
+    ControlPath("/page/<name>", is_open=True),
+    ControlPath("/metrics", is_scraped=True, is_polled=True),
+    ControlPath("/dashboard/data", is_scraped=True),
+    ControlPath("/models"),
+    ControlPath("/models/<name>"),
+    ControlPath("/execution-parameters", is_polled=True),
+    ControlPath("/openapi.json"),
+    ControlPath("/samples/<client>/<name>"),
+)
+#: Paths that the configuration of nginx has locations of their own for, with a time-out or an exact path.
+SPECIAL = ("/ping", "/")
+
+
+def pattern(paths: tuple[ControlPath, ...]) -> str:
+    """Return a regular expression of nginx for the paths, without its anchors.
+
+    A name in an open path has few characters: what needs no key must not be spelled in two ways.
+    """
+    return "|".join(
+        re.sub(r"<\w+>", "[A-Za-z0-9._-]+" if path.is_open else "[^/?]*", path.rule.replace(".", r"\."))
+        for path in paths
+    )
+
+
+def nginx_values() -> dict[str, str]:
+    """Return the values of nginx's template."""
+    others = tuple(path for path in PATHS if path.rule not in SPECIAL)
+    return {
+        "control_paths": pattern(PATHS),
+        "open_paths": pattern(tuple(path for path in others if path.is_open)),
+        "scraped_paths": pattern(tuple(path for path in others if path.is_scraped)),
+        "keyed_paths": pattern(tuple(path for path in others if not path.is_open and not path.is_scraped)),
+    }
