@@ -12,6 +12,7 @@ from tests.support.push_checkout import Checkout, podman
 
 
 @pytest.mark.usefixtures("image")
+@pytest.mark.exhaustive  # builds the image; test_push.py pushes and pulls a small one
 def test_the_real_image_serves_after_a_push_and_a_pull(pushing: Checkout, tmp_path: Path) -> None:
     pushing.dockerfile(f"FROM {IMAGE}")
     pushing.commit()

@@ -102,7 +102,7 @@ def send_round(box: RunningBox, round_trip: RoundTrip) -> None:
             np.testing.assert_array_equal(response_array, LARGE_ARRAY)
 
 
-@pytest.mark.parametrize("round_trip", [send_npy, send_binary_v2])
+@pytest.mark.parametrize("round_trip", [pytest.param(send_npy, marks=pytest.mark.exhaustive), send_binary_v2])
 def test_25_mb_come_back_unchanged_and_their_memory_levels_off(
     box: RunningBox, round_trip: RoundTrip
 ) -> None:

@@ -15,8 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sm.settings import HERE, Settings
 
 FOLDER = HERE / "tests" / "contract"
@@ -133,11 +131,6 @@ def test_only_own_py_imports_from_this_repository() -> None:
                 assert statement not in text, file.name
 
 
-@pytest.mark.parametrize("option", ["--url", "--mode", "--body", "--model-dir", "--contract-json"])
-def test_every_option_is_in_its_readme(option: str) -> None:
-    assert f"`{option}" in (FOLDER / "README.md").read_text()
-
-
 def rows_by_section() -> dict[str, list[list[str]]]:
     """The rows of the page by section, each a list of cells."""
     sections: dict[str, list[list[str]]] = {}
@@ -148,12 +141,6 @@ def rows_by_section() -> dict[str, list[list[str]]]:
         elif line.startswith("| ") and not line.startswith("| row "):
             rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
     return sections
-
-
-def test_the_page_has_every_section_of_the_contract() -> None:
-    sections = rows_by_section()
-    assert [title[0] for title in sections] == list("12345678")
-    assert all(sections.values())
 
 
 def test_every_row_is_held_by_a_test_that_exists_or_says_that_it_is_open() -> None:
@@ -173,14 +160,3 @@ def test_every_variable_of_the_platform_has_a_row() -> None:
     }
     our_names = {name for row in fields(Settings) for name in row.metadata["names"]}
     assert {name for name in our_names if not name.startswith("TRIREME_")} == documented
-
-
-def test_every_file_of_the_folder_holds_a_row() -> None:
-    held = {
-        test
-        for rows in rows_by_section().values()
-        for row in rows
-        for _, test in TEST_REFERENCE.findall(row[1])
-    }
-    for file in FOLDER.glob("test_*.py"):
-        assert held & set(re.findall(r"^def (test_\w+)", file.read_text(), re.M)), file.name

@@ -33,7 +33,7 @@ def run_module(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind == "bytes" else kind for kind in KINDS]
+    "kind", [kind if kind == "image" else pytest.param(kind, marks=pytest.mark.exhaustive) for kind in KINDS]
 )
 def test_a_new_client_passes_check_client(home: Path, kind: str) -> None:
     report = check_client(home, f"my_{kind}")
@@ -80,7 +80,7 @@ def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> No
     assert "class StreetSigns(TensorClient):" in (tmp_path / "clients/street_signs/client.py").read_text()
 
 
-@pytest.mark.parametrize("has_hypothesis", [True, False])
+@pytest.mark.parametrize("has_hypothesis", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_check_client_prints_what_the_page_shows(tmp_path: Path, has_hypothesis: bool) -> None:
     findings, unchecked = code_blocks("start/bring-your-client.md", "text")
     expected = findings.splitlines()

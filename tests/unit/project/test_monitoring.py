@@ -15,23 +15,6 @@ DASHBOARD: dict[str, Any] = json.loads((EXAMPLE / "grafana/dashboards/trireme.js
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 COMPOSE: dict[str, Any] = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
 PAGE = (HERE / "docs/run/metrics.md").read_text()
-#: Columns of Grafana's grid.
-GRID_COLUMNS = 24
-
-
-def test_panels_have_different_ids_and_do_not_overlap() -> None:
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS) > 20
-    occupied: set[tuple[int, int]] = set()
-    for panel in PANELS:
-        position = panel["gridPos"]
-        assert position["x"] + position["w"] <= GRID_COLUMNS
-        cells = {
-            (x, y)
-            for x in range(position["x"], position["x"] + position["w"])
-            for y in range(position["y"], position["y"] + position["h"])
-        }
-        assert not cells & occupied, panel["title"]
-        occupied |= cells
 
 
 def test_every_query_uses_the_chosen_data_source_and_instance() -> None:
