@@ -142,6 +142,17 @@ def remove_batching(text: str) -> str:
     return text
 
 
+def set_parameter(text: str, key: str, value: str) -> str:
+    """Set the ``string_value`` of a parameter; add the parameter if there is none."""
+    for field in read_fields(text, 0, len(text)):
+        for start, end in messages(text, field) if field.name == "parameters" else ():
+            parts = {part.name: part for part in read_fields(text, start, end)}
+            if "key" in parts and text[parts["key"].value : parts["key"].end].strip("'\"") == key:
+                ((first, last),) = messages(text, parts["value"])
+                return _set(text, first, last, "string_value", f'"{value}"')
+    return append(text, f'parameters {{\n  key: "{key}"\n  value {{ string_value: "{value}" }}\n}}\n')
+
+
 def append(text: str, block: str) -> str:
     """Add a block at the end of the text."""
     return text + ("" if not text or text.endswith("\n") else "\n") + block

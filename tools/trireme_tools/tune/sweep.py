@@ -30,13 +30,20 @@ class Batching:
 
 @dataclass(frozen=True)
 class Setting:
-    """The tuned fields of a model's configuration. ``batching``: None if it is off."""
+    """The tuned fields of a model's configuration.
+
+    ``batching``: None if it is off. ``threads``: of each instance on the CPU target; 0 for its share of the
+    cores.
+    """
 
     instances: int
     batching: Batching | None = None
+    threads: int = 0
 
     def __str__(self) -> str:
         instances = format_count(self.instances, "instance")
+        if self.threads:
+            instances += f" of {format_count(self.threads, 'thread')}"
         if self.batching is None:
             return f"{instances}, no batching"
         sizes = " or ".join(map(str, self.batching.preferred_sizes)) or "any size"
@@ -72,13 +79,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that may be tried. ``batch``: the model's max_batch_size, 0 if it takes no batches."""
+    """The settings that may be tried.
+
+    ``batch``: the model's max_batch_size, 0 if it takes no batches. ``threads``: empty if the model has no
+    such parameter.
+    """
 
     present: Setting
     instances: tuple[int, ...]
     batch: int
     callers: tuple[int, ...]
     delays_us: tuple[int, ...] = DELAYS_US
+    threads: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -89,9 +101,9 @@ class Space:
         )
 
     def next(self, measured: Sequence[Point], bound: float) -> Setting | None:
-        """Return the next setting: each instance count with and without batching, then sizes and delays.
+        """Return the next setting: each instance count with and without batching, then the rest.
 
-        Sizes and delays are tried with the best instance count so far.
+        Threads, sizes and delays are tried with the best setting so far.
         """
         measured_settings = {point.setting for point in measured}
         for setting in self._coarse():
@@ -112,6 +124,8 @@ class Space:
                 yield Setting(count, Batching())
 
     def _refined(self, best: Setting) -> Iterator[Setting]:
+        for threads in self.threads:
+            yield replace(best, threads=threads)
         if self.batch <= 1:
             return
         sizes = dict.fromkeys([(), (self.batch,), tuple(sorted({max(2, self.batch // 2), self.batch}))])
@@ -149,10 +163,10 @@ def lowest_p99(points: Sequence[Point]) -> Point | None:
 
 
 def _complexity(point: Point) -> tuple[Any, ...]:
-    """Return a sort key: fewer instances (less memory) first, then no batching, then less delay."""
+    """Return a sort key: fewer instances (less memory) first, fewer threads, no batching, then less delay."""
     batching = point.setting.batching
     waits = (False, 0, 0) if batching is None else (True, batching.delay_us, len(batching.preferred_sizes))
-    return (point.setting.instances, *waits, point.p99, point.callers)
+    return (point.setting.instances, point.setting.threads, *waits, point.p99, point.callers)
 
 
 def dumps(points: Sequence[Point], **about: Any) -> str:
@@ -172,4 +186,5 @@ def parse_setting(row: dict[str, Any]) -> Setting:
     return Setting(
         row["instances"],
         batching and Batching(tuple(batching["preferred_sizes"]), batching["delay_us"]),
+        row.get("threads", 0),
     )

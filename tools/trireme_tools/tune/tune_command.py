@@ -201,6 +201,7 @@ def space_of(model: TunedModel, options: argparse.Namespace) -> Space:
         model.config.max_batch_size,
         options.callers,
         options.delays or sweep.DELAYS_US,
+        powers if model.takes_threads else (),
     )
 
 

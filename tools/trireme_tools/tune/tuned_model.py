@@ -40,6 +40,11 @@ class TunedModel:
     def file(self) -> Path:
         return self.repository / self.name / CONFIG
 
+    @property
+    def takes_threads(self) -> bool:
+        """True for a model of the CPU target, whose engine has a parameter for its threads."""
+        return any(self.file.parent.glob("*/engines.py"))
+
     @staticmethod
     def result(body: bytes) -> Any:
         """Return the result in an answer's body."""

@@ -30,6 +30,8 @@ from trireme_tools.tune.tuned_model import TunedModel
 MAX_REQUESTS = 10**6
 #: The share of a measurement's time for the uncounted warm-up before it.
 WARM_UP_SHARE = 0.15
+#: The parameter of the CPU target's models: see sm/triton/onnx_cpu/model.py.
+THREADS = "threads"
 
 
 class Interrupted(Exception):
@@ -155,6 +157,8 @@ def configure(config: Any, setting: Setting) -> Any:
         changed.dynamic_batching.SetInParent()
         changed.dynamic_batching.preferred_batch_size[:] = setting.batching.preferred_sizes
         changed.dynamic_batching.max_queue_delay_microseconds = setting.batching.delay_us
+    if setting.threads != setting_of(config).threads:
+        changed.parameters[THREADS].string_value = str(setting.threads or "")
     return changed
 
 
@@ -162,9 +166,11 @@ def setting_of(config: Any) -> Setting:
     """Return the setting of a ``ModelConfig``; Triton's default is one instance."""
     counts = [group.count or 1 for group in config.instance_group]
     batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
+    threads = config.parameters[THREADS].string_value if THREADS in config.parameters else ""
     return Setting(
         counts[0] if counts else 1,
         batching and Batching(tuple(batching.preferred_batch_size), batching.max_queue_delay_microseconds),
+        int(threads) if threads.isdecimal() else 0,
     )
 
 
@@ -184,6 +190,8 @@ def edit(text: str, setting: Setting) -> str:
             edited = config_edit.set_batching(
                 edited, setting.batching.preferred_sizes, setting.batching.delay_us
             )
+        if setting.threads != setting_of(config).threads:
+            edited = config_edit.set_parameter(edited, THREADS, str(setting.threads or ""))
         if config_files.parse(edited) == configure(config, setting):
             return edited
         reason = "the edited text would have another meaning"

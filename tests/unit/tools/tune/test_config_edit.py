@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 
 from sm.repository.config_files import protobuf
-from trireme_tools.tune.config_edit import remove_batching, set_batching, set_instance_count
+from trireme_tools.tune.config_edit import remove_batching, set_batching, set_instance_count, set_parameter
 
 COMMENTED_CONFIG = """# The team's model, see the wiki: instance_group { count: 9 }
 name: "m"  # dynamic_batching {}
@@ -62,6 +62,20 @@ def test_any_spelling_of_a_configuration_can_be_edited(text: str, sizes: tuple[i
     assert parse(edited) == expected
     expected.ClearField("dynamic_batching")
     assert parse(remove_batching(edited)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *CONFIGS,
+        'parameters { key: "threads" value { string_value: "1" } }',
+        "parameters [ { key: 'a' value: < string_value: 'b' > }, { key: 'threads', value {} } ]",
+    ],
+)
+def test_a_parameter_is_set_in_any_spelling(text: str) -> None:
+    expected = parse(text)
+    expected.parameters["threads"].string_value = "3"
+    assert parse(set_parameter(text, "threads", "3")) == expected
 
 
 def test_only_the_lines_of_the_tuned_fields_change() -> None:

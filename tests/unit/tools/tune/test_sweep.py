@@ -157,3 +157,20 @@ def test_settings_that_all_fail_end_the_search() -> None:
     while (setting := space.next(measured, 0.2)) is not None:
         measured.append(replace(Point(setting, 1), failure="no room"))
     assert len(measured) == 4
+
+
+def test_threads_are_tried_with_the_best_instance_count_and_survive_the_file() -> None:
+    space = Space(ONE_INSTANCE, (1, 2), batch=0, callers=(1,), threads=(1, 2))
+    measured: list[Point] = []
+    while (setting := space.next(measured, 0.2)) is not None:
+        measured.append(make_point(setting, 10 * setting.instances + setting.threads, 0.1))
+    assert [point.setting for point in measured] == [
+        ONE_INSTANCE,
+        TWO_INSTANCES,
+        Setting(2, threads=1),
+        Setting(2, threads=2),
+    ]
+    best = choose(measured, 0.2)
+    assert best is not None
+    assert str(best.setting) == "2 instances of 2 threads, no batching"
+    assert loads(dumps(measured))[0] == measured
