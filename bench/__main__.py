@@ -23,6 +23,7 @@ from bench.running import free_port
 from bench.table import markdown
 from sm.errors import CommandError
 from sm.settings import Settings
+from sm.triton.onnx_cpu.engines import BF16, INT8, processor_flags
 
 RESULTS = Path(__file__).with_name("results")
 #: A port that was free may be somebody else's when it is wanted, and some do not always start.
@@ -116,6 +117,7 @@ def machine() -> dict[str, object]:
     return {
         "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{PROCESSES} cores of {model}, {platform.system()} {platform.release()}",
+        "instructions": ", ".join(sorted(processor_flags() & (BF16 | INT8))) or "neither bf16 nor int8",
         "python": platform.python_version(),
         "load before": f"{os.getloadavg()[0]:.2f}",
     }

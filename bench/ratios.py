@@ -52,8 +52,10 @@ def _instant(results: Results, callers: int) -> Iterator[Ratio]:
 def _real(results: Results, callers: int) -> Iterator[Ratio]:
     for model in MODELS:
         yield _rate(results, "real", model, callers, "trireme_same", ("loop",), 0.95)
-    for model in MODELS:
-        yield _rate(results, "real", model, callers, "trireme", PEERS, 1.5)
+    for model, target in zip(MODELS, (1.7, 1.5, 1.9), strict=True):
+        yield _rate(results, "real", model, callers, "trireme", PEERS, target)
+        yield _rate(results, "real", model, callers, "trireme_fp32", PEERS, 1.0)
+        yield _rate(results, "real", model, callers, "trireme", ("fastapi_openvino",), 0.95)
 
 
 def _rate(

@@ -10,10 +10,12 @@ from sm.errors import CommandError
 #: Module and class. The order is that of the tables.
 CONTESTANTS = {
     "trireme": "trireme:Trireme",
+    "trireme_fp32": "trireme:Fp32",
     "trireme_same": "trireme:Same",
     "trireme_one": "trireme:One",
     "reference": "reference:Reference",
     "fastapi": "fastapi:FastApi",
+    "fastapi_openvino": "fastapi:OnOpenVino",
     "litserve": "litserve:LitServe",
     "bentoml": "bentoml:BentoMl",
     "mlserver": "mlserver:MlServer",
@@ -23,7 +25,7 @@ CONTESTANTS = {
     "triton_bytes": "triton:Bytes",
     "loop": "loop:Loop",
 }
-#: Those that run the models in their own processes, each an ordinary service.
+#: Those that run the models in their own processes, each an ordinary service, on ONNX Runtime in fp32.
 PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "mlserver_one", "rayserve")
 #: Those that do only a part of the work.
 FLOORS = ("triton", "triton_bytes", "loop")

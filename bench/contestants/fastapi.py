@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.contestant import PROCESSES
+from bench.contestant import PROCESSES, THREADS
 from bench.contestants.peer import Peer
 
 
@@ -24,3 +24,15 @@ class FastApi(Peer):
             *("--host", "127.0.0.1", "--port", str(self.port), "--workers", str(PROCESSES)),
             *("--no-access-log", "--log-level", "warning"),
         )
+
+
+class OnOpenVino(FastApi):
+    """The arithmetic that the box chooses on a processor with bf16."""
+
+    name = "fastapi_openvino"
+    about = f"fastapi, with OpenVINO in bf16 ({THREADS} thread, not pinned) instead of ONNX Runtime"
+    packages = "fastapi_openvino"
+    regimes = ("real",)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "BENCH_ENGINE": "openvino"}

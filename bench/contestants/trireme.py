@@ -48,6 +48,17 @@ class Trireme(Contestant):
         return ask(model, form, self.sample(model))
 
 
+class Fp32(Trireme):
+    """The box with the arithmetic that the peers have."""
+
+    name = "trireme_fp32"
+    about = "this box with TRIREME_PRECISION=fp32, otherwise as trireme"
+    regimes = ("real",)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "TRIREME_PRECISION": "fp32"}
+
+
 class Same(Trireme):
     """The box with the files and settings of ONNX Runtime that the others have."""
 
