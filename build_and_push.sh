@@ -22,7 +22,8 @@ Builds the image, makes the ECR repository NAME (trireme) where it is missing, a
   -t TAG          push this tag as well
   --region R      to this Region; may be given several times (default: the aws command line's own)
   --target T      gpu (NVIDIA's Triton, the default) or cpu; the tag of the latter ends in -cpu
-  --platform P    build for this platform, such as linux/amd64 or linux/arm64; the tag ends in its architecture
+  --platform P,P  build for these platforms, such as linux/arm64,linux/amd64: an image each, as SageMaker refuses an
+                  index; the tags end in the architecture. Default: this machine's; the tag says it if it is arm64
   --models DIR    bake this model repository into the image, for an endpoint without model data; the tag ends in
                   -models- and a hash of its files
   --dry-run       print the commands, run none
@@ -32,11 +33,24 @@ END
 }
 
 main() {
-    local revision tags image region
+    local revision platforms each common_tag
     read_options "$@"
     check_options
     find_engine
     revision=$(revision)
+    common_tag=$extra_tag
+    IFS=, read -ra platforms <<<"$platform"
+    for each in "${platforms[@]:-}"; do
+        platform=$each
+        # A tag names one image.
+        ((${#platforms[@]} < 2)) || extra_tag=${common_tag:+$common_tag-${platform##*/}}
+        make "$revision"
+    done
+}
+
+# Build and push the image of the revision $1 for $platform.
+make() {
+    local revision=$1 tags image region
     tags=("$(own_tag "$revision")")
     [[ -z $extra_tag ]] || tags+=("$extra_tag")
     image=$name:${tags[0]}
@@ -88,7 +102,7 @@ check_options() {
     [[ -z $extra_tag || $extra_tag =~ ^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$ ]] ||
         die "'$extra_tag' cannot be a tag: letters, digits, '_', '.' and '-' can, 128 of them at most"
     [[ $target == gpu || $target == cpu ]] || die "there is no target '$target': use gpu or cpu"
-    [[ -z $platform || $platform =~ ^[a-z0-9]+(/[a-z0-9]+)+$ ]] ||
+    [[ -z $platform || $platform =~ ^[a-z0-9]+(/[a-z0-9]+)+(,[a-z0-9]+(/[a-z0-9]+)+)*$ ]] ||
         die "'$platform' is not a platform: use one like linux/amd64"
     ((${#regions[@]})) || regions=("$(default_region)")
     local region
@@ -127,7 +141,7 @@ own_tag() {
     local tag
     tag=$(version)-$1
     [[ $target == gpu ]] || tag+=-$target
-    [[ -z $platform ]] || tag+=-${platform##*/}
+    if [[ -n $platform ]]; then tag+=-${platform##*/}; elif [[ $HOSTTYPE =~ ^(aarch64|arm64)$ ]]; then tag+=-arm64; fi
     [[ -z $models ]] || tag+=-models-$(hash_of "$models")
     printf '%s' "$tag"
 }

@@ -61,6 +61,16 @@ def test_target_and_platform_are_in_the_tag(checkout: Checkout) -> None:
     )
 
 
+def test_each_platform_is_an_image_of_its_own(checkout: Checkout) -> None:
+    printed = dry_run_commands(
+        checkout, "--region", "eu-west-1", "--platform", "linux/arm64,linux/amd64", "-t", "stable"
+    )
+    pushed = [line.rpartition(":")[2] for line in printed if line.startswith("docker push")]
+    assert pushed == [f"{checkout.tag}-arm64", "stable-arm64", f"{checkout.tag}-amd64", "stable-amd64"]
+    builds = [line for line in printed if line.startswith("docker build")]
+    assert ["--platform linux/arm64" in builds[0], "--platform linux/amd64" in builds[1]] == [True, True]
+
+
 def test_the_password_in_a_clones_address_is_not_in_the_image(checkout: Checkout) -> None:
     checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
     printed = dry_run_commands(checkout, "--region", "eu-west-1")

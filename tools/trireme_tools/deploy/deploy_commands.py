@@ -136,6 +136,7 @@ def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow,
 
 def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
     """Make all checks of the account before anything is created, then pack the archive."""
+    preflight.check_architecture(options.image, options.instance_type)
     preflight.check_image(account, options.image)
     if options.mme:
         preflight.check_multi_model(account, options.image, options.instance_type)

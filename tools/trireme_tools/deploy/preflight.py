@@ -14,6 +14,8 @@ ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
     r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
+#: Instance types with AWS's ARM processors (Graviton), such as ml.c7g.xlarge; ml.g5 and ml.g4dn have GPUs.
+ARM = re.compile(r"ml\.[a-z]+\d+g[dn]?\..+")
 #: The role that is used if none is named and it exists.
 DEFAULT_ROLE = "trireme"
 
@@ -49,6 +51,22 @@ def check_image(account: Account, uri: str) -> None:
         )
     if match["account"] == account.number:
         _check_exists(account, uri, match)
+
+
+def check_architecture(uri: str, instance_type: str) -> None:
+    """Raise :class:`CommandError` if the tag of ./build_and_push.sh is of the other architecture."""
+    match = ECR.fullmatch(uri)
+    words = (match["tag"] or "").split("-") if match else []
+    if ARM.fullmatch(instance_type) and words[1:] and "arm64" not in words:
+        needed, given = "linux/arm64", "x86"
+    elif "arm64" in words and not ARM.fullmatch(instance_type):
+        needed, given = "linux/amd64", "ARM"
+    else:
+        return
+    raise CommandError(
+        f"{uri} is an image for {given} processors by its tag, and {instance_type} has the other kind: "
+        f"./build_and_push.sh --platform {needed}, or another --instance-type."
+    )
 
 
 def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
