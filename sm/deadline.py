@@ -104,9 +104,10 @@ class Deadline:
 
     def check(self) -> None:
         """Raise if the time is over or the caller is gone."""
-        if self.remaining() == 0.0:
+        if self.at <= time.monotonic():
             raise DeadlinePassed(PASSED)
-        self.check_caller()
+        if self.is_disconnected():
+            raise CallerGone("the caller hung up")
 
     def check_caller(self) -> None:
         """Raise :class:`~sm.errors.CallerGone` if the caller closed the connection."""

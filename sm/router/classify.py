@@ -15,8 +15,12 @@ from sm.client.sessions import Session
 from sm.errors import BadInput, UnknownModel, UnsupportedType, WrongPayload
 from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
 from sm.router.invocation import (
+    CUSTOM_ATTRIBUTES,
+    HEADER_PREFIX,
+    NO_ADDRESS,
     OBJECT,
     SESSION_HEADER,
+    TARGET_MODEL,
     Address,
     DispatchRequest,
     GenerateRequest,
@@ -27,6 +31,7 @@ from sm.router.invocation import (
     SessionCommand,
     TritonRequest,
     choose_accept,
+    media_type,
     read_address,
 )
 
@@ -143,21 +148,23 @@ class Classifier:
         limit: RecordLimit | None = None,
         is_line: bool = False,
     ) -> ModelRequest | LinesRequest:
-        models, content_type = self.models, message.content_type
+        models, headers = self.models, message.headers
+        body_type = headers.get("content-type", JSON)
+        content_type = media_type(body_type)
         # Check before the body is read: the platform loads a model again when it gets a 404.
         if message.model and not models.is_served(message.model):
             raise models.unknown(message.model)
-        address = read_address(message)
+        in_headers = TARGET_MODEL in headers or CUSTOM_ATTRIBUTES in headers
+        address = read_address(message) if in_headers or message.query or message.model else NO_ADDRESS
         name, version = address.model or self.default_model, address.version
         client = models.find(name) if name else None
-        body_type = message.headers.get("content-type", JSON)
         if (
             body_type == JSON
             and self.inference_type == "infer"
             and not is_line
             and STARTS_AS_DISPATCH.match(message.body)
             and (client is None or not client.payload.takes_bodies)
-            and "content-encoding" not in message.headers
+            and "content-encoding" not in headers
         ):
             # Nearly all requests: none of the rules below finds another form.
             members = read_members(message.body)
@@ -228,6 +235,10 @@ class Classifier:
         accept = message.headers.get("accept", "")
         accept_named = choose_accept(accept, "") if accept else ""
         accept = accept_named or self.default_accept
+        platform_headers = {}
+        for header, value in message.headers.items():
+            if header.startswith(HEADER_PREFIX):
+                platform_headers[header] = value
         parameters = members.get("parameters") or {}
         if message.query:
             query = {name: value for name, value in message.query.items() if name not in ADDRESS_MEMBERS}
@@ -241,7 +252,7 @@ class Classifier:
             address.attributes,
             accept,
             bool(accept_named),
-            message.platform_headers,
+            platform_headers,
             message.request_id,
             session,
             {},

@@ -109,15 +109,6 @@ class Message(NamedTuple):
     in_parts: bool = False
 
     @property
-    def platform_headers(self) -> dict[str, str]:
-        """The ``X-Amzn-SageMaker-*`` headers."""
-        found = {}
-        for name, value in self.headers.items():
-            if name.startswith(HEADER_PREFIX):
-                found[name] = value
-        return found
-
-    @property
     def content_type(self) -> str:
         return media_type(self.headers.get("content-type", JSON))
 
@@ -175,8 +166,6 @@ def read_address(message: Message) -> Address:
     """Read model and version from headers or query; a dispatch body may override them."""
     headers, query = message.headers, message.query
     target, text = headers.get(TARGET_MODEL, ""), headers.get(CUSTOM_ATTRIBUTES)
-    if not (target or text or query or message.model):
-        return NO_ADDRESS
     attributes = custom_attributes(text) if text else {}
     return Address(
         message.model or attributes.get("modelname") or target or query.get("modelname", ""),

@@ -170,6 +170,9 @@ def invocation_of(
         timeout: Seconds from when nginx had the request, so they include the wait for a worker.
         fronted: True if nginx is in front. Without it, callers could set its headers themselves.
     """
+    identity = environ.get("HTTP_X_TRIREME_REQUEST_ID", "") if fronted else ""
+    if identity:
+        environ[REQUEST_ID_KEY] = identity  # nginx has checked it
     waited = 0.0
     if fronted and (start := environ.get("HTTP_X_TRIREME_START")):
         try:
@@ -178,7 +181,7 @@ def invocation_of(
             waited = 0.0
     return RunningInvocation(
         requests,
-        request_id(environ),
+        identity or request_id(environ),
         timeout,
         waited,
         partial(_is_disconnected, environ.get("gunicorn.socket")),

@@ -82,6 +82,8 @@ class AnswerGuard:
         if shared is None:
             return NOTHING_TO_DOUBT
         models = self._python_models(model)
+        if alone is None and (admission := shared.admission(models)) is not None:
+            return admission
         for each in models:
             refusal = shared.refusal(each)
             if refusal == UNSTABLE:
@@ -124,13 +126,13 @@ class AnswerGuard:
         if self.shared is None:
             return
         for admission in admissions:
-            for model, number in admission.generations:
-                if self.shared.number(model) != number:
-                    DOUBTED_ANSWERS.inc()
-                    raise Interrupted(
-                        f"a Python model process of {model!r} stalled or died, so the answer may be "
-                        "another request's; the model is reloading"
-                    )
+            model = self.shared.ended(admission.generations)
+            if model is not None:
+                DOUBTED_ANSWERS.inc()
+                raise Interrupted(
+                    f"a Python model process of {model!r} stalled or died, so the answer may be "
+                    "another request's; the model is reloading"
+                )
 
     def report_stall(self, admission: Admission, instance: str) -> None:
         """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one)."""

@@ -24,6 +24,8 @@ import mmap
 import os
 import time
 import zlib
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +107,25 @@ class SharedGeneration:
     def number(self, model: str) -> int:
         """The model's generation."""
         return self._numbers[slot(model)]
+
+    def admission(self, models: Iterable[str]) -> Admission | None:
+        """Return what a call of these models begins with; None if one of them may have to wait."""
+        generations = []
+        for model in models:
+            at = slot(model)
+            if self._refused[at] or self._reserved_until[at]:
+                return None
+            generations.append((model, self._numbers[at]))
+        if self._reserved_until[slot(TRITON_ITSELF)]:
+            return None
+        return Admission(tuple(generations), self._seconds[RESUMED])
+
+    def ended(self, generations: Iterable[tuple[str, int]]) -> str | None:
+        """Return the first model whose generation is another one now; None if there is none."""
+        for model, number in generations:
+            if self._numbers[slot(model)] != number:
+                return model
+        return None
 
     def refusal(self, model: str) -> int:
         """Return why calls of the model are refused, :data:`GONE` or :data:`UNSTABLE`; 0 if they are not."""
@@ -250,6 +271,7 @@ class SharedGeneration:
         return self._seconds[RESUMED] + SETTLING_S - now() if self._seconds[RESUMED] else 0.0
 
 
+@lru_cache(maxsize=PLACES)  # asked several times for each call
 def slot(model: str) -> int:
     """Return the index of a model's slot."""
     return zlib.crc32(model.encode()) % PLACES

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -233,15 +233,20 @@ class Transport:
             return None
         plan.write(lease.memory)
         try:
-            with self._retire_if_unfinished(lease):
-                response = self._infer_in_lease(lease, plan, admission)
-                if response is not None:
-                    self._accept(plan, response, admission)
+            response = self._infer_in_lease(lease, plan, admission)
+            if response is not None:
+                self._accept(plan, response, admission)
         except Failed as failure:
+            if not failure.finished:
+                self._pool.retire(lease)
             if not failure.overflowed:
                 raise
             self._plans.sizes.record_overflow(plan.kind)
             response = None
+        except BaseException:
+            # Triton may still write to the region.
+            self._pool.retire(lease)
+            raise
         if response is None:
             SHARED_MEMORY_FALLBACKS.inc()
             return None
@@ -262,19 +267,6 @@ class Transport:
             return self._channel.infer(request, interrupt) if self._pool.renew(lease) else None
         except NotReady as error:
             raise Failed(type(error), error.sentence, finished=True) from None
-
-    @contextlib.contextmanager
-    def _retire_if_unfinished(self, lease: Lease) -> Iterator[None]:
-        """Retire the region if the request ends while Triton may still write to it."""
-        try:
-            yield
-        except Failed as failure:
-            if not failure.finished:
-                self._pool.retire(lease)
-            raise
-        except BaseException:
-            self._pool.retire(lease)
-            raise
 
     def _infer_by_message(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
         response = self._channel.infer(plan.request(), partial(self._repeats.check, admission))

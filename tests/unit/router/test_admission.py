@@ -171,17 +171,13 @@ def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnec
 ) -> None:
     is_over = threading.Event()
 
-    class ManualDeadline(Deadline):
-        """Passes when the test says so, not at a time."""
-
-        def remaining(self) -> float:
-            return 0.0 if is_over.is_set() and error is DeadlinePassed else 60.0
-
-    deadline = ManualDeadline(math.inf, lambda: is_over.is_set() and error is CallerGone)
+    deadline = Deadline(math.inf, lambda: is_over.is_set() and error is CallerGone)
     served = start_served(gate, "a", MODEL_SHARE)
     leaving = start_waiting(gate, "a", 2, deadline)
     staying = start_waiting(gate, "a", 1)
     is_over.set()
+    if error is DeadlinePassed:
+        deadline.at = 0.0
     wait_until(lambda: [caller.outcome for caller in leaving] == [error, error])
     assert gate.counts() == (1, MODEL_SHARE, 1)
     served[0].end()
