@@ -121,7 +121,7 @@ def test_every_route_is_documented() -> None:
 
 
 def test_every_variable_is_documented_with_its_default() -> None:
-    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
+    page = (HERE / "docs" / "deploy" / "gateway-reference.md").read_text()
     for row in fields(Options):
         default = format_value(row.default).replace(f"{HERE}/", "")
         cell = f"`{default}`" if default else ""

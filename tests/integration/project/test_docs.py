@@ -39,7 +39,14 @@ INTERNAL_NAMES = {
     "describe",
 }
 #: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
-NOT_IN_THE_REFERENCE = {"RequestContext", "ResultKind", "Triton", "ClientTriton", "ModelMetadata", "TensorMetadata"}
+NOT_IN_THE_REFERENCE = {
+    "RequestContext",
+    "ResultKind",
+    "Triton",
+    "ClientTriton",
+    "ModelMetadata",
+    "TensorMetadata",
+}
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
 
 

@@ -507,7 +507,7 @@ def test_chalice_local_has_the_same_contract_and_chalices_own_errors(
 
 
 def test_the_short_names_of_the_page_are_the_ones_tested() -> None:
-    page = (HERE / "docs" / "deploy" / "gateway.md").read_text()
+    page = (HERE / "docs" / "deploy" / "gateway-reference.md").read_text()
     for short_name in ("densenet", "resnet50"):
         assert json.dumps(SHORT_NAMES[short_name]) in page
     assert BUCKET not in page
