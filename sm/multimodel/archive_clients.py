@@ -104,6 +104,11 @@ class LoadedClients(Mapping[str, Client]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def is_repeatable(self, model: str) -> bool:
+        """False if a client says that calls of its archive's models may not be sent twice."""
+        slots = (slot for slot in list(self._slots.values()) if model in slot.record.models.values())
+        return all(slot.client is None or slot.client.repeatable for slot in slots)
+
     def refresh(self) -> Snapshot:
         """Return the current records. Drops clients, modules and metadata of archives that were unloaded."""
         if self._records.read() is not self._snapshot:
@@ -196,6 +201,9 @@ class LoadedRegistry(Registry):
 
     def is_served(self, name: str) -> bool:
         return self.clients.refresh().find(name) is not None
+
+    def is_repeatable(self, model: str) -> bool:
+        return self.clients.is_repeatable(model)
 
     def served_without_client(self, name: str) -> bool:
         record = self.clients.refresh().find(name)

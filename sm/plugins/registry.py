@@ -143,12 +143,9 @@ class Registry:
         """True if a model or a client of that name is served."""
         return name in self.clients or name in self.models
 
-    def is_repeatable(self, name: str) -> bool:
-        """False if a client says that calls of this model may not be sent twice."""
-        client = self.clients.get(name)
-        if client is not None:
-            return client.repeatable
-        return all(each.repeatable or name not in each.required_models() for each in self.clients.values())
+    def is_repeatable(self, model: str) -> bool:
+        """False if a client says that calls of this Triton model may not be sent twice."""
+        return all(each.repeatable or model not in each.required_models() for each in self.clients.values())
 
     def served_without_client(self, name: str) -> bool:
         """True if Triton serves a model of that name and no client has the name."""

@@ -83,7 +83,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry) -> Pipeline:
         sessions,
         settings.max_records,
     )
-    repeats = Repeats.of(box, guard, settings.wait_seconds)
+    repeats = Repeats.of(box, guard, settings.wait_seconds, registry.is_repeatable)
     upstream = Upstream(box.http_port, settings.timeout, guard, settings.max_body, repeats)
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue, settings.model_queue)

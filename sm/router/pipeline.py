@@ -210,12 +210,11 @@ class Pipeline:
         if not isinstance(request, DispatchRequest):
             if listener is not None:
                 listener.resolved(request.model, request.version, 0)
-            invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
             invocation.model, answer = self.triton.run(request)
             return answer
         if request.client is None:
             request.client = self.registry.get(request.model)
-        invocation.deadline.repeatable &= self.registry.is_repeatable(request.model)
+        invocation.deadline.repeatable &= request.client.repeatable
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:

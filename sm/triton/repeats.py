@@ -63,9 +63,22 @@ class Repeats:
         self._seconds, self._folder = seconds, folder
 
     @classmethod
-    def of(cls, box: Box, guard: AnswerGuard, seconds: float) -> Repeats:
-        """Create the repeats for a process of ``box``."""
-        return cls(guard, guard.shared, PythonModels(box).has_state, seconds, box.run)
+    def of(
+        cls,
+        box: Box,
+        guard: AnswerGuard,
+        seconds: float,
+        is_repeatable: Callable[[str], bool] = lambda _: True,
+    ) -> Repeats:
+        """Create the repeats for a process of ``box``; ``is_repeatable`` says what a model's clients say."""
+        has_state = PythonModels(box).has_state
+        return cls(
+            guard,
+            guard.shared,
+            lambda model: has_state(model) or not is_repeatable(model),
+            seconds,
+            box.run,
+        )
 
     def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.

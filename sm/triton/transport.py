@@ -75,6 +75,8 @@ class Transport:
         )
         self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         self._guard = AnswerGuard.of(box)
+        #: A model whose folder is gone was unloaded. None if Triton is not the box's own.
+        self._served_folder = box.served if box.generation_file else None
         self._repeats = Repeats.of(box, self._guard, settings.wait_seconds)
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
@@ -322,7 +324,9 @@ class Transport:
         if isinstance(error, UnknownModel):
             self._metadata.pop((model, version), None)
             subject = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
-            if (model, version) in self._served:
+            if (model, version) in self._served and (
+                self._served_folder is None or (self._served_folder / model).is_dir()
+            ):
                 return NotReady(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):

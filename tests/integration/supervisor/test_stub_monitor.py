@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -13,19 +14,24 @@ from pathlib import Path
 import pytest
 
 from sm import hardware
+from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.server.supervisor.stub_monitor import (
     CALM_S,
     CRASH_WINDOW_S,
     DEAD_GRACE_S,
     MAX_CRASHES,
+    OBJECT_HEADER_SIZE,
     POLLS_PER_SEARCH,
     STOPPED_GRACE_S,
+    TRUSTED_CHANGES,
     StubMonitor,
 )
 from sm.triton.generation import GONE, UNSTABLE, SharedGeneration, now
 from tests.support.boxes import wait_until
 
+#: Where the object with the health byte is in the stub's shared memory.
+CONTROL_OFFSET_IN_FILE = 336
 #: Starts a process for each line it reads, with the words of the line as arguments, and prints its process id; for
 #: ``wait`` it waits for the first. It keeps every Popen object, as Python waits for a child whose object is collected, and these must stay unwaited for.
 PARENT = """
@@ -134,6 +140,50 @@ def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a
     assert parent.shared.refusal("one") == UNSTABLE
     parent.poll_after(0.2)
     assert not parent.shared.refusal("one")
+
+
+@pytest.fixture
+def health(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> Iterator[memoryview]:
+    """The shared memory of a stub of the model ``one``, which Triton's own would have."""
+    file = SHARED_MEMORY / f"trireme-test-{os.getpid()}-py"
+    file.write_bytes(bytes(mmap.PAGESIZE))
+    script, instance = parent.repository / "one" / "1" / "model.py", "one_0_0"
+    arguments = ["stub", str(script), file.name, "0", "0", "1", "/", str(CONTROL_OFFSET_IN_FILE), instance]
+    parent.start_stub("one", instance)
+    monkeypatch.setattr(hardware, "command_line", lambda pid: arguments if pid in parent.children else [""])
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as memory, memoryview(memory) as view:
+        yield view
+    file.unlink()
+
+
+def test_a_stopped_process_is_left_alone_once_triton_is_told_that_it_lives(
+    parent: Parent, health: memoryview
+) -> None:
+    at = CONTROL_OFFSET_IN_FILE + OBJECT_HEADER_SIZE
+    parent.poll_after(0)
+    for value in (0, 1) * TRUSTED_CHANGES:
+        health[at] = value
+        parent.monitor.keep_healthy()
+    health[at] = 0
+    parent.monitor.keep_healthy()
+    assert health[at] == 1
+    assert sum(health) == 1
+    parent.send(parent.children[0], signal.SIGSTOP, b"T")
+    parent.poll_after(0)
+    assert parent.poll_after(STOPPED_GRACE_S + 0.01) == []
+    assert hardware.status_fields(parent.children[0])[0] == b"T"
+
+
+@pytest.mark.parametrize("values", [(0,) * 9, (1,) * 9, (0, 1, 2, 0, 1, 0, 1)])
+def test_what_does_not_behave_like_a_health_byte_is_never_written(
+    parent: Parent, health: memoryview, values: tuple[int, ...]
+) -> None:
+    at = CONTROL_OFFSET_IN_FILE + OBJECT_HEADER_SIZE
+    parent.poll_after(0)
+    for value in (*values, 0):
+        health[at] = value
+        parent.monitor.keep_healthy()
+        assert health[at] == value
 
 
 def test_the_other_instance_serves_while_one_is_gone(parent: Parent) -> None:
