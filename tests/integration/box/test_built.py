@@ -18,6 +18,9 @@ from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
 
+#: Minutes of building; tests/integration/build builds small graphs for every target.
+pytestmark = pytest.mark.exhaustive
+
 MODELS = ("resnet", "yolov5", "bert_base")
 #: Targets, and Triton's backend of each.
 BACKENDS = {"cpu": "python", "onnxruntime": "onnxruntime"}

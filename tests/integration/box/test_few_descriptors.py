@@ -20,6 +20,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.exhaustive
 def test_with_128_descriptors_200_callers_lose_no_request_and_ping_answers(
     tmp_path: Path, repository: Path
 ) -> None:

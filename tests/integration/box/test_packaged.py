@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import requests
 
 from sm.settings import HERE
@@ -21,6 +22,7 @@ def load_model(url: str, name: str, folder: Path) -> None:
     assert response.status_code == 200, response.text
 
 
+@pytest.mark.exhaustive
 def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(demo, repository, copy_function=lambda a, b: Path(b).hardlink_to(a))
