@@ -34,7 +34,7 @@ NO_SLOT = Admission(None)
 #: know its model, answers for it (:data:`sm.server.supervisor.front.TIMEOUT_MARGIN_S`).
 OVERDUE_S = 4.0
 #: Seconds between two checks for such invocations.
-WATCH_INTERVAL_S = 0.25
+WATCH_INTERVAL_S = 0.5
 OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
 
 

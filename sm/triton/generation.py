@@ -36,6 +36,8 @@ HEADER_SIZE = 64
 #: Bytes of each slot: four times, two numbers, and why calls are refused.
 PLACE_SIZES = (8, 8, 8, 8, 4, 4, 1)
 FILE_SIZE = -(HEADER_SIZE + PLACES * sum(PLACE_SIZES)) // mmap.PAGESIZE * -mmap.PAGESIZE
+#: The first of these times for all places, if no model was taken out.
+NOTHING_OUT = bytes(PLACES * 8)
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS = range(6)
 #: What Triton does: it serves, it is being started again, or it will not come back because the box stops.
@@ -134,6 +136,11 @@ class SharedGeneration:
     def out_since(self, model: str) -> float:
         """When the model was taken out to be loaded again, on the boot clock; 0 if it was not."""
         return self._out_since[slot(model)]
+
+    @property
+    def serves_all(self) -> bool:
+        """True if no model is being loaded again: one look at all of them, whatever their number."""
+        return self._memory[HEADER_SIZE : HEADER_SIZE + PLACES * 8] == NOTHING_OUT
 
     def loaded_since(self, model: str) -> float:
         """When the last reload of the model began, on the boot clock. Older processes do not serve it."""

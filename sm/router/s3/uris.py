@@ -22,7 +22,11 @@ def is_within(uri: S3Uri, location: str) -> bool:
 
 
 def may_have_member(body: bytes, name: str) -> bool:
-    """True if a JSON body may have a member whose name contains ``name``, without parsing the body."""
+    """True if a JSON body may have a member whose name contains ``name``, without parsing the body.
+
+    It is not part of the classification, because it decides whose threads and whose limit the request uses before
+    its body is parsed.
+    """
     return name.encode() in body or (b"\\u00" in body and _escape_pattern(name).search(body) is not None)
 
 

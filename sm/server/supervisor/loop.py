@@ -159,8 +159,11 @@ class Loop:
     def _wait(self) -> None:
         """Handle events until the next tick, as long as nothing else is due."""
         end = time.monotonic() + STEADY_TICK_S
+        # Only Python models' processes need more heartbeats than ticks.
+        has_stubs = self._box.multi_model or self._stub_monitor.has_stubs
+        interval = HEARTBEAT_INTERVAL_S if has_stubs else STEADY_TICK_S
         while self.manager.steady and (remaining := end - time.monotonic()) > 0:
-            if self._handle_events(min(remaining, HEARTBEAT_INTERVAL_S)) and not self._has_more_output:
+            if self._handle_events(min(remaining, interval)) and not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
             self._heartbeat()
 
