@@ -24,8 +24,8 @@ def is_within(uri: S3Uri, location: str) -> bool:
 def may_have_member(body: bytes, name: str) -> bool:
     """True if a JSON body may have a member whose name contains ``name``, without parsing the body.
 
-    It is not part of the classification, because it decides whose threads and whose limit the request uses before
-    its body is parsed.
+    It is not part of the classification, because it decides whose threads the request uses before its body is
+    parsed.
     """
     return name.encode() in body or (b"\\u00" in body and _escape_pattern(name).search(body) is not None)
 
