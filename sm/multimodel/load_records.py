@@ -75,10 +75,6 @@ class Snapshot:
             f"{sentence}; loaded are: {', '.join(listed_names) or 'none'}{suffix}", models=listed_names
         )
 
-    def triton_models(self) -> list[str]:
-        """Return Triton's names of everything that is loaded."""
-        return [name for record in self.loaded() for name in record.models.values()]
-
     @cached_property
     def _targets(self) -> Mapping[str, Record]:
         return {record.target: record for record in self.loaded() if record.target}

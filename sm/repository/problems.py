@@ -93,11 +93,6 @@ def find_problems(repository: Path, machine: Machine | None = None) -> list[str]
     return [problem.sentence for problem in find_all(repository, machine) if problem.is_certain]
 
 
-def find_start_problems(repository: Path, machine: Machine | None = None) -> list[str]:
-    """Return the sentences of :func:`find`, without the warnings."""
-    return [problem.sentence for problem in find(repository, machine) if problem.is_certain]
-
-
 def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
     """Yield the problems of one model, but not of its name and versions, which multi-model mode corrects."""
     yield from _unusable_versions(model)

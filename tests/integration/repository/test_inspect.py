@@ -30,6 +30,11 @@ dynamic_batching { preferred_batch_size: 4 }
 """
 
 
+def start_problems(repository: Path, machine: Machine | None = None) -> list[str]:
+    """The sentences with which a start ends."""
+    return [problem.sentence for problem in problems.find(repository, machine) if problem.is_certain]
+
+
 def write_model(
     repository: Path, name: str = "tiny", config: str = CONFIG, *versions: int, file: str = "model.py"
 ) -> Path:
@@ -53,7 +58,7 @@ def test_a_good_repository_has_no_problem(tmp_path: Path) -> None:
     write_model(tmp_path)
     (tmp_path / "code").mkdir()  # a folder of clients is not a model
     assert problems.find_problems(tmp_path) == []
-    assert problems.find_start_problems(tmp_path) == []
+    assert start_problems(tmp_path) == []
 
 
 def test_a_model_is_shown_with_its_tensors_batching_and_manifest(tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_a_toolkit_script_needs_no_model_beside_it(tmp_path: Path) -> None:
 def test_a_missing_version_folder_is_a_problem(tmp_path: Path) -> None:
     (write_model(tmp_path) / "1").rename(tmp_path / "tiny" / "one")
     assert "tiny has no version folder: put the model's file into" in only_problem(tmp_path)
-    assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
+    assert start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
 def test_a_missing_version_of_the_version_policy_is_a_problem(tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ def test_a_name_that_differs_from_the_folders_is_a_problem(tmp_path: Path) -> No
     write_model(tmp_path)
     (tmp_path / "tiny").rename(tmp_path / "other")
     assert "names the model 'tiny'; its folder is 'other'" in only_problem(tmp_path)
-    assert problems.find_start_problems(tmp_path) == problems.find_problems(tmp_path)
+    assert start_problems(tmp_path) == problems.find_problems(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["max_batch_sise: 8", "}", "input { data_type: TYPE_FP33 }"])
@@ -149,7 +154,7 @@ def test_a_missing_step_of_an_ensemble_is_a_problem(tmp_path: Path) -> None:
     write_model(tmp_path, "all", f'name: "all" platform: "ensemble" {steps}')
     sentences = problems.find_problems(tmp_path)
     assert f"{tmp_path}/all/config.pbtxt has a step of the model 'none', which is not there." in sentences
-    assert problems.find_start_problems(tmp_path) == sentences
+    assert start_problems(tmp_path) == sentences
 
 
 def test_a_version_at_which_triton_ends_is_a_problem_also_of_a_start_that_needs_no_model(
@@ -181,7 +186,7 @@ def test_a_plan_for_another_gpu_is_a_problem(tmp_path: Path, monkeypatch: pytest
     fake_tensorrt_library(tmp_path / "lib", "11.0.0", monkeypatch)
     (sentence,) = problems.find_problems(tmp_path / "models", Machine())
     assert "compute capability 7.5 with TensorRT 10.1; this box has 8.6 and 11.0" in sentence
-    assert problems.find_start_problems(tmp_path / "models", Machine()) == [sentence]
+    assert start_problems(tmp_path / "models", Machine()) == [sentence]
 
 
 def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:

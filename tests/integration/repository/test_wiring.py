@@ -22,7 +22,7 @@ def test_each_fault_of_an_ensemble_is_one_problem(tmp_path: Path, name: str) -> 
     matching = [problem for problem in problems.find_problems(tmp_path) if sentence in problem]
     assert len(matching) == 1, problems.find_problems(tmp_path)
     assert matching[0].startswith(f"{tmp_path}/{name}/config.pbtxt ")
-    assert matching[0] in problems.find_start_problems(tmp_path)
+    assert matching[0] in [problem.sentence for problem in problems.find(tmp_path)]
 
 
 def test_a_good_ensemble_has_no_problem(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def test_an_archive_that_is_still_loading_is_not_found(tmp_path: Path) -> None:
         None,
     )
     assert snapshot.find("") is None
-    assert snapshot.triton_models() == ["one"]
 
 
 def test_a_write_that_was_cut_short_leaves_the_old_file(tmp_path: Path) -> None:
