@@ -18,7 +18,7 @@ from sm.errors import CommandError
 #: The name of the package on the index. ``trireme`` there is another project.
 DISTRIBUTION = "trireme-serving"
 #: The extra that installs a module which only some commands need.
-EXTRAS = {"matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
+EXTRAS = {"boto3": "tools", "botocore": "tools", "matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
 
 #: The runtime's commands, in groups and in the order of the help.
 GROUPS = {

@@ -37,6 +37,7 @@ include_patterns = [
     "docs/**.rst",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "bench/README.md",
     "bench/reports/*.md",
     "bench/results/*.md",

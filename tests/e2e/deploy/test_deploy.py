@@ -179,7 +179,7 @@ def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
 def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None:
     for words, complaint in {
         ("--autoscale", "1:4"): "--target-invocations",
-        ("--autoscale", "0:4", "--target-invocations", "5"): "--async only",
+        ("--autoscale", "0:4", "--target-invocations", "5"): "needs --async",
         ("--serverless", "2048:5", "--mme"): "--serverless cannot be combined with",
         ("--serverless", "2000:5"): "MEMORY is one of",
         ("--startup-timeout", "5000"): "from 60 to 3600",

@@ -71,7 +71,7 @@ def test_delete_lists_everything_asks_and_removes_it(cloud: FakeAccount) -> None
     assert done.code == 1 and "nothing was removed" in done.err and cloud.list_resources() == before
     for thing in (*before["models"], *before["configurations"], *before["archives"], *before["alarms"]):
         assert thing in done.out
-    assert "Give --yes" in cloud.sm("delete", "ships").err and cloud.list_resources() == before
+    assert "pass --yes" in cloud.sm("delete", "ships").err and cloud.list_resources() == before
     done = cloud.sm("delete", "ships", stdin="ships\n")
     assert done.code == 0, done.err
     assert not any(cloud.list_resources().values())
@@ -99,7 +99,7 @@ def test_a_missing_boto3_is_named_with_the_command_that_installs_it() -> None:
         [sys.executable, "-c", f"{missing}; sys.exit(cli.main())"], cwd=HERE, capture_output=True, text=True
     )
     assert done.returncode == 1 and done.stderr.startswith(
-        "sm: 'sm status' needs boto3: pip install 'trireme-serving[deploy]'"
+        "sm: 'sm status' needs boto3: pip install 'trireme-serving[tools]'"
     )
 
 

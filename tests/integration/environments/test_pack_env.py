@@ -169,7 +169,7 @@ def test_a_folder_that_is_not_an_environment_is_left_alone(
         tmp_path / "mine",
         cache=packed_environment.cache,
     )
-    assert (completed.returncode, "nothing in it is touched" in completed.stderr) == (1, True)
+    assert (completed.returncode, "it is left unchanged" in completed.stderr) == (1, True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 
