@@ -77,7 +77,8 @@ def openvino_runner(graph: Path, threads: int) -> Run:
     def run(inputs: Mapping[str, Array]) -> Outputs:
         request = compiled.create_infer_request()
         request.infer(dict(inputs), share_inputs=True)
-        return {name: request.get_output_tensor(place).data for place, name in enumerate(names)}
+        # Their memory is the request's.
+        return {name: request.get_output_tensor(place).data.copy() for place, name in enumerate(names)}
 
     return run
 

@@ -132,7 +132,8 @@ def publish(choice: engines.Choice, model: str, version: str) -> None:
                 json.dump({"model": model, "version": version, **asdict(choice)}, file)
         except OSError:
             return
-    level = "warning" if choice.faults else "info"
+    # A candidate that was tried and left out is an ordinary result.
+    level = "warning" if choice.faults and choice.speedup is None else "info"
     print(json.dumps({"level": level, "message": choice.describe(model)}), flush=True)  # noqa: T201
 
 

@@ -142,7 +142,8 @@ class Assembly:
             model = graph.parent.parent.name
             if not (staged / model / "1" / "model.py").exists():
                 source = f"examples/{example.folder.name}/recipe, {weights.name}"
-                run_on_cpu(staged / model, example.repository / model / "config.pbtxt", source)
+                described = example.repository / model / "config.pbtxt"
+                run_on_cpu(staged / model, described, source, client=staged / "code" / model)
 
     def _inputs(
         self, weights_by_example: Mapping[Example, Path], environments: Mapping[str, Path], demo: Path | None
