@@ -94,6 +94,7 @@ def test_no_identity_model_is_written_for_a_model_that_exists(home: Path) -> Non
     assert sorted(path.name for path in (home / "model").iterdir()) == sorted(MODELS)
 
 
+@pytest.mark.exhaustive
 def test_the_client_of_a_model_passes_ruff_and_mypy(home: Path) -> None:
     config = str(HERE / "pyproject.toml")
     for command in (["ruff", "check", "--config", config], ["ruff", "format", "--check", "--config", config]):

@@ -232,13 +232,8 @@ def test_a_triton_that_dies_during_a_measurement_is_reported_as_failed(workplace
     assert not workplace.leftovers()
 
 
-@pytest.mark.parametrize(
-    "at_the_start",
-    [
-        pytest.param(True, marks=pytest.mark.exhaustive, id="at the start"),
-        pytest.param(False, id="measuring"),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("at_the_start", [True, False], ids=["at the start", "measuring"])
 def test_ctrl_c_keeps_the_report_and_the_configuration_and_ends_every_process(
     workplace: Workplace, at_the_start: bool
 ) -> None:
