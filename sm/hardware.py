@@ -199,6 +199,13 @@ def children(pid: int) -> set[int]:
     return {int(child) for thread in threads for child in _read(f"{thread}/children").split()}
 
 
+def with_descendants(pid: int) -> Iterator[int]:
+    """Yield a process and all below it."""
+    yield pid
+    for child in children(pid):
+        yield from with_descendants(child)
+
+
 def resident_bytes(pid: int) -> int:
     """Return the bytes of a process in RAM, with those that it shares with others."""
     fields = _read(f"/proc/{pid}/statm").split()

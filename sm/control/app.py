@@ -9,7 +9,7 @@ from functools import partial
 from flask import Flask
 
 from sm.control import dashboard, models, pages, routes
-from sm.control.history.recorder import Recorder
+from sm.control.recorder import Recorder
 from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records

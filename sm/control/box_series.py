@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from sm import __version__, hardware
+from sm.control.series import read_families
 from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 
 RESTARTS = "trireme_restarts"
@@ -43,10 +43,7 @@ class BoxSeries(Collector):
 
     def _worker_series(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
         """Yield the workers' series. The supervisor's restarts join theirs, because a family occurs once."""
-        families: Iterable[Metric] = MultiProcessCollector(  # type: ignore[no-untyped-call]
-            None, path=str(self._box.metrics_folder)
-        ).collect()
-        for family in families:
+        for family in read_families(self._box.metrics_folder):
             if family.name == RESTARTS:
                 for name, process in processes.items():
                     family.add_sample(f"{RESTARTS}_total", {"process": name}, float(process["restarts"]))
@@ -86,11 +83,6 @@ def _resident(processes: Mapping[str, Any]) -> Metric:
     )
     for name, process in processes.items():
         if process["pid"]:
-            family.add_metric([name], sum(map(hardware.resident_bytes, _with_descendants(process["pid"]))))
+            pids = hardware.with_descendants(process["pid"])
+            family.add_metric([name], sum(map(hardware.resident_bytes, pids)))
     return family
-
-
-def _with_descendants(pid: int) -> Iterator[int]:
-    yield pid
-    for child in hardware.children(pid):
-        yield from _with_descendants(child)

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 from flask import Blueprint, Response, request
 
-from sm.control.routes import limit_bodies, list_served
+from sm.control.routes import limit_bodies
+from sm.control.state import list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
 from sm.http.responses import respond

@@ -12,15 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import Metric
 
-from sm.metrics import BUCKETS, TOTAL
+from sm.control.series import Counts, read_families
+from sm.metrics import BUCKETS
 from sm.polling import Poll
 from sm.run_state import Box
 from sm.server.logs import as_json
@@ -28,8 +27,6 @@ from sm.server.startup import PLATFORM_REPOSITORY
 from sm.settings import Settings
 
 INTERVAL_S = 15.0
-#: The histogram from which all numbers are taken.
-FAMILY = "trireme_invocation_duration_seconds"
 #: SageMaker sets this variable in every container with a role.
 CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 METRICS = (
@@ -37,24 +34,6 @@ METRICS = (
     {"Name": "Errors", "Unit": "Count"},
     {"Name": "Latency", "Unit": "Milliseconds"},
 )
-
-
-@dataclass
-class Totals:
-    """The requests so far of one model and class of status."""
-
-    seconds: float = 0.0
-    #: Requests by the upper bound of their time, in seconds; each counts once, in the lowest that holds it.
-    buckets: dict[float, float] = field(default_factory=dict)
-
-    def since(self, before: Totals) -> Totals:
-        """Return the growth since ``before``. A count that fell was reset."""
-        buckets = {
-            bound: count - before.buckets.get(bound, 0.0)
-            for bound, count in self.buckets.items()
-            if count > before.buckets.get(bound, 0.0)
-        }
-        return Totals(max(0.0, self.seconds - before.seconds), buckets)
 
 
 class EmbeddedMetrics:
@@ -80,23 +59,26 @@ class EmbeddedMetrics:
         self._namespace, self._endpoint = namespace, endpoint
         self._lock = threading.Lock()
         # An earlier process has written what was counted before this one started.
-        self._before = totals(collect())
+        self._before = Counts.from_families(collect(), clock())
 
     def write_changes(self) -> None:
         """Write a line for each model and class of status that had requests since the last call."""
         with self._lock:
-            now, before = totals(self._collect()), self._before
+            now, before = Counts.from_families(self._collect(), self._clock()), self._before
             self._before = now
-        for (model, status), series in sorted(now.items()):
-            growth = series.since(before.get((model, status), Totals()))
-            if growth.buckets:
-                self._write(as_json(self.document(model, status, growth)) + "\n")
+        for key, bounds in sorted(now.durations.items()):
+            buckets = growth(before.durations.get(key, {}), bounds)
+            if buckets:
+                seconds = max(0.0, now.seconds[key] - before.seconds.get(key, 0.0))
+                self._write(as_json(self.document(*key, buckets, seconds)) + "\n")
 
-    def document(self, model: str, status: str, growth: Totals) -> dict[str, Any]:
+    def document(
+        self, model: str, status: str, buckets: Mapping[float, float], seconds: float
+    ) -> dict[str, Any]:
         """Return the line: a record of the log that CloudWatch reads too."""
         endpoint = {"Endpoint": self._endpoint} if self._endpoint else {}
         names = list(endpoint)
-        requests = int(sum(growth.buckets.values()))
+        requests = int(sum(buckets.values()))
         return {
             "level": "info",
             "message": "metrics",
@@ -116,42 +98,37 @@ class EmbeddedMetrics:
             "Requests": requests,
             # Also written where it is 0, so that Errors divided by Requests is the error rate.
             "Errors": requests if status == "5xx" else 0,
-            "Latency": latency(growth),
+            "Latency": latency(buckets, seconds),
         }
 
 
-def totals(families: Iterable[Metric]) -> dict[tuple[str, str], Totals]:
-    """Return the totals of invocations, without their stages, by model and class of status."""
-    by_key: dict[tuple[str, str], Totals] = {}
-    cumulative: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    samples = (sample for family in families if family.name == FAMILY for sample in family.samples)
-    for sample in samples:
-        if sample.labels.get("stage") != TOTAL:
-            continue
-        key = sample.labels["model"], sample.labels["status"]
-        if sample.name == f"{FAMILY}_sum":
-            by_key.setdefault(key, Totals()).seconds = sample.value
-        elif sample.name == f"{FAMILY}_bucket":
-            cumulative.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
-    for key, bounds in cumulative.items():
-        below = 0.0
-        series = by_key.setdefault(key, Totals())
-        for bound, count in sorted(bounds):
-            series.buckets[bound], below = count - below, count
-    return by_key
+def growth(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:
+    """Return the requests between two moments by the upper bound of their time; each counts once.
+
+    Args:
+        before: Requests by upper bound, cumulative.
+        after: The same later. A count that fell was reset.
+    """
+    grown, below = {}, 0.0
+    for bound in sorted(after):
+        total = after[bound] - before.get(bound, 0.0)
+        if total > below:
+            grown[bound] = total - below
+        below = max(below, total)
+    return grown
 
 
-def latency(growth: Totals) -> dict[str, Any]:
+def latency(buckets: Mapping[float, float], seconds: float) -> dict[str, Any]:
     """Return CloudWatch's distribution in milliseconds: bucket middles, counts, the exact sum."""
-    bounds = sorted(growth.buckets)
+    bounds = sorted(buckets)
     values = [round(1000 * _middle(bound), 3) for bound in bounds]
     return {
         "Values": values,
-        "Counts": [int(growth.buckets[bound]) for bound in bounds],
+        "Counts": [int(buckets[bound]) for bound in bounds],
         "Min": values[0],
         "Max": values[-1],
-        "Count": int(sum(growth.buckets.values())),
-        "Sum": round(1000 * growth.seconds, 3),
+        "Count": int(sum(buckets.values())),
+        "Sum": round(1000 * seconds, 3),
     }
 
 
@@ -172,11 +149,9 @@ def start(settings: Settings, box: Box) -> EmbeddedMetrics | None:
     """Start writing the metrics, if they are on."""
     if not is_on(settings, os.environ):
         return None
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry, path=str(box.metrics_folder))  # type: ignore[no-untyped-call]
     # Not through Python's logging, whose level could drop the lines.
     metrics = EmbeddedMetrics(
-        registry.collect,
+        partial(read_families, box.metrics_folder),
         partial(_write_line, sys.stderr.fileno()),
         settings.emf_namespace,
         settings.endpoint_name,

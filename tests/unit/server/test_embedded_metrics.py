@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
+from sm.control.series import DURATIONS
 from sm.errors import StartError
 from sm.metrics import BUCKETS
 from sm.server import logs
-from sm.server.embedded_metrics import CREDENTIALS, FAMILY, EmbeddedMetrics, is_on
+from sm.server.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
 from sm.server.supervisor.log_lines import parse
 from sm.settings import Settings
 from tests.support import embedded_metric_format
@@ -25,7 +26,7 @@ class MetricsSetup:
     def __init__(self, endpoint: str = "") -> None:
         self.registry = CollectorRegistry()
         self.histogram = Histogram(
-            FAMILY, "x", ["model", "stage", "status"], buckets=BUCKETS, registry=self.registry
+            DURATIONS, "x", ["model", "stage", "status"], buckets=BUCKETS, registry=self.registry
         )
         self._lines: list[str] = []
         self._endpoint = endpoint

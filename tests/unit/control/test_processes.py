@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sm.control.history.box_processes import ProcessGroup
-from sm.control.history.changes import Changes
+from sm.control.processes import Changes, ProcessGroup
 
 
 def process_group(

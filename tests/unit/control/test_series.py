@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from sm.control.history.counts import MAX_STAGES, Counts, describe, percentile
-from sm.control.history.recorder import MAX_POINTS
+from sm.control.recorder import MAX_POINTS
+from sm.control.series import MAX_STAGES, Counts, describe, percentile
 from sm.metrics import MODELS
 from sm.router.answer import dumps
 
@@ -31,7 +31,7 @@ def make_counts(at: float, models: dict[str, int], stages: int = 1) -> Counts:
             for status, share in (("200", 0.9), ("422", 0.1))
         },
         durations={
-            name: {bound: answers * part / 100 for bound, part in BOUNDS.items()}
+            (name, "2xx"): {bound: answers * part / 100 for bound, part in BOUNDS.items()}
             for name, answers in models.items()
         },
         stages={
@@ -113,6 +113,7 @@ def metric_families() -> list[Metric]:
 def test_counts_are_read_from_the_metrics_by_their_labels() -> None:
     counts = Counts.from_families(metric_families(), 7.0)
     assert counts.answers == {("m", "200"): 4, ("m", "429"): 2}
-    assert counts.durations == {"m": {0.1: 3, math.inf: 6}}
+    assert counts.durations == {("m", "2xx"): {0.1: 2, math.inf: 4}, ("m", "4xx"): {0.1: 1, math.inf: 2}}
+    assert counts.seconds == {("m", "2xx"): 1.5, ("m", "4xx"): 1.5}
     assert counts.stages == {("m", "infer"): 1.25}
     assert (counts.in_flight, counts.queues, counts.at) == (5, {"m": 2}, 7.0)

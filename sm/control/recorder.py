@@ -15,11 +15,10 @@ from typing import Any
 import orjson
 
 from sm import __version__
-from sm.control.history import box_processes
-from sm.control.history.changes import Changes
-from sm.control.history.counts import Counts, describe
-from sm.control.history.served_models import ServedModels
-from sm.control.routes import read_state
+from sm.control import processes
+from sm.control.processes import Changes
+from sm.control.series import Counts, describe
+from sm.control.state import ServedModels, read_state
 from sm.polling import Poll
 from sm.run_state import Box
 
@@ -75,9 +74,9 @@ class Recorder:
 
         Returns the memory of each group of processes, and the bytes of shared memory.
         """
-        groups = box_processes.find(state, int((self._box.run / "supervisor.pid").read_text()))
+        groups = processes.find(state, int((self._box.run / "supervisor.pid").read_text()))
         models, is_complete = self._models.find()
-        shared = box_processes.shared_memory(self._box.id)
+        shared = processes.shared_memory(self._box.id)
         readiness = _readiness(state)
         events = [*self._changes.compare_box(**readiness), *self._changes.compare_processes(groups)]
         if is_complete:

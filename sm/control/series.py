@@ -1,4 +1,4 @@
-"""The router's metrics at one moment, and what happened between two moments."""
+"""The series that the workers count: one source of ``/metrics``, the dashboard, ``sm top`` and EMF."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class Counts:
     at: float
     #: Answers by model and status.
     answers: dict[tuple[str, str], float] = field(default_factory=dict)
-    #: Invocations by model and upper bound in seconds, cumulative.
-    durations: dict[str, dict[float, float]] = field(default_factory=dict)
+    #: Invocations by model and class of status, then by upper bound in seconds, cumulative.
+    durations: dict[tuple[str, str], dict[float, float]] = field(default_factory=dict)
+    #: Seconds of these invocations in all.
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     #: Seconds by model and stage.
     stages: dict[tuple[str, str], float] = field(default_factory=dict)
     #: Threads that work for a model, and requests in its queue.
@@ -43,8 +45,7 @@ class Counts:
     @classmethod
     def read(cls, folder: Path, at: float) -> Counts:
         """Read the workers' files."""
-        collector = MultiProcessCollector(CollectorRegistry(), path=str(folder))  # type: ignore[no-untyped-call]
-        return cls.from_families(collector.collect(), at)  # type: ignore[no-untyped-call]
+        return cls.from_families(read_families(folder), at)
 
     @classmethod
     def from_families(cls, families: Iterable[Metric], at: float) -> Counts:
@@ -63,14 +64,23 @@ class Counts:
         return cls(**{**vars(counts), "in_flight": in_flight})
 
     def _add_durations(self, family: Metric) -> None:
-        """Add the histograms of whole invocations and of stages. Those of several statuses are summed."""
+        """Add the histograms of whole invocations and of stages. Stages are summed over all statuses."""
         for sample in family.samples:
             model, stage = sample.labels["model"], sample.labels["stage"]
+            key = model, sample.labels["status"]
             if sample.name.endswith("_bucket") and stage == TOTAL:
-                bounds, bound = self.durations.setdefault(model, {}), float(sample.labels["le"])
-                bounds[bound] = bounds.get(bound, 0.0) + sample.value
-            elif sample.name.endswith("_sum") and stage != TOTAL:
+                self.durations.setdefault(key, {})[float(sample.labels["le"])] = sample.value
+            elif sample.name.endswith("_sum") and stage == TOTAL:
+                self.seconds[key] = sample.value
+            elif sample.name.endswith("_sum"):
                 self.stages[model, stage] = self.stages.get((model, stage), 0.0) + sample.value
+
+
+def read_families(folder: Path) -> Iterable[Metric]:
+    """Read the series of all workers, summed, from their files in ``folder``."""
+    collector = MultiProcessCollector(CollectorRegistry(), path=str(folder))  # type: ignore[no-untyped-call]
+    families: Iterable[Metric] = collector.collect()  # type: ignore[no-untyped-call]
+    return families
 
 
 def describe(before: Counts, after: Counts) -> dict[str, Any]:
@@ -85,15 +95,14 @@ def describe(before: Counts, after: Counts) -> dict[str, Any]:
         if growth > 0:
             by_model.setdefault(model, {})[status] = growth
             by_status[status] = by_status.get(status, 0.0) + growth
-    durations = {
-        model: _subtract(before.durations.get(model, {}), after.durations.get(model, {}))
-        for model in by_model
-    }
+    durations: dict[str, list[dict[float, float]]] = {}
+    for key, bounds in after.durations.items():
+        durations.setdefault(key[0], []).append(_subtract(before.durations.get(key, {}), bounds))
     busy = {model for gauge in (after.threads, after.queues) for model in gauge if gauge[model] > 0}
     models = {
         model: {
             **_describe_answers(by_model.get(model, {})),
-            **_percentiles([durations.get(model, {})]),
+            **_percentiles(durations.get(model, [])),
             "threads": round(after.threads.get(model, 0)),
             "queue": round(after.queues.get(model, 0)),
             "stages_ms": _stages(before, after, model),
@@ -105,7 +114,7 @@ def describe(before: Counts, after: Counts) -> dict[str, Any]:
         "seconds": round(after.at - before.at, 3),
         "all": {
             **_describe_answers(by_status),
-            **_percentiles(list(durations.values())),
+            **_percentiles([bounds for model in by_model for bounds in durations.get(model, [])]),
             "in_flight": round(after.in_flight),
             "queue": round(sum(after.queues.values())),
         },

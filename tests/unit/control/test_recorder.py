@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from sm.control.history import box_processes, served_models
-from sm.control.history.recorder import Recorder
-from sm.control.routes import all_ready
+from sm.control import processes
+from sm.control import state as box_state
+from sm.control.recorder import Recorder
+from sm.control.state import all_ready
 from sm.run_state import Box
 from tests.support.nginx_front import make_box
 
@@ -22,7 +23,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     box = make_box(tmp_path)
     box.metrics_folder.mkdir(exist_ok=True)
     (box.run / "supervisor.pid").write_text("1")
-    monkeypatch.setattr(served_models, "read_index", lambda _: [])
+    monkeypatch.setattr(box_state, "read_index", lambda _: [])
     return box
 
 
@@ -54,7 +55,7 @@ def test_reading_measures_the_processes_again_only_after_a_change(
     history = Recorder(box)
     publish(box)
     history.record_point()
-    monkeypatch.setattr(box_processes, "find", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(processes, "find", lambda *_: pytest.fail("measured again"))
     assert read_history(history)["box"]["ready"] is True
 
 

@@ -1,0 +1,179 @@
+"""The present state of a box, as the supervisor and Triton report it: ready or not, and its models."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sm.errors import NotReady
+from sm.multimodel.load_records import Records
+from sm.run_state import CODE, Box, read_engines, read_json
+from sm.triton import health
+from sm.triton.generation import SharedGeneration
+
+#: For one query to Triton; SageMaker gives ``/ping`` 2 s.
+TRITON_TIMEOUT_S = 1.0
+READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
+
+
+def check_ready(box: Box) -> None:
+    """Raise :class:`NotReady` with the reason, unless every process is up and Triton is ready."""
+    state = read_state(box)
+    if not state["ready"]:
+        raise NotReady(state["reason"])
+    if box.draining_file.exists():
+        raise NotReady("the box is being drained")
+    status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
+    if status != 200:
+        raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
+    if box.ping == "ready" and not box.multi_model and (missing := away(box)):
+        raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
+
+
+def away(box: Box) -> list[str]:
+    """Return the models that lost a process and have been away for longer than the settings allow."""
+    if box.generation_file is None:
+        return []
+    shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
+    return [
+        model
+        for model in box.served_names()
+        if (since := shared.out_since(model)) and now - since > box.away_seconds
+    ]
+
+
+@functools.lru_cache
+def _shared_generation(file: Path) -> SharedGeneration:
+    return SharedGeneration(file)
+
+
+def read_state(box: Box) -> dict[str, Any]:
+    """Return the state that the supervisor wrote last."""
+    state: dict[str, Any] = read_json(box.state_file, {"ready": False, "reason": "the box is starting"})
+    return state
+
+
+def list_served(box: Box) -> list[dict[str, Any]]:
+    """Return each client with its models, their versions and their readiness."""
+    return describe_served(box, read_index(box) or [])
+
+
+def read_index(box: Box) -> list[dict[str, Any]] | None:
+    """Return Triton's list of its models and versions; None if it does not answer."""
+    status, body = _triton(box, "POST", "/v2/repository/index")
+    return json.loads(body) if status == 200 else None
+
+
+def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of :func:`list_served` for Triton's list."""
+    clients, engines = read_json(box.clients_file, []), read_engines(box)
+    rows = []
+    for client in clients:
+        entries = [entry for entry in index if entry["name"] in client["models"]]
+        state = readiness(entries, client["models"], engines, client.pop("load_error"))
+        rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **state})
+    with_client = {model for client in clients for model in client["models"]}
+    for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
+        entries = [entry for entry in index if entry["name"] == name]
+        state = readiness(entries, [name], engines)
+        rows.append({"modelName": name, "modelUrl": str(box.repository / name), "client": None, **state})
+    return rows
+
+
+def is_ready(box: Box) -> bool:
+    """True if ``/ping`` would answer 200."""
+    try:
+        check_ready(box)
+    except NotReady:
+        return False
+    return True
+
+
+def triton_metrics(box: Box) -> bytes:
+    """Return Triton's own series; empty if it does not answer."""
+    status, body = _triton(box, "GET", "/metrics", box.metrics_port)
+    return body if status == 200 else b""
+
+
+def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bool:
+    """True if ``entries`` have each of ``models``, with every version ready. A client may have no model."""
+    listed = {entry["name"] for entry in entries}
+    return listed == {*models} and all(entry.get("state") == "READY" for entry in entries)
+
+
+def readiness(
+    entries: list[dict[str, Any]],
+    models: Iterable[str],
+    engines: Mapping[str, dict[str, Any]],
+    load_error: str | None = None,
+) -> dict[str, Any]:
+    """Describe the state of a client's models; ``load_error``: why the client itself cannot serve.
+
+    ``engines`` has the choices of models on the CPU target, by model and version.
+    """
+    names = (f"{entry['name']}.{entry.get('version', '')}" for entry in entries)
+    ready = not load_error and all_ready(entries, models)
+    reasons = (str(entry["reason"]) for entry in entries if entry.get("reason"))
+    return {
+        "ready": ready,
+        "reason": None if ready else load_error or next(reasons, None),
+        "versions": sorted({entry.get("version", "") for entry in entries} - {""}),
+        "engines": [engines[name] for name in names if engines.get(name)],
+    }
+
+
+def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
+    """Call one of Triton's routes; return status and body. Status 0 means no answer in time."""
+    return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)
+
+
+class ServedModels:
+    """Reads the models from Triton. While Triton does not answer, it returns the last ones as ``unknown``."""
+
+    def __init__(self, box: Box) -> None:
+        self._box, self._records = box, Records(box.models_file)
+        self._rows: list[dict[str, Any]] = []
+
+    def find(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the models, and whether Triton answered.
+
+        If Triton's model-repository API is restricted, there are none: everybody may read the dashboard.
+        """
+        if self._box.repository_keys:
+            return [], False
+        index = read_index(self._box)
+        if index is None:
+            unknown = {"state": UNKNOWN, "reason": "Triton does not answer"}
+            return [{**row, **unknown} for row in self._rows], False
+        self._rows = self._archives(index) if self._box.multi_model else self._clients(index)
+        return self._rows, True
+
+    def _clients(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows = []
+        for row in describe_served(self._box, index):
+            rows.append(_describe(row["modelName"], row["client"], row))
+        return rows
+
+    def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows, engines = [], read_engines(self._box)
+        for record in self._records.read().loaded():
+            models = set(record.models.values())
+            entries = [entry for entry in index if entry["name"] in models]
+            client = record.client and record.client.rpartition("/")[2]
+            rows.append(_describe(record.name, client, readiness(entries, models, engines)))
+        return rows
+
+
+def _describe(name: str, client: str | None, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "client": client or None,
+        "engine": ", ".join(f"{each['engine']} {each['precision']}" for each in state["engines"]),
+        "versions": state["versions"],
+        "state": READY if state["ready"] else NOT_READY,
+        "reason": (state["reason"] or "")[:200],
+    }
