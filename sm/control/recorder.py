@@ -109,7 +109,7 @@ class Recorder:
     def read(self, since: float) -> bytes:
         """Return JSON: the current state, all events, and the points after ``since`` (Unix time).
 
-        The state is found anew if the supervisor has published another one since. Only one caller waits for
+        The state is read again if the supervisor has published another one since. Only one caller waits for
         that: the control plane's other threads are for ``/ping``.
         """
         state = read_state(self._box)

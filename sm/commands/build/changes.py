@@ -100,7 +100,7 @@ def options(path: Path) -> list[str]:
 
 
 def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
-    """Describe the tensors that ``changes`` affect anew, in a copy of the unchanged graph's configuration."""
+    """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
     adapted = type(written)()
     adapted.CopyFrom(written)
     for tensors, values, is_affected in (

@@ -375,7 +375,7 @@ class Guarded:
 
     OpenVINO looks up an index beyond a table as zeros, and computes 64-bit integers with 32 bits. After an
     error in a graph with free sizes its compiled model answers every further request with that error. So
-    ONNX Runtime answers for a minute, and then the graph is compiled anew.
+    ONNX Runtime answers for a minute, and then the graph is compiled again.
     """
 
     def __init__(self, candidate: Candidate, graph: Path, threads: int, by_record: bool) -> None:

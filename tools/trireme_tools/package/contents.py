@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sm.errors import CommandError
 
-#: Folders that are generated anew and of no use elsewhere.
+#: Folders that are generated again and of no use elsewhere.
 CACHES = {
     "__pycache__",
     ".cache",

@@ -1,4 +1,4 @@
-"""A box that serves one model, started anew with each setting."""
+"""A box that serves one model, started again with each setting."""
 
 from __future__ import annotations
 
