@@ -22,7 +22,7 @@ OTHER_USER = 1000
 CHECK_SCRIPT = """
 import os, sys
 from pathlib import Path
-from sm.run_state import check_readable
+from sm.server.startup import check_readable
 if os.geteuid() == 0:
     os.setgid({user})
     os.setuid({user})
