@@ -30,8 +30,7 @@ from sm.router.admission import Admission
 from sm.router.answer import dumps
 from sm.router.invocation import DispatchRequest, RawRecord
 from sm.router.ordered import OrderedRunner
-from sm.router.s3.inlining import inline_objects
-from sm.router.s3.store import Store
+from sm.router.s3.store import Store, inline_objects
 from sm.router.s3.uris import URI
 from sm.router.streaming.stream import finish
 

@@ -6,6 +6,7 @@ Every route that runs a model calls :meth:`Pipeline.answer`; a line and a record
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,7 @@ from functools import partial
 
 from sm.client.decode_budget import DECODED
 from sm.client.decoded_base64 import MIN_BYTES
-from sm.client.sessions import Sessions
+from sm.client.sessions import Session, Sessions
 from sm.deadline import begin, end
 from sm.errors import BadInput, Forbidden, Interrupted, Overloaded
 from sm.http.messages import JSON, Answer
@@ -27,10 +28,8 @@ from sm.router.invocation import DispatchRequest, LinesRequest, Message, Session
 from sm.router.lines import answer_lines
 from sm.router.ordered import OrderedRunner
 from sm.router.running import RunningInvocation
-from sm.router.s3.inlining import S3_OFF
-from sm.router.s3.store import Store
+from sm.router.s3.store import S3_OFF, Store
 from sm.router.s3.uris import URI, may_have_member
-from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.streaming import server_sent_events
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
@@ -259,3 +258,30 @@ class Pipeline:
         if admissions:
             # Copy in one step: other records of the request may still be running.
             self.guard.confirm_delivery(tuple(admissions))
+
+
+SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
+    "X-Amzn-SageMaker-Session-Id",
+    "X-Amzn-SageMaker-New-Session-Id",
+    "X-Amzn-SageMaker-Closed-Session-Id",
+)
+
+
+def run_session_command(sessions: Sessions | None, command: SessionCommand, caller: str) -> Answer:
+    """Open a session of the caller's, or close one.
+
+    Raises:
+        BadInput: The session to close is not open.
+        Overloaded: The caller, or all of them, may open no other.
+    """
+    # If sessions are off, the classifier has refused the command.
+    assert sessions is not None
+    if not command.close:
+        return _session_opened(sessions.open(caller))
+    sessions.close(command.close)
+    return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
+
+
+def _session_opened(session: Session) -> Answer:
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
+    return Answer(b"{}", headers={SESSION_ID: session.id, NEW_SESSION_ID: f"{session.id}; Expires={expires}"})

@@ -11,11 +11,9 @@ import re
 import time
 from collections.abc import Callable
 
-import orjson
-
 from sm import metrics
 from sm.deadline import Deadline, Listener
-from sm.errors import CallerGone, ClientFailed, DeadlinePassed, ModelFailed, TriremeError
+from sm.errors import CallerGone, ClientFailed, DeadlinePassed, TriremeError
 from sm.http.messages import Answer
 from sm.router.admission import Admission
 from sm.router.streaming.stream import Stream
@@ -85,21 +83,6 @@ def describe_error(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the reason of a failed invocation."""
     trireme_error = as_trireme_error(error)
     return trireme_error.status, trireme_error.code, reason_of(trireme_error)
-
-
-def describe_refusal(answer: Answer) -> tuple[int, str, str] | None:
-    """Return the status, the code and the reason of Triton's own error; None if the answer is not an error.
-
-    Triton's sentence may quote what the caller sent, so it is not logged.
-    """
-    if answer.status < 400:
-        return None
-    body = answer.body if isinstance(answer.body, bytes) else b""
-    try:
-        code = orjson.loads(body)["code"]
-    except (ValueError, LookupError, TypeError):
-        code = ModelFailed.code
-    return answer.status, str(code), "Triton refused the request; the answer has its sentence"
 
 
 def reason_of(error: TriremeError) -> str:

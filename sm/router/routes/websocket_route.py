@@ -18,7 +18,7 @@ from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
 from sm.http.messages import JSON, Answer, write_error
 from sm.router.answer import dumps
 from sm.router.invocation import SESSION_HEADER, Message
-from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
+from sm.router.pipeline import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.streaming.stream import finish
 from sm.router.streaming.websocket import WebSocket
 from sm.router.wsgi import Service, invocation_of, read_message

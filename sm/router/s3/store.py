@@ -8,6 +8,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, TypeVar
 
+from sm.client.payloads import Payload
 from sm.errors import (
     BadInput,
     Forbidden,
@@ -19,7 +20,7 @@ from sm.errors import (
     TriremeError,
 )
 from sm.router.s3.transfers import Transfers
-from sm.router.s3.uris import S3Uri, parse_uri
+from sm.router.s3.uris import URI, S3Uri, parse_uri
 from sm.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -153,3 +154,41 @@ def _client(threads: int) -> Any:
         max_pool_connections=threads,
     )
     return boto3.client("s3", config=config)
+
+
+S3_OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
+
+
+def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
+    """Replace an address in ``record``'s main field by the object's data; other records are unchanged.
+
+    The record may also be ``{"s3_uri": …}`` alone, as it may be a string of base64 alone.
+
+    Args:
+        kind: The client's payload.
+        record: From the caller.
+        path: The record's place in the request, for errors.
+        store: Reads objects; None if S3 is off.
+
+    Raises:
+        Forbidden: S3 is off, or the address is not allowed.
+        WrongPayload: The address is invalid.
+    """
+    field = kind.main_field
+    if field is None or not isinstance(record, dict):
+        return record
+    if record.keys() == {URI} and URI not in kind.model_fields:
+        record = {field: record}
+    name = next((name for name in kind.names_of(field) if _is_address(record.get(name))), None)
+    if name is None:
+        return record
+    if store is None:
+        raise Forbidden(f"{path}.{name}: {S3_OFF}")
+    address = store.parse_address(record[name][URI], f"{path}.{name}.{URI}")
+    fields = kind.fields_of_raw(store.read(address))
+    # Keep the caller's key, so that a caller who sent the field under two names gets the error.
+    return {**record, **{name if key == field else key: value for key, value in fields.items()}}
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {URI}

@@ -50,8 +50,8 @@ def test_int8_is_calibrated_with_a_folder_of_inputs_and_close_to_fp32(tmp_path: 
 @pytest.mark.parametrize(
     ("precision", "folder", "reason"),
     [
-        ("int8", None, "--precision int8 and --calibration FOLDER go together"),
-        ("fp16", ".", "--precision int8 and --calibration FOLDER go together"),
+        ("int8", None, "--precision int8 and --calibration FOLDER need each other"),
+        ("fp16", ".", "--precision int8 and --calibration FOLDER need each other"),
         ("int8", "empty", r"has no \*.npz or \*.npy to calibrate with: put some hundred typical inputs"),
         ("int8", "wrong", "0.npz has z; the model takes x"),
         ("bf16", None, "has no bfloat16 in it.*: export it from PyTorch in bfloat16, or with TensorRT 10"),
