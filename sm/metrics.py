@@ -456,8 +456,12 @@ def write_end(
                 WRITE(total.buffer, total.offset, total_value)
                 bucket.value = count = bucket.value + 1.0
                 WRITE(bucket.buffer, bucket.offset, count)
-        counter.add(1.0)
-        IN_FLIGHT.cell.add(running)
+        for cell, amount in ((counter, 1.0), (IN_FLIGHT.cell, running)):
+            if cell.offset < 0:
+                cell.add(amount)
+            else:
+                cell.value = number = cell.value + amount
+                WRITE(cell.buffer, cell.offset, number)
 
 
 class stage:  # noqa: N801 - used as a function is

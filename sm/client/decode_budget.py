@@ -79,8 +79,9 @@ class DecodeBudget:
                 freed_model, freed = self._freed.popleft()
                 self._add(freed_model, -freed)
             has_room = self._used + size <= self._limit_for(model, size)
-            if has_room:
-                self._add(model, size)
+            if has_room and size:
+                self._used += size
+                self._held[model] = self._held.get(model, 0) + size
             DECODED_BYTES.set(self._used)
         if not has_room:
             self._wait(size, model)

@@ -115,9 +115,10 @@ class PictureHeader:
         """
         if self.format != "JPEG":
             return 1
-        upright_width, upright_height = self.upright_size
+        if self.orientation >= 5:
+            width, height = height, width
         for scale in SCALES:
-            if upright_width >= scale * width and upright_height >= scale * height:
+            if self.width >= scale * width and self.height >= scale * height:
                 return scale
         return 1
 

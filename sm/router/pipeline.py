@@ -109,7 +109,9 @@ class Pipeline:
                 invocation.bytes_in = len(message.body)
                 lane = self.lane if self.s3_lane is None else self._lane_of(message)
                 invocation.slot = Admission(lane.gate)
-                with lane.limit, self._memory_for(invocation, message, lane):
+                is_contended = lane.gate is not None and lane.gate.has_queue
+                is_plain = not is_contended and len(message.body) < MIN_BYTES
+                with lane.limit, NOTHING if is_plain else self._memory_for(invocation, message, is_contended):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):
                         answer = run_session_command(self.sessions, request, invocation.caller)
@@ -157,11 +159,10 @@ class Pipeline:
         return self.lane
 
     def _memory_for(
-        self, invocation: RunningInvocation, message: Message, lane: Lane
+        self, invocation: RunningInvocation, message: Message, is_contended: bool
     ) -> AbstractContextManager[object]:
         """Reserve the memory of a large body. If others wait, the request is admitted before its parse."""
-        is_contended = lane.gate is not None and lane.gate.has_queue
-        size = estimate_parsed_bytes(message) if len(message.body) >= MIN_BYTES else 0
+        size = estimate_parsed_bytes(message)
         if not size and not is_contended:
             return NOTHING
         model = self.classifier.peek_model(message)

@@ -108,7 +108,7 @@ class Channel:
         interrupt: Callable[[], None],
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
-        seconds = deadline.remaining() if deadline else self._timeout
+        seconds = max(0.0, deadline.at - time.monotonic()) if deadline else self._timeout
         message = request.SerializeToString() if self._pool is not None and self._own_wire_works else b""
         if self._pool is None or not self._own_wire_works or len(message) > MAX_FRAME_BYTES:
             return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
