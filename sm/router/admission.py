@@ -23,15 +23,17 @@ from collections.abc import Callable
 from typing import Literal
 
 from sm import deadline, metrics
-from sm.errors import Overloaded
+from sm.errors import DeadlinePassed, Overloaded
 
 #: Seconds between two checks whether the caller of a waiting request is still connected.
 POLL_INTERVAL_S = 0.2
 
 #: How much the last request's time counts in the mean: after 8 requests, a change is known by two thirds.
 NEWEST_SHARE = 1 / 8
-#: A request whose turn comes is refused if it has less than this share of the mean time left.
-LEAST_SHARE = 0.5
+#: A wait is taken for this much longer than the estimate: the requests before may be slower than the mean.
+WAIT_MARGIN = 1.25
+#: A request whose turn comes is refused if it has less left than this many mean times.
+TURN_MARGIN = 1.1
 #: Models whose time is remembered.
 MAX_MODELS = 1024
 
@@ -127,7 +129,7 @@ class FairGate:
                 raise self._refuse(model)
             request = limit()
             waiter = _Waiter(math.inf if request is None else request.at)
-            wait = model.wait_before(len(model.queue) + 1)
+            wait = WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
             late_by = time.monotonic() + wait + model.seconds - waiter.until if model.seconds else 0.0
             if late_by > 0:
                 raise self._refuse(model, late_by)
@@ -186,7 +188,7 @@ class FairGate:
             while not waiter.decided.acquire(timeout=self._poll_interval(limit)):
                 if limit is not None:
                     limit.check()
-        except BaseException:
+        except BaseException as error:
             with self._lock:
                 if waiter.outcome == "waiting":
                     model.queue.remove(waiter)
@@ -196,6 +198,9 @@ class FairGate:
                     self._requests -= 1
                     model.requests -= 1
                     self._release(model)
+            if isinstance(error, DeadlinePassed) and model.seconds:
+                # It did not get to its model, so it may come again when fewer wait.
+                raise self._refuse(model, model.wait_before(len(model.queue) + 1)) from None
             raise
         if waiter.outcome == "refused":
             raise self._refuse(model)
@@ -241,7 +246,7 @@ class FairGate:
             waiter = model.queue.popleft()
             self._waiting.move_to_end(model.name)
             self._after_queue_change(model)
-            if waiter.until - time.monotonic() < LEAST_SHARE * model.seconds:
+            if waiter.until - time.monotonic() < TURN_MARGIN * model.seconds:
                 # The model became slower while the request waited.
                 self._requests -= 1
                 waiter.decide("late")

@@ -304,8 +304,8 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
     with full(gate):
         with pytest.raises(Overloaded) as refused:
             gate.enter("model", lambda: Deadline(time.monotonic() + 10.0))
-        # Its turn would come after 30 s / 4 slots, and it would take 30 s: 27.5 s more than it has.
-        assert refused.value.retry_after == 28
+        # Its turn would come after 30 s / 4 slots and a quarter more, and it would take 30 s.
+        assert refused.value.retry_after == 30
         assert gate.counts()[2] == 0
 
 
