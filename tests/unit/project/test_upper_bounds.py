@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from sm.settings import HERE
 
-#: The requirements of the package and its extras; those of developers come after them.
-RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\nbench = [")[0]
+#: The requirements of both packages and their extras; those of developers come after the first part.
+RUNTIME_REQUIREMENTS = (HERE / "pyproject.toml").read_text().partition("\nbench = [")[0] + (
+    HERE / "tools" / "pyproject.toml"
+).read_text()
 #: The name and the bounds of each requirement.
 REQUIREMENTS = re.findall(r'^    "([\w-]+)(?:\[\w+\])?([^";]*)', RUNTIME_REQUIREMENTS, re.M)
 #: Modules whose distribution has another name, or is bounded by another one.
@@ -20,12 +22,12 @@ DISTRIBUTIONS = {
     "pydantic_core": "pydantic",
 }
 #: The submodules of these libraries are documented interfaces.
-PUBLIC_SUBMODULES = {"numpy", "opentelemetry", "rich"}
+PUBLIC_SUBMODULES = {"matplotlib", "numpy", "opentelemetry", "rich"}
 
 
 def distributions_of_imported_submodules() -> Iterator[str]:
     """Yield the distributions of which the code imports a submodule."""
-    for folder in ("sm", "gateway"):
+    for folder in ("sm", "tools/trireme_tools", "gateway"):
         for file in (HERE / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ImportFrom) and node.level == 0 and "." in (node.module or ""):

@@ -70,7 +70,7 @@ def provide_servers(settings: Settings) -> None:
     if find_spec("pip") is None:
         raise CommandError(
             f"packages are fetched with pip, and {sys.prefix} has none: install it there, as "
-            "'uv tool install --with pip trireme-serving' does."
+            "'uv tool install --with pip trireme-serving[tools]' does."
         )
     progress = Progress(sys.stderr)
     system_packages.provide(progress)
