@@ -72,13 +72,13 @@ def openvino_runner(graph: Path, threads: int) -> Run:
         "INFERENCE_PRECISION_HINT": "bf16",
     }
     compiled = core.compile_model(model, "CPU", settings)
-    names = [value.any_name for value in compiled.outputs]
+    places = {name: place for place, value in enumerate(compiled.outputs) for name in value.names}
 
     def run(inputs: Mapping[str, Array]) -> Outputs:
         request = compiled.create_infer_request()
         request.infer(dict(inputs), share_inputs=True)
         # Their memory is the request's.
-        return {name: request.get_output_tensor(place).data.copy() for place, name in enumerate(names)}
+        return {name: request.get_output_tensor(place).data.copy() for name, place in places.items()}
 
     return run
 

@@ -48,6 +48,8 @@ BOX_TOLERANCES = 5
 #: Best labels and words that must be the same, in the same order: what clients answer by default.
 BEST = {"labels": 3, "words": 5}
 INT32 = np.iinfo(np.int32)
+#: OpenVINO's node of an output has the output's name and this.
+RESULT = "/sink_port_0"
 #: After an error in OpenVINO, ONNX Runtime answers for so long; compiling takes half a second.
 RETRY_S = 60.0
 
@@ -336,7 +338,8 @@ class OpenVino:
             model.reshape({name: [1, *[*shape][1:]] for name, shape in shapes.items()})
         self.compiled = core.compile_model(model, "CPU", settings)
         self.inputs = [value.any_name for value in self.compiled.inputs]
-        self.outputs = [value.any_name for value in self.compiled.outputs]
+        # An output's tensor may have more names, such as that of the value before an Identity.
+        self.outputs = [value.node.friendly_name.removesuffix(RESULT) for value in self.compiled.outputs]
         self.places = {name: place for place, name in enumerate(self.outputs)}
 
     def run(self, wanted: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:

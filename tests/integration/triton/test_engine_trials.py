@@ -148,6 +148,22 @@ class TestTrials:
         assert "the golden data do not fit" in choice.faults[0]
 
 
+def test_an_output_keeps_its_name_whatever_openvino_calls_its_tensor(tmp_path: Path) -> None:
+    shape: list[str | int | None] = ["batch", 4]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["before"]), helper.make_node("Identity", ["before"], ["y"])],
+        "named",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / GRAPH
+    )
+    engine = engines.load(OPENVINO, tmp_path / GRAPH, 1)
+    assert engine.outputs == ["y"]
+    assert engine.run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[1, 1, 1, 1]]
+
+
 class TestRecordByRecord:
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Any:
