@@ -6,6 +6,8 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import requests
@@ -59,6 +61,29 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         TRIREME_MODEL_TIMEOUT_SECONDS=str(MODEL_TIMEOUT_S),
     ) as started:
         yield started
+
+
+def test_requests_that_wait_behind_one_that_hangs_get_their_answers(tmp_path: Path) -> None:
+    Model(f'{HANGS}\nreturn {{"y": tensor(request, "x")}}', X, Y).write(tmp_path / "model" / "alone")
+    with (
+        running_box(
+            tmp_path,
+            tmp_path / "model",
+            clients=(),
+            wait_until_ready=True,
+            SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS="10",
+        ) as box,
+        ThreadPoolExecutor(5) as pool,
+    ):
+        hanging = pool.submit(ask, box, "alone", -1)
+        time.sleep(7)
+        waiting = [pool.submit(ask, box, "alone", 0) for _ in range(4)]
+        assert hanging.result().status_code == 504
+        assert "X-Trireme-Repeated" not in hanging.result().headers
+        for answer in (each.result() for each in waiting):
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["X-Trireme-Repeated"] == "1"
+        assert box.metric("trireme_model_hangs_total", model="alone") == 1
 
 
 def ask(box: RunningBox, model: str, number: float, request_id: str = "") -> requests.Response:
