@@ -17,7 +17,14 @@ import requests
 from sm.triton.inference_plan import REQUEST_TOKEN
 from tests.support.boxes import RunningBox, command_line, running_box, wait_until
 from tests.support.faults.attack import Fault, attack, make_kill, make_stall
-from tests.support.faults.boxes import all_processes, attacked_box, stubs, triton
+from tests.support.faults.boxes import (
+    all_processes,
+    attacked_box,
+    make_small_repository,
+    small_samples,
+    stubs,
+    triton,
+)
 from tests.support.faults.inputs import Sample, v2_numbers, with_golden_answers
 from tests.support.tritons import MODELS
 
@@ -40,27 +47,19 @@ FRAGILE = replace(
     MODELS["echo"],
     answer='if tensor(request, "x").min() < 0:\n    os.abort()\nreturn {"y": tensor(request, "x")}',
 )
-TWO = "instance_group [{count: 2, kind: KIND_CPU}]\n"
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box with two models: ``echo`` has one instance, ``pair`` two."""
     folder = tmp_path_factory.mktemp("trouble")
-    for name in ("echo", "pair"):
-        MODELS["echo"].write(folder / "model" / name)
-    config = folder / "model" / "pair" / "config.pbtxt"
-    config.write_text(config.read_text() + TWO)
-    with attacked_box(folder, folder / "model") as started:
+    with attacked_box(folder, make_small_repository(folder)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def samples(box: RunningBox) -> list[Sample]:
-    numbers = [
-        v2_numbers(model, [1000.0 * number, 1.0]) for model in ("echo", "pair") for number in range(1, 33)
-    ]
-    return with_golden_answers(numbers, box.port)
+    return small_samples(box)
 
 
 def test_no_request_fails_while_a_model_is_loaded_again(box: RunningBox, samples: list[Sample]) -> None:

@@ -14,18 +14,24 @@ from pathlib import Path
 from sm.settings import HERE, cores
 from tests.support.faults import report
 from tests.support.faults.attack import Fault, attack
-from tests.support.faults.boxes import attacked_box, learn_samples, make_repository
+from tests.support.faults.boxes import (
+    attacked_box,
+    learn_samples,
+    make_repository,
+    make_small_repository,
+    small_samples,
+)
 from tests.support.faults.faults import make_faults
 from tests.support.faults.fuzz import Fuzz
 from tests.support.faults.inputs import Sample
 from tests.support.faults.memory import exhaust_memory
 from tests.support.faults.overload import overload
 from tests.support.faults.soak import soak
-from tests.support.faults.stalls import make_stalls
+from tests.support.faults.stalls import make_small_faults, make_stalls
 from tests.support.faults.streams import attack_streams, markdown
 
 #: The commands that ``all`` runs, each with its defaults.
-COMMANDS = ("stalls", "faults", "fuzz", "soak", "overload", "memory", "streams")
+COMMANDS = ("stalls", "small", "faults", "fuzz", "soak", "overload", "memory", "streams")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +55,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--restarts", type=int, default=20, help="how often in a row the box and Triton are started again"
     )
     faults.set_defaults(run=run_faults)
+    small = commands.add_parser("small", help="kills and short stalls of small models, all in one box")
+    small.add_argument("--count", type=int, default=30, help="how many faults (default: 30)")
+    small.set_defaults(run=run_small)
     for command in (stalls, faults):
         command.add_argument("--only", default="", help="only faults that have this in their name")
         command.add_argument(
@@ -81,6 +90,17 @@ def run_titled(name: str, seed: int) -> int:
 
 def run_stalls(folder: Path, options: argparse.Namespace) -> bool:
     return run_table(folder, list(make_stalls(options.count, options.seed)), options)
+
+
+def run_small(folder: Path, options: argparse.Namespace) -> bool:
+    rows: list[report.Row] = []
+    with attacked_box(folder, make_small_repository(folder)) as box:
+        samples = small_samples(box)
+        for fault in make_small_faults(options.count, options.seed):
+            rows.append(attack(box, samples, fault, seed=options.seed))
+            report_progress(f"{len(rows)} of {options.count}: {' | '.join(rows[-1].cells())}")
+    missed = [f"{row.fault}: {missed}" for row in rows for missed in row.misses()]
+    return finish(report.markdown(rows), missed)
 
 
 def run_faults(folder: Path, options: argparse.Namespace) -> bool:

@@ -13,11 +13,18 @@ from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, start_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.faults.inputs import DEMO_MODELS, Sample, demo_samples, echo_samples, with_golden_answers
+from tests.support.faults.inputs import (
+    DEMO_MODELS,
+    Sample,
+    demo_samples,
+    echo_samples,
+    v2_numbers,
+    with_golden_answers,
+)
 from tests.support.tritons import MODELS
 
 #: A plain python model. Unlike the box's own runner, it has no protection against mixed-up answers.
-ECHO = "echo"
+ECHO, PAIR = "echo", "pair"
 #: A model that takes as much memory as a request asks for.
 GREEDY = "greedy"
 #: Seconds that an invocation may take, and how much longer a caller waits until it counts a hang.
@@ -46,6 +53,22 @@ def make_repository(folder: Path) -> Path:
     for model in (ECHO, GREEDY):
         MODELS[model].write(repository / model)
     return repository
+
+
+def make_small_repository(folder: Path) -> Path:
+    """Write a repository with :data:`ECHO`, and the same model with two instances as :data:`PAIR`."""
+    repository = folder / "model"
+    for name in (ECHO, PAIR):
+        MODELS[ECHO].write(repository / name)
+    config = repository / PAIR / "config.pbtxt"
+    config.write_text(config.read_text() + "instance_group [{count: 2, kind: KIND_CPU}]\n")
+    return repository
+
+
+def small_samples(box: RunningBox) -> list[Sample]:
+    """Return the samples of the small models, with golden answers."""
+    numbers = [v2_numbers(name, [1000.0 * number, 1.0]) for name in (ECHO, PAIR) for number in range(1, 33)]
+    return with_golden_answers(numbers, box.port)
 
 
 def link_or_copy(source: str, target: str) -> None:

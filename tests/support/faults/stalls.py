@@ -10,8 +10,8 @@ import random
 from collections.abc import Iterator
 from functools import partial
 
-from tests.support.faults.attack import Fault, make_stall
-from tests.support.faults.boxes import ECHO, all_processes, stubs, triton
+from tests.support.faults.attack import Fault, make_kill, make_stall
+from tests.support.faults.boxes import ECHO, PAIR, all_processes, stubs, triton
 
 SHORTEST_S, LONGEST_S = 1.0, 10.0
 #: The models whose stubs are stopped, in turn. ``resnet`` is first: its answers were mixed up once.
@@ -40,3 +40,22 @@ def make_stalls(count: int, seed: int, longest_s: float = LONGEST_S) -> Iterator
                 ("the whole box", all_processes),
             )
         ][number % 4]
+
+
+def make_small_faults(count: int, seed: int) -> Iterator[Fault]:
+    """Yield kills and stalls of up to 3 s, in turn: of two small models, of Triton, and of the whole box."""
+    choice = random.Random(seed)
+    for number in range(count):
+        model, seconds = (ECHO, PAIR)[number % 2], round(choice.uniform(0.3, 3.0), 1)
+        what, find = (
+            (f"a stub of {model}", partial(stubs, model=model)),
+            (f"a stub of {model}", partial(stubs, model=model)),
+            ("Triton", triton),
+            ("Triton", triton),
+            ("the whole box", all_processes),
+        )[number // 2 % 5]
+        if number // 2 % 5 in (0, 2):
+            yield Fault(f"{what} killed", make_kill(find), model, unnoticed=True)
+        else:
+            stall = make_stall(find, seconds, every=find is all_processes)
+            yield Fault(f"{what} stopped for {seconds:g} s", stall, model, seconds, unnoticed=True)
