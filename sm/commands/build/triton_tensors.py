@@ -136,7 +136,7 @@ def _check_type(path: Path, value: Any) -> None:
     if element not in DATATYPES:
         name = onnx.TensorProto.DataType.Name(element).lower()
         raise CommandError(
-            f"{path} cannot be served: {value.name} is of type {name}, which Triton has not. "
+            f"{path} cannot be served: {value.name} is of type {name}, which Triton does not support. "
             "Add a Cast to the graph, or export the model with float32 inputs and outputs."
         )
 
