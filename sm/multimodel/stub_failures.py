@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from sm import hardware
 from sm.errors import BadInput, TriremeError
-from sm.metrics import RELOADS
+from sm.metrics import HANGS, RELOADS, REPEATS
 from sm.polling import Poll
 from sm.repository.models import Model
 from sm.run_state import Box
@@ -172,7 +172,8 @@ class Reloads:
     def watch(self) -> None:
         """Start a thread that calls :meth:`poll` at intervals."""
         for model in self._names():
-            RELOADS.labels(model)  # a series that is 0 before the first reload
+            for events in (RELOADS, HANGS, REPEATS):
+                events.labels(model)  # a series that is 0 before the first one
         Poll("reloads", POLL_INTERVAL_S, self.poll, at_once=True).start()
 
     def poll(self) -> None:
