@@ -158,7 +158,9 @@ def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) 
     graph = save_graph(
         tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
     )
-    with pytest.raises(CommandError, match="x is of type complex64, which Triton has not. Add a Cast"):
+    with pytest.raises(
+        CommandError, match="x is of type complex64, which Triton does not support. Add a Cast"
+    ):
         adapt(graph.path, tmp_path / "adapted.onnx", print)
 
 
