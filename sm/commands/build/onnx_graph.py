@@ -81,7 +81,8 @@ class Graph:
         outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
         bounds = dict(_bounds(graph, weights))
-        return cls(path, inputs, outputs, bounds, _data(path, graph), convolves, dict(_compared(graph)))
+        compared = dict(_compared(graph, path.parent))
+        return cls(path, inputs, outputs, bounds, _data(path, graph), convolves, compared)
 
     @property
     def batched(self) -> bool:
@@ -112,8 +113,11 @@ def _size(size: Any) -> int | str | None:
     return None if size.dim_param in UNNAMED else str(size.dim_param)
 
 
-def _compared(graph: Any) -> Iterator[tuple[str, int]]:
-    """Yield what is compared with one number, as a branch for each sampling rate does."""
+def _compared(graph: Any, folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield what is compared with one number, as a branch for each sampling rate does.
+
+    The graph lies in ``folder``, where its numbers may have a file of their own.
+    """
     numbers = {weight.name: weight for weight in graph.initializer}
     numbers |= {
         node.output[0]: node.attribute[0].t
@@ -125,7 +129,7 @@ def _compared(graph: Any) -> Iterator[tuple[str, int]]:
         if node.op_type in SAME_VALUES:
             origin[node.output[0]] = origin.get(node.input[0], node.input[0])
         elif node.op_type == "Equal" and node.input[1] in numbers:
-            number = onnx.numpy_helper.to_array(numbers[node.input[1]])
+            number = onnx.numpy_helper.to_array(numbers[node.input[1]], base_dir=str(folder))
             if number.size == 1 and number.dtype.kind in "iu":
                 yield origin.get(node.input[0], node.input[0]), int(number.reshape(-1)[0])
 

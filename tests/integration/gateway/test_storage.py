@@ -61,7 +61,7 @@ def test_a_missing_object_and_a_forbidden_one_are_distinguished_even_if_s3_refus
 def test_an_unreachable_or_busy_s3_is_not_ready() -> None:
     with pytest.raises(NotReady, match="cannot be reached"):
         Storage(BUCKET, 9, s3_client("127.0.0.1:1")).get("images/x")
-    with refusing_aws("SlowDown", "no") as address, pytest.raises(NotReady, match="less often"):
+    with refusing_aws("SlowDown", "no") as address, pytest.raises(NotReady, match="throttles"):
         Storage(BUCKET, 9, s3_client(address)).put("results/x", b"{}")
 
 
