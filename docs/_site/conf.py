@@ -73,7 +73,7 @@ autodoc_default_options = {
     "show-inheritance": True,
     # What the router calls on a payload, and pydantic's own members.
     "exclude-members": "__new__, __init__, model_config, model_fields, attach_request, "
-    "may_have_caused, parameter_names, names_of, field_of, model_post_init",
+    "may_have_caused, parameter_names, names_of, field_of, model_post_init, batches",
 }
 nitpicky = True
 # Types of the standard library and of other projects: their own pages describe them.

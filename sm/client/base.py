@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload,
 from sm.client.results import Picture, ResultKind
 from sm.errors import ClientFailed
 from sm.metrics import stage
+
+if TYPE_CHECKING:
+    from sm.client.batches import Batches
 
 __all__ = [
     "Array",
@@ -232,6 +235,12 @@ class Client(ABC):
     repeatable: ClassVar[bool] = True
     #: The client's own name, to serve it instead of the box's client of the same name.
     replaces: ClassVar[str] = ""
+    #: Records that :meth:`inference_batch` gets at most, if the client implements it.
+    max_batch: ClassVar[int] = 32
+    #: Milliseconds that a record waits for others although nothing is under way.
+    max_wait_ms: ClassVar[float] = 0.0
+    #: Gathers the records that wait for this client; None if it answers each alone.
+    batches: Batches | None = None
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.
@@ -259,6 +268,20 @@ class Client(ABC):
             Anything JSON can carry, with NumPy arrays and scalars anywhere in it, or a :class:`Picture`.
         """
 
+    def inference_batch(self, payloads: Sequence[Any]) -> Sequence[object]:
+        """Answer several records that waited at the same time; optional.
+
+        They may be of different callers. If this raises, the halves are tried, and a record that is left
+        alone goes to :meth:`inference`: so a bad record fails alone.
+
+        Args:
+            payloads: At least two records, and at most ``max_batch``.
+
+        Returns:
+            For each record what :meth:`inference` returns, in the same order.
+        """
+        return [self.inference(payload) for payload in payloads]
+
     def stream(self, payload: Any) -> Iterator[object]:
         """Answer one record in parts, each sent as soon as it is yielded.
 
@@ -276,6 +299,10 @@ class Client(ABC):
     def streams(cls) -> bool:
         """True if the client implements :meth:`stream` itself."""
         return cls.stream is not Client.stream
+
+    def takes_batches(self) -> bool:
+        """True if the client implements :meth:`inference_batch`."""
+        return type(self).inference_batch is not Client.inference_batch
 
     def required_models(self) -> tuple[str, ...]:
         """Return the names of the Triton models that the client calls."""
@@ -372,6 +399,47 @@ class TensorClient(Client):
             Anything that :meth:`Client.inference` may return.
         """
 
+    def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
+        """Turn several records into the model's inputs; optional.
+
+        Args:
+            payloads: The records; see :meth:`inference_batch`.
+
+        Returns:
+            Arrays by input name with a row for each record. The default stacks those of :meth:`preprocess`,
+            which must have equal shapes.
+        """
+        records = [self.preprocess(payload) for payload in payloads]
+        return {name: np.stack([record[name] for record in records]) for name in records[0]}
+
+    def postprocess_batch(self, outputs: Tensors, payloads: Sequence[Any]) -> Sequence[object]:
+        """Turn the model's outputs for several records into their results; optional.
+
+        Args:
+            outputs: Arrays by output name, with a row for each record.
+            payloads: The records that :meth:`preprocess_batch` got.
+
+        Returns:
+            The result of each record. The default calls :meth:`postprocess` for each.
+        """
+        return [
+            self.postprocess({name: rows[number] for name, rows in outputs.items()}, payload)
+            for number, payload in enumerate(payloads)
+        ]
+
+    def takes_batches(self) -> bool:
+        """True if the client implements a method for batches, and its model takes several records."""
+        cls = type(self)
+        if cls.inference_batch is not TensorClient.inference_batch:
+            return True
+        own = (cls.preprocess_batch, cls.postprocess_batch)
+        if own == (TensorClient.preprocess_batch, TensorClient.postprocess_batch):
+            return False
+        metadata = self.triton.metadata(self.model)
+        return metadata.max_batch_size > 0 or all(
+            tensor.shape[:1] == (-1,) for tensor in metadata.inputs.values()
+        )
+
     def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002
         """Choose the outputs to fetch for a record.
 
@@ -410,6 +478,16 @@ class TensorClient(Client):
                 is_batch = has_batches or _has_batch(tensor, name, metadata, batch)
                 results[name] = tensor[0] if is_batch else tensor
             return self.postprocess(results, payload)
+
+    def inference_batch(self, payloads: Sequence[Any]) -> Sequence[object]:
+        """Run :meth:`preprocess_batch`, the model and :meth:`postprocess_batch`, and time each."""
+        with stage(self.name, "preprocess"):
+            inputs = self.preprocess_batch(payloads)
+        wanted = [self.wanted(payload) for payload in payloads]
+        names = None if None in wanted else tuple({name for each in wanted for name in each or ()})
+        outputs = self.triton.infer(self.model, inputs, outputs=names, split=True)
+        with stage(self.name, "postprocess"):
+            return self.postprocess_batch(outputs, payloads)
 
 
 def batch_of(metadata: ModelMetadata, inputs: Tensors) -> int:

@@ -60,6 +60,10 @@ def _find_wrong_types(client_class: type[Client]) -> Iterator[tuple[str, str]]:
         yield "payload", "a subclass of Payload"
     if not isinstance(_class_attribute(client_class, "result", None), ResultKind | None):
         yield "result", "a result kind, as Classes()"
+    if not _is_number(_class_attribute(client_class, "max_batch", 1), 1, int):
+        yield "max_batch", "a number of records, from 1"
+    if not _is_number(_class_attribute(client_class, "max_wait_ms", 0), 0, (int, float)):
+        yield "max_wait_ms", "a number of milliseconds, from 0"
     if issubclass(client_class, TensorClient) and not hasattr(client_class, "model"):
         yield "model", "the name of a Triton model"
 
@@ -69,6 +73,10 @@ def _class_attribute(client_class: type[Client], attribute: str, default: object
     value = inspect.getattr_static(client_class, attribute, default)
     is_computed = hasattr(type(value), "__get__") and not inspect.isfunction(value)
     return default if is_computed else value
+
+
+def _is_number(value: object, lowest: float, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and cast("float", value) >= lowest
 
 
 def _is_strings(value: object) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
+from sm.client.batches import Batches
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
@@ -291,6 +292,8 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         if isinstance(client, TensorClient) and model == client.model:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")
+    if client.takes_batches():
+        client.batches = Batches(client)
     try:
         client.setup()
     except StartError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack
+from itertools import chain
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -62,7 +64,12 @@ def run_record(
     try:
         with stage(client.name, "decode"):
             payload = _validate(client, request, request.records[number], path, store)
-        result = client.inference(payload)
+        if client.batches is None:
+            result = client.inference(payload)
+        else:
+            (result,) = client.batches.answer([payload])
+            if isinstance(result, BaseException):
+                raise result
         # A result that is too late reaches no caller, so it is not a success.
         running = deadline.current()
         if running is not None and running.at <= time.monotonic():
@@ -92,6 +99,19 @@ def run_records(
         slot: That of the request.
     """
     deadline_failure = encode(DeadlinePassed(deadline.PASSED))
+    numbers = range(len(request.records))
+    if request.client is not None and request.client.batches is not None:
+        size = request.client.batches.max_batch
+        parts = [numbers[start : start + size] for start in numbers[::size]]
+
+        def run_part(part: Sequence[int]) -> list[EncodedResult]:
+            return [*map(encode, run_together(request, registry, part, store))]
+
+        results: Iterator[list[EncodedResult]] = runner.run(parts, run_part, list, slot)
+        return chain.from_iterable(
+            part_results or [deadline_failure] * len(part)
+            for part, part_results in zip(parts, results, strict=True)
+        )
 
     def run_one(number: int) -> EncodedResult:
         path = f"payload[{number}]"
@@ -101,7 +121,50 @@ def run_records(
                 part.fail(result)
         return encode(result)
 
-    return runner.run(range(len(request.records)), run_one, lambda: deadline_failure, slot)
+    return runner.run(numbers, run_one, lambda: deadline_failure, slot)
+
+
+def run_together(
+    request: DispatchRequest, registry: Registry, numbers: Sequence[int], store: Store | None = None
+) -> list[object]:
+    """Run records of a list through a client with batches; return the result or the error of each."""
+    client = request.client
+    assert client is not None
+    assert client.batches is not None
+    results: dict[int, object] = {}
+    payloads: dict[int, Payload] = {}
+
+    def fail(number: int, error: BaseException) -> None:
+        path, payload = f"payload[{number}]", payloads.get(number)
+        results[number] = failure = _to_error(registry, error, client, request, path, payload)
+        spans[number].fail(failure)
+
+    with ExitStack() as stack:
+        spans = {
+            number: stack.enter_context(
+                deadline.part("record", {"trireme.record": f"payload[{number}]"}, nests=False)
+            )
+            for number in numbers
+        }
+        for number in numbers:
+            try:
+                with stage(client.name, "decode"):
+                    payloads[number] = _validate(
+                        client, request, request.records[number], f"payload[{number}]", store
+                    )
+            except BaseException as error:
+                fail(number, error)
+        try:
+            for number, answer in zip(payloads, client.batches.answer([*payloads.values()]), strict=True):
+                if isinstance(answer, BaseException):
+                    fail(number, answer)
+                else:
+                    results[number] = answer
+            _check_deadline()
+        except TriremeError as error:
+            for number in payloads:
+                fail(number, error)
+    return [results[number] for number in numbers]
 
 
 def stream(

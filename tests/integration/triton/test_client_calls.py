@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from sm.client.base import Client, Payload, TensorClient, Tensors
 from sm.errors import ClientFailed
 from sm.metrics import DURATIONS
-from sm.plugins.registry import Registry
+from sm.plugins.loading import ClientSource
+from sm.plugins.registry import Registry, check
 from sm.router import app
 from sm.router.dispatch import run_record
 from sm.router.invocation import DispatchRequest
@@ -140,3 +142,39 @@ def test_a_preprocess_that_returns_no_tensors_is_named(
     failure = run(client, rows=1)
     assert isinstance(failure, ClientFailed)
     assert f"preprocess returned {word}" in failure.sentence
+
+
+class Doubling(TensorClient):
+    """Counts the records of each call of its methods for batches."""
+
+    payload, model = Rows, "echo"
+    max_batch = 2 * MAX_ROWS
+
+    def setup(self) -> None:
+        self.sizes: list[int] = []
+
+    def preprocess(self, payload: Rows) -> Tensors:
+        return {"x": np.full(2, payload.rows, np.float32)}
+
+    def preprocess_batch(self, payloads: Sequence[Rows]) -> Tensors:
+        self.sizes.append(len(payloads))
+        return super().preprocess_batch(payloads)
+
+    def postprocess(self, outputs: Tensors, payload: Rows) -> object:
+        return outputs["y"].sum()
+
+
+def test_the_records_of_a_list_reach_triton_as_rows_of_one_call(
+    triton: TritonProcess, transport: Transport
+) -> None:
+    client = Doubling(transport, Path(), Path())
+    client.name = "doubling"
+    check(client, ClientSource("doubling", Path("doubling.py")), transport)
+    http = app.create(triton.settings, triton.box, Registry({"doubling": client})).test_client()
+    count = 2 * MAX_ROWS
+    response = http.post(
+        "/invocations", json={"modelname": "doubling", "payload": [{"rows": row} for row in range(count)]}
+    )
+    assert response.json is not None
+    assert [row["result"] for row in response.json["result"]] == [2.0 * row for row in range(count)]
+    assert client.sizes == [count]

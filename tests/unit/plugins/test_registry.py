@@ -111,6 +111,8 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
             "Hello.payload must be a subclass of Payload, but it is <class 'dict'>.",
         ),
         (CLIENT_SOURCE + "\n    result = 'classes'\n", "Hello.result must be a result kind"),
+        (CLIENT_SOURCE + "\n    max_batch = 0\n", "Hello.max_batch must be a number of records"),
+        (CLIENT_SOURCE + "\n    max_wait_ms = '5'\n", "Hello.max_wait_ms must be a number of milliseconds"),
         (CLIENT_SOURCE + "\n    name = 3\n", "Hello.name must be a string, but it is 3."),
         (
             "from sm.client import TensorClient\nclass T(TensorClient):\n    def preprocess(self, p): ...\n"
@@ -359,3 +361,12 @@ def test_a_client_that_tries_to_exit_stops_the_start_or_is_left_out(tmp_path: Pa
     with pytest.raises(StartError, match=f"client.py: line .*{exception}"):
         build_registry(tmp_path)
     assert exception in build_registry(tmp_path, skip=True).left_out["hello"]
+
+
+def test_only_a_client_that_implements_a_method_for_batches_has_its_records_gathered(tmp_path: Path) -> None:
+    write_client(tmp_path, "alone", words="WORD = 1")
+    batch_method = "\n    def inference_batch(self, payloads):\n        return [WORD] * len(payloads)\n"
+    write_client(tmp_path, "together", CLIENT_SOURCE + batch_method, words="WORD = 1")
+    clients = build_registry(tmp_path).clients
+    assert clients["alone"].batches is None
+    assert clients["together"].batches is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from sm.client.base import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
+from sm.client.batches import Batches
 from sm.client.payloads import Base64Bytes
 from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
     ClientFailed,
+    DeadlinePassed,
     OutOfMemory,
     TriremeError,
     UnknownModel,
@@ -49,6 +51,18 @@ class EchoClient(Client):
         if payload.text == "memory":
             raise MemoryError
         return payload.text * payload.parameters.times
+
+
+class BatchEchoClient(EchoClient):
+    """Answers the records of a list together."""
+
+    def setup(self) -> None:
+        self.together: list[int] = []
+        self.batches = Batches(self)
+
+    def inference_batch(self, payloads: Sequence[EchoPayload]) -> list[object]:
+        self.together.append(len(payloads))
+        return [self.inference(payload) for payload in payloads]
 
 
 class SumClient(Client):
@@ -114,6 +128,7 @@ class FileSizeClient(Client):
 def dispatcher() -> Iterator[Dispatcher]:
     client_classes: dict[str, type[Client]] = {
         "echo": EchoClient,
+        "batch": BatchEchoClient,
         "plain": SumClient,
         "meeting": ConcurrentClient,
         "look": ImageShapeClient,
@@ -124,6 +139,7 @@ def dispatcher() -> Iterator[Dispatcher]:
         # These clients never call Triton.
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
+        clients[name].setup()
     with ThreadPoolExecutor(4) as pool:
         yield Dispatcher(Registry(clients), OrderedRunner(pool, 4))
 
@@ -258,8 +274,29 @@ def test_the_error_for_a_wrong_payload_says_what_is_expected(
     assert only_error(run(dispatcher, model, record, parameters=parameters)).sentence == sentence
 
 
+def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_bad_one_fails(
+    dispatcher: Dispatcher,
+) -> None:
+    with running(Deadline(at=10**12)):
+        assert run(dispatcher, "batch", *"abcd") == ["a", "b", "c", "d"]
+        first, invalid, wrong, last = run(dispatcher, "batch", "a", {"txt": "b"}, {"text": "wrong"}, "c")
+    client = dispatcher.registry.get("batch")
+    assert isinstance(client, BatchEchoClient)
+    assert client.together[:2] == [4, 3]
+    assert (first, last) == ("a", "c")
+    for error, number in ((invalid, 1), (wrong, 2)):
+        assert isinstance(error, WrongPayload)
+        assert error.details["field"] == f"payload[{number}].text"
+
+
+def test_a_list_whose_time_is_over_has_as_many_errors_as_records(dispatcher: Dispatcher) -> None:
+    with running(Deadline(at=0.0)):
+        results = run(dispatcher, "batch", *(["a"] * 70))
+    assert [type(result) for result in results] == [DeadlinePassed] * 70
+
+
 def test_the_error_for_an_unknown_model_lists_the_known_ones(dispatcher: Dispatcher) -> None:
-    with pytest.raises(UnknownModel, match="echo, look, meeting, plain, tensor"):
+    with pytest.raises(UnknownModel, match="batch, echo, look, meeting, plain, tensor"):
         run(dispatcher, "nobody", {})
 
 

@@ -1,0 +1,239 @@
+"""Gather the records that wait for a client with batch methods, and answer them together.
+
+The records of one request's list, of lines and of different callers meet here: all that one worker has. While
+batches are under way, further records wait and make up the next one, so a caller without company never waits.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from sm import metrics
+from sm.client.base import Client
+from sm.client.payloads import Payload
+from sm.deadline import Deadline, current, part, running
+from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
+
+log = logging.getLogger(__name__)
+
+#: Batches of a client that run at once: while a model has one, Python works at the other.
+AT_ONCE = 2
+#: Seconds between two checks whether the caller of a waiting record is still connected.
+POLL_INTERVAL_S = 0.2
+#: The stage in which a record waits for its batch.
+GATHER = "gather"
+
+
+class WrongCount(ClientFailed):
+    """The client returned more or fewer results than there were records."""
+
+
+#: Errors that say nothing about a single record: all records of the batch get them.
+COMMON = (NotReady, DeadlinePassed, CallerGone, WrongCount)
+
+
+class _Record:
+    """A record that waits for its batch, and then for its answer."""
+
+    __slots__ = ("answer", "answered", "context", "is_gone", "limit", "payload", "since", "size")
+
+    def __init__(self, payload: Payload, limit: Deadline) -> None:
+        self.payload, self.limit = payload, limit
+        #: That of the caller's thread.
+        self.context = contextvars.copy_context()
+        self.since = time.monotonic()
+        #: True if nobody waits for the answer any more.
+        self.is_gone = False
+        #: The records of its batch.
+        self.size = 0
+        #: The result or the exception.
+        self.answer: object = None
+        self.answered = threading.Lock()
+        self.answered.acquire()
+
+    def wait(self) -> object:
+        """Return the result or the exception; raise if the invocation ends before."""
+        try:
+            while not self.answered.acquire(timeout=min(POLL_INTERVAL_S, self.limit.remaining())):
+                self.limit.check()
+        except BaseException:
+            self.is_gone = True
+            raise
+        return self.answer
+
+
+class Batches:
+    """Answers the records of one client, for all threads of a worker.
+
+    Args:
+        client: Its ``max_batch`` and ``max_wait_ms`` say how many records a batch has at most, and how long
+            the first waits for others.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client, self.max_batch = client, client.max_batch
+        self._max_wait = client.max_wait_ms / 1e3
+        self._threads = ThreadPoolExecutor(AT_ONCE, f"{client.name}-batches")
+        self._changed = threading.Condition()
+        #: The waiting records by request: the next batch takes one of each in turn, so that a long list does
+        #: not keep other callers waiting.
+        self._waiting: dict[Deadline, deque[_Record]] = {}
+        self._count = self._running = 0
+
+    def answer(self, payloads: Sequence[Payload]) -> list[object]:
+        """Return each record's result, or the exception of the client if it failed.
+
+        A record that names a version runs alone, as its model may not be that of the others.
+
+        Raises:
+            DeadlinePassed, CallerGone: The invocation ended during the wait.
+        """
+        limit = current()
+        if limit is None or not payloads or any(payload.version for payload in payloads):
+            return [self._answer_alone(payload) for payload in payloads]
+        with self._changed:
+            if len(payloads) == 1 and self._may_run_at_once():
+                self._running += 1
+                records = []
+            else:
+                records = self._put(payloads, limit)
+        if not records:
+            try:
+                return [self._answer_alone(payloads[0])]
+            finally:
+                self._end_turn()
+        with part("batch") as batch:
+            answers = [record.wait() for record in records]
+            batch.describe({"trireme.batch.size": max(record.size for record in records)})
+        return answers
+
+    def _may_run_at_once(self) -> bool:
+        return not self._max_wait and self._running < AT_ONCE and not self._waiting
+
+    def _put(self, payloads: Sequence[Payload], limit: Deadline) -> list[_Record]:
+        """Queue records; the caller holds the lock."""
+        records = [_Record(payload, limit) for payload in payloads]
+        self._waiting.setdefault(limit, deque()).extend(records)
+        self._count += len(records)
+        if self._running < AT_ONCE:
+            self._running += 1
+            self._threads.submit(self._run_batches)
+        elif self._count >= self.max_batch:
+            self._changed.notify()
+        return records
+
+    def _end_turn(self) -> None:
+        """Let a thread answer what waits, after a record that ran alone."""
+        with self._changed:
+            if self._waiting:
+                self._threads.submit(self._run_batches)
+            else:
+                self._running -= 1
+
+    def _run_batches(self) -> None:
+        """Answer batches until no record waits."""
+        while records := self._take():
+            started = time.monotonic()
+            for record in records:
+                record.size = len(records)
+                stages, seconds = record.limit.stages, started - record.since
+                stages[GATHER] = stages.get(GATHER, 0.0) + seconds
+                metrics.duration(self._client.name, GATHER, 200).observe(seconds)
+            self._answer(records)
+
+    def _take(self) -> list[_Record]:
+        """Take the next batch; an empty one ends the thread's turn."""
+        records: list[_Record] = []
+        with self._changed:
+            if self._waiting and self._max_wait:
+                oldest = min(queue[0].since for queue in self._waiting.values())
+                self._changed.wait_for(
+                    lambda: self._count >= self.max_batch, oldest + self._max_wait - time.monotonic()
+                )
+            while self._waiting and len(records) < self.max_batch:
+                limit = next(iter(self._waiting))
+                queue = self._waiting.pop(limit)
+                record = queue.popleft()
+                self._count -= 1
+                if queue:
+                    self._waiting[limit] = queue  # behind the others
+                if not record.is_gone:
+                    records.append(record)
+            if not records:
+                self._running -= 1
+        return records
+
+    def _answer(self, records: Sequence[_Record]) -> None:
+        """Answer records together. If that fails, answer each half, so that a bad record fails alone."""
+        if len(records) == 1:
+            record = records[0]
+            _settle(record, record.context.run(self._answer_alone, record.payload))
+            return
+        try:
+            answers = self._answer_together(records)
+        except BaseException as error:  # a client may call sys.exit()
+            if isinstance(error, COMMON) or not self._client.repeatable:
+                answers = [error] * len(records)
+            else:
+                if not isinstance(error, TriremeError):
+                    log.warning(
+                        "client %s failed with %d records together, so each half is tried",
+                        self._client.name,
+                        len(records),
+                        exc_info=error,
+                    )
+                middle = len(records) // 2
+                self._answer(records[:middle])
+                self._answer(records[middle:])
+                return
+        for record, answer in zip(records, answers, strict=True):
+            _settle(record, answer)
+
+    def _answer_together(self, records: Sequence[_Record]) -> list[object]:
+        """Answer records with one call of the client, which may take as long as the last of them."""
+        limits = {record.limit for record in records}
+        # A call has one place in one trace; the other traces have a span of the batch.
+        lead = next((record for record in records if record.limit.listener is not None), records[0])
+        limit = Deadline(
+            max(each.at for each in limits),
+            lambda: all(each.is_disconnected() for each in limits),
+            lead.limit.request_id,
+            lead.limit.model,
+            lead.limit.listener,
+        )
+        limit.repeatable = self._client.repeatable
+        try:
+            return lead.context.run(self._call, limit, [record.payload for record in records])
+        finally:
+            for each in limits:
+                each.admissions |= limit.admissions
+                each.repeats += limit.repeats
+                for stage, seconds in limit.stages.items():
+                    each.stages[stage] = each.stages.get(stage, 0.0) + seconds
+
+    def _call(self, limit: Deadline, payloads: Sequence[Payload]) -> list[object]:
+        with running(limit):
+            results = list(self._client.inference_batch(payloads))
+        if len(results) != len(payloads):
+            raise WrongCount(
+                f"the client of {self._client.name!r} failed: it returned {len(results)} results for "
+                f"{len(payloads)} records"
+            )
+        return results
+
+    def _answer_alone(self, payload: Payload) -> object:
+        try:
+            return self._client.inference(payload)
+        except BaseException as error:  # a client may call sys.exit()
+            return error
+
+
+def _settle(record: _Record, answer: object) -> None:
+    record.answer = answer
+    record.answered.release()

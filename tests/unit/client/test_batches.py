@@ -1,0 +1,287 @@
+"""Records that wait for a client with batch methods are answered together, each with its own fate."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
+from sm.client.batches import AT_ONCE, Batches
+from sm.deadline import Deadline, current, running
+from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
+from sm.triton.generation import Admission
+from tests.support.boxes import wait_until
+from tests.support.client_sources import EmptyTriton
+
+SECONDS = 10.0
+
+
+class Shouter(Client):
+    """Answers in upper case. A record ``hold`` occupies its turn until the test lets it go."""
+
+    payload = TextPayload
+    max_batch = 8
+
+    def setup(self) -> None:
+        self.released = threading.Event()
+        self.alone: list[str] = []
+        self.together: list[list[str]] = []
+        self.limits: list[Deadline | None] = []
+
+    def inference(self, payload: TextPayload) -> object:
+        self.alone.append(payload.text)
+        if payload.text == "hold":
+            assert self.released.wait(SECONDS)
+        if payload.text == "bad":
+            raise BadInput("payload.text: is bad")
+        return payload.text.upper()
+
+    def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
+        self.together.append(texts := [payload.text for payload in payloads])
+        self.limits.append(current())
+        if "bad" in texts:
+            raise BadInput("a text is bad")
+        if "gone" in texts:
+            raise NotReady("Triton is starting again")
+        if "few" in texts:
+            return texts[1:]
+        return [text.upper() for text in texts]
+
+
+class Callers:
+    """Callers of one client, each in a thread of its own, with a deadline of its own."""
+
+    def __init__(self, client: Shouter, pool: ThreadPoolExecutor) -> None:
+        client.setup()
+        self.client, self.batches, self._pool = client, Batches(client), pool
+        self.held: list[Future[list[object]]] = []
+
+    def call(self, *texts: str, limit: Deadline | None = None, version: str = "") -> Future[list[object]]:
+        """Send records of one request; return what their caller gets."""
+        payloads = [TextPayload(text=text) for text in texts]
+        for payload in payloads:
+            payload.attach_request(version, "application/json", {})
+
+        def answer() -> list[object]:
+            with running(limit or Deadline(time.monotonic() + SECONDS)):
+                return self.batches.answer(payloads)
+
+        return self._pool.submit(answer)
+
+    def occupy(self) -> None:
+        """Take every turn, so that further records wait."""
+        self.held = [self.call("hold") for _ in range(AT_ONCE)]
+        wait_until(lambda: self.client.alone.count("hold") == AT_ONCE)
+
+    def wait(self, *texts: str, **fields: Any) -> Future[list[object]]:
+        """Send a request whose records wait."""
+        before = self.batches._count
+        future = self.call(*texts, **fields)
+        wait_until(lambda: self.batches._count == before + len(texts))
+        return future
+
+    def release(self) -> None:
+        self.client.released.set()
+        for future in self.held:
+            assert future.result(SECONDS) == ["HOLD"]
+
+
+@pytest.fixture
+def callers() -> Iterator[Callers]:
+    with callers_of(Shouter) as callers:
+        yield callers
+
+
+@contextmanager
+def callers_of(client_class: type[Shouter]) -> Iterator[Callers]:
+    with ThreadPoolExecutor(32) as pool:
+        # It never calls Triton.
+        callers = Callers(client_class(None, Path(), Path()), pool)  # type: ignore[arg-type]
+        yield callers
+        callers.client.released.set()
+
+
+def test_a_record_without_company_runs_alone_in_its_callers_thread(callers: Callers) -> None:
+    assert callers.call("a").result(SECONDS) == ["A"]
+    assert (callers.client.alone, callers.client.together) == (["a"], [])
+
+
+def test_records_of_several_callers_that_wait_are_answered_together(callers: Callers) -> None:
+    callers.occupy()
+    waiting = [callers.wait(text) for text in "abc"]
+    callers.release()
+    assert [future.result(SECONDS) for future in waiting] == [["A"], ["B"], ["C"]]
+    assert callers.client.together == [["a", "b", "c"]]
+
+
+def test_the_records_of_a_list_are_one_batch(callers: Callers) -> None:
+    assert callers.call("a", "b", "c").result(SECONDS) == ["A", "B", "C"]
+    assert callers.client.together == [["a", "b", "c"]]
+
+
+def test_no_batch_is_larger_than_the_client_says(callers: Callers) -> None:
+    texts = [f"t{number}" for number in range(20)]
+    assert callers.call(*texts).result(SECONDS) == [text.upper() for text in texts]
+    assert max(map(len, callers.client.together)) <= Shouter.max_batch
+
+
+def test_a_long_list_leaves_room_for_other_callers_in_the_next_batch(callers: Callers) -> None:
+    callers.occupy()
+    list_future = callers.wait(*(f"t{number}" for number in range(20)))
+    others = [callers.wait(text) for text in "ab"]
+    callers.release()
+    for future in (list_future, *others):
+        future.result(SECONDS)
+    assert {"a", "b"} <= set(callers.client.together[0])
+
+
+def test_a_record_waits_for_company_as_long_as_the_client_says() -> None:
+    class Patient(Shouter):
+        max_wait_ms = 1e3 * SECONDS
+        max_batch = 2
+
+    with callers_of(Patient) as callers:
+        first = callers.call("a")
+        wait_until(lambda: callers.batches._count == 1)
+        second = callers.call("b")
+        assert [first.result(SECONDS / 2), second.result(SECONDS / 2)] == [["A"], ["B"]]
+        assert callers.client.together == [["a", "b"]]
+
+
+def test_a_record_that_waited_in_vain_runs_alone() -> None:
+    class Hasty(Shouter):
+        max_wait_ms = 1.0
+
+    with callers_of(Hasty) as callers:
+        assert callers.call("a").result(SECONDS) == ["A"]
+        assert callers.client.alone == ["a"]
+
+
+def test_a_bad_record_fails_alone(callers: Callers) -> None:
+    answers = callers.call("a", "bad", "c", "d").result(SECONDS)
+    assert isinstance(answers[1], BadInput)
+    assert "payload.text" in str(answers[1])
+    assert [answers[0], *answers[2:]] == ["A", "C", "D"]
+    # Halves are tried, so most others still have company.
+    assert callers.client.together == [["a", "bad", "c", "d"], ["a", "bad"], ["c", "d"]]
+
+
+def test_a_failure_of_triton_is_that_of_all_records_and_none_is_tried_again(callers: Callers) -> None:
+    answers = callers.call("a", "gone", "c").result(SECONDS)
+    assert [type(answer) for answer in answers] == [NotReady] * 3
+    assert (len(callers.client.together), callers.client.alone) == (1, [])
+
+
+def test_a_model_with_state_is_not_called_again_for_records_that_failed_together() -> None:
+    class Stateful(Shouter):
+        repeatable = False
+
+    with callers_of(Stateful) as callers:
+        answers = callers.call("a", "bad").result(SECONDS)
+        assert [type(answer) for answer in answers] == [BadInput] * 2
+        assert (len(callers.client.together), callers.client.alone) == (1, [])
+
+
+def test_a_client_that_returns_too_few_results_fails_and_says_both_numbers(callers: Callers) -> None:
+    answers = callers.call("few", "b", "c").result(SECONDS)
+    assert [type(answer).__base__ for answer in answers] == [ClientFailed] * 3
+    assert "2 results for 3 records" in str(answers[0])
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (lambda: Deadline(time.monotonic() + 0.05), DeadlinePassed),
+        (lambda: Deadline(time.monotonic() + SECONDS, lambda: True), CallerGone),
+    ],
+)
+def test_a_caller_whose_time_is_over_or_who_left_leaves_the_batch_and_the_others_stay(
+    callers: Callers, end: Callable[[], Deadline], error: type[Exception]
+) -> None:
+    callers.occupy()
+    leaving, staying = callers.wait("a", limit=end()), [callers.wait(text) for text in "bc"]
+    with pytest.raises(error):
+        leaving.result(SECONDS)
+    callers.release()
+    assert [future.result(SECONDS) for future in staying] == [["B"], ["C"]]
+    assert callers.client.together == [["b", "c"]]
+
+
+def test_a_batch_may_take_as_long_as_the_last_of_its_records_and_goes_on_while_one_caller_is_there(
+    callers: Callers,
+) -> None:
+    callers.occupy()
+    hangs_up = threading.Event()
+    late = Deadline(time.monotonic() + 5 * SECONDS)
+    first = callers.wait("a", limit=Deadline(time.monotonic() + SECONDS, hangs_up.is_set))
+    second = callers.wait("b", limit=late)
+    callers.release()
+    first.result(SECONDS)
+    second.result(SECONDS)
+    (limit,) = callers.client.limits
+    assert limit is not None
+    assert limit.at == late.at
+    hangs_up.set()
+    assert not limit.is_disconnected()
+
+
+def test_each_request_confirms_the_calls_of_its_batch_and_has_its_stages() -> None:
+    admission = Admission((("model", 1),), 0.0)
+
+    class Calling(Shouter):
+        def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
+            limit = current()
+            assert limit is not None
+            limit.admissions.add(admission)
+            limit.stages["infer"] = 0.5
+            return super().inference_batch(payloads)
+
+    with callers_of(Calling) as callers:
+        callers.occupy()
+        limits = [Deadline(time.monotonic() + SECONDS) for _ in "ab"]
+        futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
+        callers.release()
+        for future, limit in zip(futures, limits, strict=True):
+            future.result(SECONDS)
+            assert limit.admissions == {admission}
+            assert limit.stages["infer"] == 0.5
+            assert limit.stages["gather"] > 0
+
+
+def test_a_record_that_names_a_version_runs_alone(callers: Callers) -> None:
+    assert callers.call("a", "b", version="2").result(SECONDS) == ["A", "B"]
+    assert (callers.client.alone, callers.client.together) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize(
+    ("max_batch_size", "shape", "together"),
+    [(8, (4,), True), (0, (-1, 4), True), (0, (1, 4), False), (0, (4,), False)],
+)
+def test_a_model_that_takes_one_record_at_a_time_gets_no_batches(
+    max_batch_size: int, shape: tuple[int, ...], together: bool
+) -> None:
+    class Serving(EmptyTriton):
+        def metadata(self, model: str, version: str = "") -> ModelMetadata:
+            tensors = {"x": TensorMetadata("x", "FP32", shape)}
+            return ModelMetadata(model, (version,), max_batch_size, tensors, tensors)
+
+    class Stacking(TensorClient):
+        model, payload = "stacks", TextPayload
+
+        def preprocess(self, payload: TextPayload) -> Tensors:
+            raise NotImplementedError
+
+        def postprocess(self, outputs: Tensors, payload: TextPayload) -> object:
+            raise NotImplementedError
+
+        def preprocess_batch(self, payloads: Sequence[TextPayload]) -> Tensors:
+            raise NotImplementedError
+
+    assert Stacking(Serving(), Path(), Path()).takes_batches() is together
