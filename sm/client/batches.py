@@ -1,7 +1,7 @@
 """Gather the records that wait for a client with batch methods, and answer them together.
 
 The records of one request's list, of lines and of different callers meet here: all that one worker has. While
-batches are under way, further records wait and make up the next one, so a caller without company never waits.
+a batch is under way, further records wait and make up the next one, so a caller without company never waits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, Trirem
 
 log = logging.getLogger(__name__)
 
-#: Batches of a client that run at once: while a model has one, Python works at the other.
-AT_ONCE = 2
+#: Batches of a client that run at once. The second and later ones begin only if they are full.
+AT_ONCE = 4
 #: Seconds between two checks whether the caller of a waiting record is still connected.
 POLL_INTERVAL_S = 0.2
 #: The stage in which a record waits for its batch.
@@ -98,8 +98,8 @@ class Batches:
         if limit is None or not payloads or any(payload.version for payload in payloads):
             return [self._answer_alone(payload) for payload in payloads]
         with self._changed:
-            if len(payloads) == 1 and self._may_run_at_once():
-                self._running += 1
+            if len(payloads) == 1 and not self._running and not self._max_wait:
+                self._running = 1
                 records = []
             else:
                 records = self._put(payloads, limit)
@@ -113,18 +113,16 @@ class Batches:
             batch.describe({"trireme.batch.size": max(record.size for record in records)})
         return answers
 
-    def _may_run_at_once(self) -> bool:
-        return not self._max_wait and self._running < AT_ONCE and not self._waiting
-
     def _put(self, payloads: Sequence[Payload], limit: Deadline) -> list[_Record]:
         """Queue records; the caller holds the lock."""
         records = [_Record(payload, limit) for payload in payloads]
         self._waiting.setdefault(limit, deque()).extend(records)
         self._count += len(records)
-        if self._running < AT_ONCE:
+        is_full = self._count >= self.max_batch
+        if not self._running or (is_full and self._running < AT_ONCE):
             self._running += 1
             self._threads.submit(self._run_batches)
-        elif self._count >= self.max_batch:
+        elif is_full:
             self._changed.notify()
         return records
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ class Shouter(Client):
         self.together: list[list[str]] = []
         self.limits: list[Deadline | None] = []
 
+    def has_batches(self, number: int) -> bool:
+        return len(self.together) == number
+
     def inference(self, payload: TextPayload) -> object:
         self.alone.append(payload.text)
         if payload.text == "hold":
@@ -48,6 +52,8 @@ class Shouter(Client):
         self.limits.append(current())
         if "bad" in texts:
             raise BadInput("a text is bad")
+        if "hold" in texts:
+            assert self.released.wait(SECONDS)
         if "gone" in texts:
             raise NotReady("Triton is starting again")
         if "few" in texts:
@@ -61,7 +67,7 @@ class Callers:
     def __init__(self, client: Shouter, pool: ThreadPoolExecutor) -> None:
         client.setup()
         self.client, self.batches, self._pool = client, Batches(client), pool
-        self.held: list[Future[list[object]]] = []
+        self.held: Future[list[object]] | None = None
 
     def call(self, *texts: str, limit: Deadline | None = None, version: str = "") -> Future[list[object]]:
         """Send records of one request; return what their caller gets."""
@@ -76,9 +82,9 @@ class Callers:
         return self._pool.submit(answer)
 
     def occupy(self) -> None:
-        """Take every turn, so that further records wait."""
-        self.held = [self.call("hold") for _ in range(AT_ONCE)]
-        wait_until(lambda: self.client.alone.count("hold") == AT_ONCE)
+        """Occupy the client, so that further records wait."""
+        self.held = self.call("hold")
+        wait_until(lambda: self.client.alone == ["hold"])
 
     def wait(self, *texts: str, **fields: Any) -> Future[list[object]]:
         """Send a request whose records wait."""
@@ -88,9 +94,10 @@ class Callers:
         return future
 
     def release(self) -> None:
+        """End what occupies it."""
         self.client.released.set()
-        for future in self.held:
-            assert future.result(SECONDS) == ["HOLD"]
+        assert self.held is not None
+        assert self.held.result(SECONDS) == ["HOLD"]
 
 
 @pytest.fixture
@@ -134,12 +141,20 @@ def test_no_batch_is_larger_than_the_client_says(callers: Callers) -> None:
 
 def test_a_long_list_leaves_room_for_other_callers_in_the_next_batch(callers: Callers) -> None:
     callers.occupy()
-    list_future = callers.wait(*(f"t{number}" for number in range(20)))
+    for number in range(1, AT_ONCE):
+        callers.call("hold", *"1234567")
+        wait_until(partial(callers.client.has_batches, number))
+    long_list = callers.wait(*(f"t{number}" for number in range(20)))
     others = [callers.wait(text) for text in "ab"]
     callers.release()
-    for future in (list_future, *others):
+    for future in (long_list, *others):
         future.result(SECONDS)
-    assert {"a", "b"} <= set(callers.client.together[0])
+    assert {"a", "b"} <= set(callers.client.together[AT_ONCE - 1])
+
+
+def test_a_full_batch_does_not_wait_for_the_one_before(callers: Callers) -> None:
+    callers.occupy()
+    assert callers.call(*"abcdefgh").result(SECONDS) == [*"ABCDEFGH"]
 
 
 def test_a_record_waits_for_company_as_long_as_the_client_says() -> None:
