@@ -15,17 +15,16 @@ FROM ${BASE_IMAGE} AS packages
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv
 WORKDIR /opt/trireme
-COPY requirements.lock pyproject.toml ./
+COPY requirements.lock ./
 # The router's packages; those that read, run and compare ONNX graphs (for build-model and for the wheel's Python
-# backend); boto3, only for TRIREME_S3_BUCKETS; and OpenTelemetry, only for the OTEL_* variables.
+# backend); boto3, only for S3; OpenTelemetry, only for the OTEL_* variables; and Triton from its wheel, if the base
+# has none. pip installs only files whose hashes are in the lock. The wheel's stubs for other Python versions are
+# removed, and so is the Python 3.13 that it brings for one of them.
 RUN python3 -m venv /tmp/pip && python3 -m venv --without-pip .venv \
- && /tmp/pip/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; e = p["optional-dependencies"]; print(*p["dependencies"], *e["cpu"], *e["s3"], *e["otel"], sep="\n")' > /tmp/packages.txt \
- && /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --constraint requirements.lock --requirement /tmp/packages.txt
-# The only step that differs: a base without Triton gets Triton from the wheel. The wheel's stubs for other Python
-# versions are removed, and so is the Python 3.13 that it brings for one of them.
-RUN if [ ! -e /opt/tritonserver ]; then \
-      /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --constraint requirements.lock --no-deps nvidia-pytriton \
-   && cd .venv/lib/python3.*/site-packages \
+ && sed "$([ ! -e /opt/tritonserver ] || echo '/^nvidia-pytriton==/,/[^\\]$/d')" requirements.lock > /tmp/packages.txt \
+ && /tmp/pip/bin/pip --python .venv/bin/python install --quiet --no-cache-dir --no-deps --require-hashes --requirement /tmp/packages.txt \
+ && if [ ! -e /opt/tritonserver ]; then \
+      cd .venv/lib/python3.*/site-packages \
    && find pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 ! -name "$(basename "$(dirname "$PWD")" | cut -c7-)" -exec rm -r {} + \
    && { [ -e pytriton/tritonserver/python_backend_stubs/3.13 ] || rm nvidia_pytriton.libs/libpython3*; }; \
     fi
@@ -44,7 +43,8 @@ RUN find .venv \( -path '*/numpy/*/tests' -o -path '*/onnx/backend/test' \) -pru
  && /tmp/pip/bin/pip --python .venv/bin/python uninstall --quiet --yes hf-xet openvino-telemetry
 # pip as one file, only for TRIREME_INSTALL_REQUIREMENTS. It has 2 MB; the static uv has 37. It is beside the
 # environment, not in it, so that no client can import it.
-RUN /tmp/pip/bin/pip install --quiet --no-cache-dir --no-compile --no-deps --target /tmp/zipped pip==26.3 \
+RUN echo 'pip==26.3 --hash=sha256:6c36ae7da8695be67e3cd9f7d87919667ced53f57ce2ede75d89b5912ed2bc4c' > /tmp/pip.txt \
+ && /tmp/pip/bin/pip install --quiet --no-cache-dir --no-compile --no-deps --require-hashes --requirement /tmp/pip.txt --target /tmp/zipped \
  && printf 'import sys\nfrom pip._internal.cli.main import main\nsys.exit(main())\n' > /tmp/zipped/__main__.py \
  && rm -r /tmp/zipped/bin \
  && python3 -m zipapp --compress --output pip.pyz /tmp/zipped

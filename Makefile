@@ -2,7 +2,9 @@ PYTHON ?= python3
 # On a terminal pip shows its progress.
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 # A failure is one sentence, not pip's many; an environment whose making was interrupted is mended.
-PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --constraint requirements.lock
+PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --no-deps
+# Only the files whose hashes are in a lock are installed; the lock has every dependency.
+LOCKED = $(PIP) --require-hashes --requirement
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
@@ -37,7 +39,7 @@ test-image: .venv/.dev  ## build the image with Podman and run the tests that ar
 
 test-packages:  ## install what the tests need from Debian's or Ubuntu's packages, with sudo
 	sudo apt-get update -qq
-	sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light wrk docker-registry podman
+	sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nginx-light wrk docker-registry podman debsecan
 
 check: .venv/.dev
 	.venv/bin/ruff check .
@@ -68,8 +70,9 @@ endif
 sbom: .venv/.dev  ## list every package in CycloneDX in build/sbom; IMAGE_SBOM=trireme:cpu lists an image's, Debian's too
 	@.venv/bin/python tools/sbom.py build/sbom "$(ENGINE)" "$(IMAGE_SBOM)"
 
-audit: .venv/.dev  ## ask PyPI for known vulnerabilities of everything in requirements.lock
-	.venv/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --progress-spinner off
+audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in the locks, Debian's of the image's packages
+	.venv/bin/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --progress-spinner off
+	@.venv/bin/python tools/audit_image.py "$(ENGINE)" "$(IMAGE)"
 
 # This builds the CPU image. For NVIDIA's Triton: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
 # The first whose service answers: a Docker client alone builds nothing.
@@ -96,13 +99,15 @@ else
 	set -x; $(BUILD) --target with-models --build-context models="$$models" .
 endif
 
-COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --no-emit-index-url --no-header --no-annotate \
-	    --no-emit-package pip --no-emit-package setuptools pyproject.toml --output-file
-lock: .venv/.dev  ## update requirements.lock and the documentation's own lock, for every Python version at once
-	$(COMPILE) requirements.lock --upgrade $(addprefix --extra=,cpu otel s3 gateway bench dev)
-	cp requirements.lock docs/_site/requirements.lock
-	$(COMPILE) docs/_site/requirements.lock --extra=docs
-	echo "nvidia-pytriton==0.7.0" >> requirements.lock
+COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header \
+	    --no-annotate --no-emit-package pip
+lock: .venv/.dev  ## update the locks, for every Python version and platform at once
+	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 gateway bench dev)
+	$(COMPILE) pyproject.toml --output-file requirements.lock --constraint requirements-dev.lock $(addprefix --extra=,cpu otel s3)
+	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> requirements.lock
+	printf 'hatchling\neditables\n' | $(COMPILE) --output-file requirements-build.lock --constraint requirements-dev.lock -
+	cp requirements-dev.lock docs/_site/requirements.lock
+	$(COMPILE) pyproject.toml --output-file docs/_site/requirements.lock --extra=docs
 
 .venv/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON); on Debian and Ubuntu: apt-get install python3 python3-venv"; exit 1; }
@@ -111,16 +116,16 @@ lock: .venv/.dev  ## update requirements.lock and the documentation's own lock, 
 	    || { echo "installing python3-venv with apt-get"; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }
 
-# Triton's server comes in a wheel whose own Python dependencies are not needed.
-.venv/.serve: .venv/bin/python requirements.lock pyproject.toml tools/pyproject.toml
+# The lock has Triton's server too, in a wheel whose own Python dependencies are not needed.
+.venv/.serve: .venv/bin/python requirements.lock requirements-build.lock pyproject.toml tools/pyproject.toml
 	@echo "installing the router and Triton's server into .venv (about 1 minute the first time)"
-	@$(PIP) --editable '.[cpu]' --editable tools
-	@$(PIP) --no-deps nvidia-pytriton
+	@$(LOCKED) requirements.lock --requirement requirements-build.lock
+	@$(PIP) --no-build-isolation --editable . --editable tools
 	@touch $@
 
-.venv/.dev: .venv/.serve
+.venv/.dev: .venv/.serve requirements-dev.lock
 	@echo "installing the test tools into .venv"
-	@$(PIP) --editable '.[cpu,dev]' --editable tools
+	@$(LOCKED) requirements-dev.lock
 	@touch $@
 
 screenshots: .venv/.dev  ## take the screenshots of the playground and the dashboard for the documentation; needs chromium
@@ -135,7 +140,7 @@ endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simula
 	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.support.platform examples/endpoint-life.sh
 
 # FULL=1 measures all forms and numbers of callers with more draws; it takes hours. With ARGS only the last part runs.
-bench: needs-wrk .venv/.bench  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options
+bench: needs-wrk .venv/.dev  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options
 	@.venv/bin/sm prepare
 ifeq ($(ARGS),)
 	@.venv/bin/python -m bench.photos $(if $(FULL),,--contestants trireme 'fastapi, OpenCV' --draws 1 --seconds 2 --regimes instant) \
@@ -158,12 +163,7 @@ bench-quick: .venv/.serve  ## count a worker's work per request, independent of 
 	@.venv/bin/python -m venv .venv/docs
 	@.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	    > $$(.venv/docs/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/router.pth
-	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --no-warn-conflicts --retries 5 --constraint docs/_site/requirements.lock --editable '.[docs]'
-	@touch $@
-
-.venv/.bench: .venv/.serve
-	@echo "installing what the benchmark draws with into .venv"
-	@$(PIP) --editable '.[cpu,bench]'
+	@.venv/docs/bin/pip install $(QUIET) --disable-pip-version-check --no-warn-conflicts --retries 5 --no-deps --require-hashes --requirement docs/_site/requirements.lock
 	@touch $@
 
 clean:

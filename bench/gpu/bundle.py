@@ -77,10 +77,15 @@ def make(out: Path, python: str, real: Sequence[str]) -> float:
 
 
 def collect_wheels(folder: Path, python: str) -> None:
-    """Download the wheels for ``python`` on Linux, in the versions of the lock file."""
+    """Download the wheels for ``python`` on Linux, in the versions of the locks."""
     with tempfile.TemporaryDirectory() as downloads:
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check")
-        constraint = ("--constraint", str(HERE / "requirements.lock"))
+        # The versions alone: not all of these packages are in the lock.
+        locks = (HERE / name for name in ("requirements-dev.lock", "requirements.lock"))
+        lines = [line for lock in locks for line in lock.read_text().splitlines()]
+        versions = Path(downloads, "versions.txt")
+        versions.write_text("\n".join(line.removesuffix(" \\") for line in lines if not line.startswith(" ")))
+        constraint = ("--constraint", str(versions))
         platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (35, 34, 31, 28, 27, 24, 17)]
         platform_options = (
             "--only-binary=:all:",

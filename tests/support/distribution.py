@@ -86,7 +86,11 @@ def install_with_dependencies(package: str, wheels: Path, interpreter: Path, hom
     """Install a package and its dependencies with pip, as a new user does, also from the folder ``wheels``."""
     installed = _environment(interpreter, home, "--clear")
     command = [str(installed.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    sources = ["--constraint", str(HERE / "requirements.lock"), "--find-links", str(wheels)]
+    # The versions without their hashes: with hashes pip takes no range of versions, and packages declare ranges.
+    lines = (HERE / "requirements.lock").read_text().splitlines()
+    versions = home / "versions.txt"
+    versions.write_text("\n".join(line.removesuffix(" \\") for line in lines if not line.startswith(" ")))
+    sources = ["--constraint", str(versions), "--find-links", str(wheels)]
     completed = subprocess.run(
         [*command, *sources, package], capture_output=True, text=True, check=False, timeout=600
     )

@@ -30,7 +30,7 @@ def test_each_peer_uses_the_same_library_versions_as_the_box(name: str) -> None:
 def pinned_versions(requirements: Path) -> set[str]:
     """The lines that pin :data:`COMMON_LIBRARIES`, with their Python version markers."""
     lines = requirements.read_text().splitlines()
-    return {line for line in lines if line.split("==")[0] in COMMON_LIBRARIES}
+    return {line.removesuffix(" \\") for line in lines if line.split("==")[0] in COMMON_LIBRARIES}
 
 
 @pytest.mark.parametrize("name", PEERS)

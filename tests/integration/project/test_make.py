@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,21 @@ def test_packages_that_cannot_be_installed_are_reported_in_one_sentence(
     (line,) = completed.stderr.splitlines()
     assert line.startswith(f"the packages were not installed: {sentence}")
     assert line.endswith("What is here stays: run it again then.")
+
+
+def test_a_package_other_than_the_one_in_the_lock_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "parcel-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("parcel-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: parcel\nVersion: 1\n")
+        archive.writestr("parcel-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr("parcel-1.dist-info/RECORD", "")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"parcel==1 --hash=sha256:{'0' * 64}\n")
+    completed = run_installer(
+        "--no-deps", "--requirement", str(lock), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path)
+    )
+    assert completed.returncode == 1
+    assert "for parcel==1 than the one whose hash is in the lock" in completed.stderr
 
 
 @pytest.mark.exhaustive

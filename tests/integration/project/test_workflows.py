@@ -79,6 +79,7 @@ def test_a_workflow_runs_only_targets_of_the_makefile(workflow: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (HERE / "Makefile").read_text(), re.M))
     commands = re.findall(r"^\s*(?:- )?run: (.*)$", workflow.read_text(), re.M)
     assert commands or workflow.stem == "publish"
+    commands = [command for command in commands if not command.startswith("gh release create ")]
     assert [command for command in commands if not re.fullmatch(r"make ([\w-]+)", command)] == []
     assert {command.removeprefix("make ") for command in commands} <= targets
 

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 
 #: Patterns in pip's output that explain a failure, the most specific first, and what they mean.
 REASONS = (
+    (
+        r"do not match the hashes[^$]*?\n\s+(\S+) from",
+        "the package index served another file for {} than the one whose hash is in the lock: it was "
+        "changed, or the index builds files of its own. Look at 'index-url' in 'pip config list'",
+    ),
     (r"no space left on device|disk quota exceeded", "the disk is full: make room"),
     (
         r"proxyerror|tunnel connection failed|cannot connect to proxy",
