@@ -452,6 +452,12 @@ class Settings:
         True,
         "Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.",
     )
+    embeddings_api: bool = setting(
+        "TRIREME_EMBEDDINGS_API",
+        boolean,
+        True,
+        "Serve /v1/embeddings and /v1/models, OpenAI's embeddings API, for clients that give embeddings.",
+    )
     shared_memory: bool = setting(
         "TRIREME_SHARED_MEMORY", boolean, True, "Send large tensors through shared memory."
     )

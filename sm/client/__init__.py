@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Tensors,
         Triton,
     )
+    from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
     from sm.client.images import decode, resize, shrink
     from sm.client.payloads import Base64Bytes, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
     from sm.client.preprocessing import Preprocessing
@@ -33,6 +34,8 @@ __all__ = [
     "Classes",
     "Client",
     "ClientTriton",
+    "EmbeddingClient",
+    "EmbeddingPayload",
     "Encoded",
     "ImageInput",
     "ImagePayload",
@@ -72,6 +75,7 @@ _MODULES = {
         "Tensors",
         "Triton",
     ),
+    "embeddings": ("EmbeddingClient", "EmbeddingPayload"),
     "images": ("decode", "resize", "shrink"),
     "payloads": ("Base64Bytes", "ImagePayload", "Parameters", "Payload", "TensorPayload", "TextPayload"),
     "preprocessing": ("Preprocessing",),

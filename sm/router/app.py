@@ -23,7 +23,7 @@ from sm.router.answer import dumps
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.pipeline import Lane, Pipeline
-from sm.router.routes import invocations, v2_routes, websocket_route
+from sm.router.routes import invocations, openai_routes, v2_routes, websocket_route
 from sm.router.running import WATCH_INTERVAL_S, RequestLog, record_overdue
 from sm.router.s3.store import open_store
 from sm.router.triton_requests import Triton
@@ -63,6 +63,8 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
         websocket_route.blueprint(service, max_connections, settings.max_body, lambda: is_draining(box))
     )
     app.register_blueprint(v2_routes.blueprint(service))
+    if settings.embeddings_api:
+        app.register_blueprint(openai_routes.blueprint(service))
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))

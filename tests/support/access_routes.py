@@ -9,6 +9,8 @@ ROUTES_THAT_NEED_A_KEY = [
     ("POST", "/endpoints/any/invocations"),
     ("POST", "/endpoints/any/invocations-response-stream"),
     ("GET", "/invocations-bidirectional-stream"),
+    ("POST", "/v1/embeddings"),
+    ("GET", "/v1/models"),
     ("GET", "/v2"),
     ("GET", "/v2/health/ready"),
     ("POST", "/v2/models/echo/infer"),

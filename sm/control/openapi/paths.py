@@ -36,6 +36,7 @@ def paths(clients: Sequence[Described]) -> Json:
         "Inference": _inference(invoke),
         "Models": _models(),
         "SageMaker": _endpoints(invoke),
+        "OpenAI": _openai(),
         "Triton": triton_schemas.paths(),
         "Operations": _operations(),
         "Pages": _pages(),
@@ -194,6 +195,32 @@ def _endpoints(invoke: Json) -> Json:
                 "summary": "Invoke as boto3 does with `invoke_endpoint_with_response_stream`.",
                 "responses": {**events, **failures(413, 429, 503)},
             },
+        },
+    }
+
+
+def _openai() -> Json:
+    """Describe the embeddings API. nginx answers some errors in the box's own form."""
+    wrong = answer("An error in OpenAI's form.", {"anyOf": [ref("OpenAIError"), ref("Error")]})
+    statuses = (400, 403, 404, 413, 429, 500, 503, 504, 507)
+    return {
+        "/v1/embeddings": {
+            "post": {
+                "operationId": "embed",
+                "summary": "Turn texts into vectors, as OpenAI's embeddings API does.",
+                "requestBody": body({"application/json": {"schema": ref("EmbeddingsRequest")}}),
+                "responses": {
+                    **ok("The vectors.", ref("Embeddings")),
+                    **{str(status): wrong for status in statuses},
+                },
+            }
+        },
+        "/v1/models": {
+            "get": operation(
+                "listEmbeddingModels",
+                "List the clients that give embeddings, as OpenAI lists models.",
+                ok("The clients.", ref("EmbeddingModels")),
+            )
         },
     }
 

@@ -119,7 +119,69 @@ TENSOR_METADATA = {
     "required": ["name", "datatype", "shape"],
     "properties": {name: TENSOR["properties"][name] for name in ("name", "datatype", "shape")},
 }
+_TOKENS: Json = {"type": "array", "items": INTEGER, "minItems": 1}
+OPENAI: Json = {
+    "EmbeddingsRequest": {
+        "type": "object",
+        "required": ["model", "input"],
+        "additionalProperties": False,
+        "properties": {
+            "model": {"type": "string", "description": "A client of /v1/models."},
+            "input": {
+                "description": "A text, the ids of its tokens, or a list of either.",
+                "anyOf": [
+                    TEXT,
+                    _TOKENS,
+                    {"type": "array", "items": TEXT, "minItems": 1},
+                    {"type": "array", "items": _TOKENS, "minItems": 1},
+                ],
+            },
+            "encoding_format": {"enum": ["float", "base64"]},
+            "dimensions": {"type": "integer", "minimum": 1, "description": "Keep so many numbers."},
+            "user": {"type": "string", "description": "Ignored."},
+        },
+    },
+    "Embeddings": _object(
+        "The vectors, in the order of the inputs.",
+        object={"const": "list"},
+        model=TEXT,
+        usage=_object("The tokens that were read.", prompt_tokens=INTEGER, total_tokens=INTEGER),
+        data={
+            "type": "array",
+            "items": _object(
+                "One vector.",
+                object={"const": "embedding"},
+                index=INTEGER,
+                embedding={
+                    "description": "Numbers; with base64, little-endian float32.",
+                    "anyOf": [TEXT, {"type": "array", "items": NUMBER}],
+                },
+            ),
+        },
+    ),
+    "EmbeddingModels": _object(
+        "The clients that give embeddings.",
+        object={"const": "list"},
+        data={
+            "type": "array",
+            "items": _object(
+                "One client.", id=TEXT, object={"const": "model"}, created=INTEGER, owned_by=TEXT
+            ),
+        },
+    ),
+    "OpenAIError": _object(
+        "An error as OpenAI sends it.",
+        error=_object(
+            "What is wrong.",
+            message=TEXT,
+            type=TEXT,
+            param={"type": ["string", "null"]},
+            code={"type": ["string", "null"]},
+        ),
+    ),
+}
 COMMON: Json = {
+    **OPENAI,
     "Error": {
         "type": "object",
         "required": ["error", "code", "request_id"],

@@ -1,0 +1,54 @@
+"""Clients that turn a text into a vector. The box also serves them as OpenAI's embeddings API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from sm.client.base import Array, TensorClient
+from sm.client.payloads import TextPayload
+
+
+class EmbeddingPayload(TextPayload):
+    """A text, or the ids of its tokens."""
+
+    text: str = Field(default="", description="The text.", examples=["A man is playing the guitar."])
+    token_ids: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[], min_length=1, description="The ids of its tokens, in place of the text."
+    )
+
+    @model_validator(mode="after")
+    def check_one(self) -> EmbeddingPayload:
+        """Refuse a record with both, or with neither."""
+        if len(self.model_fields_set & {"text", "token_ids"}) != 1:
+            raise ValueError("send text or token_ids, one of the two")
+        return self
+
+
+class EmbeddingClient(TensorClient):
+    """A client whose result is what :meth:`embedding` returns: it is also served at ``/v1/embeddings``.
+
+    Example::
+
+        class Sentences(EmbeddingClient):
+            model = "sentences"
+
+            def preprocess(self, payload: EmbeddingPayload) -> Tensors:
+                return {"input_ids": np.array(payload.token_ids or self.tokenizer.encode(payload.text).ids)}
+
+            def postprocess(self, outputs: Tensors, payload: EmbeddingPayload) -> dict[str, object]:
+                return self.embedding(outputs["vector"], tokens=12)
+    """
+
+    payload = EmbeddingPayload
+
+    @staticmethod
+    def embedding(vector: Array, tokens: int) -> dict[str, object]:
+        """Return the result of a record.
+
+        Args:
+            vector: float32 [n].
+            tokens: The tokens that the model read, special ones included.
+        """
+        return {"embedding": vector, "tokens": tokens}

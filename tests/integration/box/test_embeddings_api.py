@@ -1,0 +1,156 @@
+"""OpenAI's own client gets embeddings from a box, and errors in the form that it expects."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+import requests
+from openai import OpenAI
+
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.tritons import Model
+
+CLIENTS = (CLIENT_FOLDERS / "embeddings",)
+#: The sum, the number, the longest and the shortest of the ids that are not padding.
+MODEL = Model(
+    'ids = tensor(request, "ids").astype(np.float32)\n'
+    "count, shortest = (ids > 0).sum(1), np.where(ids > 0, ids, np.inf).min(1)\n"
+    'return {"vector": np.stack([ids.sum(1), count, ids.max(1), shortest], 1).astype(np.float32)}',
+    {"ids": ("INT64", [-1])},
+    {"vector": ("FP32", [4])},
+    max_batch_size=8,
+)
+TEXTS = ["a man plays", "the guitar", "it rains today again"]
+VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repository")
+    MODEL.write(folder / "sentences")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    with running_box(tmp_path_factory.mktemp("box"), repository, clients=CLIENTS) as box:
+        yield box
+
+
+@pytest.fixture(scope="module")
+def client(box: RunningBox) -> OpenAI:
+    return OpenAI(base_url=f"{box.url}/v1", api_key="none", max_retries=0)
+
+
+def vectors(answer: openai.types.CreateEmbeddingResponse) -> list[list[float]]:
+    assert [row.index for row in answer.data] == list(range(len(answer.data)))
+    return [row.embedding for row in answer.data]
+
+
+# Without a format the client asks for base64 and decodes it itself.
+@pytest.mark.parametrize("options", [{}, {"encoding_format": "float"}])
+def test_a_list_of_texts_becomes_vectors_with_the_tokens_that_were_read(
+    client: OpenAI, options: dict[str, str]
+) -> None:
+    answer = client.embeddings.create(model="sentences", input=TEXTS, **options)  # type: ignore[arg-type]
+    assert vectors(answer) == VECTORS
+    assert (answer.model, answer.object) == ("sentences", "list")
+    assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (9, 9)
+
+
+def test_base64_is_little_endian_float32(box: RunningBox) -> None:
+    body = {"model": "sentences", "input": TEXTS[0], "encoding_format": "base64"}
+    (row,) = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).json()["data"]
+    assert np.frombuffer(base64.b64decode(row["embedding"]), "<f4").tolist() == VECTORS[0]
+
+
+def test_one_text_and_token_ids_are_inputs_too(client: OpenAI) -> None:
+    assert vectors(client.embeddings.create(model="sentences", input=TEXTS[0])) == VECTORS[:1]
+    assert vectors(client.embeddings.create(model="sentences", input=[1, 3, 5])) == VECTORS[:1]
+    two = client.embeddings.create(model="sentences", input=[[1, 3, 5], [3, 6]])
+    assert vectors(two) == VECTORS[:2]
+
+
+def test_dimensions_shorten_a_vector_and_keep_its_length(client: OpenAI) -> None:
+    (vector,) = vectors(client.embeddings.create(model="sentences", input=TEXTS[0], dimensions=2))
+    assert len(vector) == 2
+    assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(VECTORS[0]))
+    assert vector[0] / vector[1] == pytest.approx(3)
+
+
+def test_the_list_of_models_has_the_clients_that_give_embeddings(client: OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.object, model.owned_by) == ("sentences", "model", "trireme")
+    assert model.created > 0
+
+
+@pytest.mark.parametrize("model", ["nothing", "shout"])
+def test_a_model_that_gives_no_embeddings_is_not_found(client: OpenAI, model: str) -> None:
+    with pytest.raises(openai.NotFoundError, match="there are: sentences") as caught:
+        client.embeddings.create(model=model, input="a")
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "sentence"),
+    [
+        ({"input": []}, "input", "is empty"),
+        ({"input": [TEXTS[0], 3]}, "input[1]", "list"),
+        ({"input": [[1, -3]]}, "input[0][1]", "greater than or equal to 0"),
+        ({"input": 3}, "input", "wrong type"),
+        ({"dimensions": 5}, "dimensions", "this model has 4"),
+        ({"dimensions": 0}, "dimensions", "at least 1"),
+        ({"encoding_format": "int8"}, "encoding_format", "float or base64"),
+        ({"prompt": "a"}, "prompt", "no such member"),
+        ({"input": [TEXTS[0], "this is unreadable"]}, "input[1]", "is unreadable"),
+    ],
+)
+def test_a_wrong_request_is_a_400_that_names_the_member(
+    box: RunningBox, asked: dict[str, object], param: str, sentence: str
+) -> None:
+    before = box.metric("trireme_invocations_total", status="200")
+    body = {"model": "sentences", "input": TEXTS[0], **asked}
+    answer = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert sentence in error["message"]
+    assert box.metric("trireme_invocations_total", status="200") == before
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"model": "sentences"}'])
+def test_garbage_is_a_400_in_openais_form(box: RunningBox, body: bytes) -> None:
+    answer = requests.post(f"{box.url}/v1/embeddings", data=body, timeout=30)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_list_reaches_the_client_as_a_batch_and_the_invocation_is_counted(box: RunningBox) -> None:
+    def counted(stage: str) -> float:
+        return box.metric(
+            "trireme_invocation_duration_seconds_count", model="sentences", stage=stage, status="2xx"
+        )
+
+    before = counted("preprocess"), counted("total")
+    body = {"model": "sentences", "input": TEXTS * 8}
+    assert requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).status_code == 200
+    assert (counted("preprocess"), counted("total")) == (before[0] + 1, before[1] + 1)
+
+
+def test_the_client_answers_invocations_as_any_other(box: RunningBox) -> None:
+    answer = box.invoke("sentences", [{"text": TEXTS[0]}, {"token_ids": [3, 6]}])
+    rows = [{"embedding": VECTORS[0], "tokens": 3}, {"embedding": VECTORS[1], "tokens": 2}]
+    assert answer.json() == {"modelname": "sentences", "result": rows}
+    both = box.invoke("sentences", {"text": TEXTS[0], "token_ids": [3]})
+    assert both.status_code == 422
+
+
+def test_the_api_can_be_turned_off(repository: Path, tmp_path: Path) -> None:
+    with running_box(tmp_path, repository, clients=CLIENTS, TRIREME_EMBEDDINGS_API="false") as box:
+        body = {"model": "sentences", "input": "a"}
+        assert requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).status_code == 404
+        assert requests.get(f"{box.url}/v1/models", timeout=30).status_code == 404

@@ -1,0 +1,12 @@
+"""A client that gives no embeddings."""
+
+from __future__ import annotations
+
+from sm.client.base import Client, TextPayload
+
+
+class Shout(Client):
+    payload = TextPayload
+
+    def inference(self, payload: TextPayload) -> str:
+        return payload.text.upper()
