@@ -333,6 +333,12 @@ SHARED_BYTES = _gauge("trireme_shared_memory_bytes", "Bytes of shared memory hel
 SHARED_LIMIT = _gauge("trireme_shared_memory_limit_bytes", "Bytes of shared memory that tensors may take.")
 DECODED_BYTES = _gauge("trireme_decoded_bytes", "Bytes of memory held for decoded pictures and large JSON.")
 DECODED_LIMIT = _gauge("trireme_decoded_limit_bytes", "Bytes of memory that decoding may take.")
+CAPTURED = Counters("trireme_captured_total", "Invocations whose payload and answer were stored.").labels()
+CAPTURE_DROPPED = Counters(
+    "trireme_capture_dropped_total",
+    "Invocations in the capture's sample that were not stored, by reason.",
+    ["reason"],
+)
 IN_FLIGHT_LIMIT = _gauge("trireme_in_flight_limit", "Invocations that may run or wait; further ones get 429.")
 #: Restarts of workers; the supervisor counts those of the other processes.
 WORKER_RESTARTS = Counters(

@@ -110,6 +110,21 @@ def buckets(text: str) -> tuple[str, ...]:
     return names
 
 
+def capture_place(text: str) -> str:
+    """Check the place of captured payloads: an address in S3, or an absolute folder."""
+    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|/.*", text):
+        raise ValueError("is neither s3://bucket/prefix nor an absolute folder")
+    return text
+
+
+def percents(text: str) -> tuple[str, ...]:
+    """Parse percents, each for all models or, after a name and ``=``, for one."""
+    entries = tuple(text.replace(",", " ").split())
+    for entry in entries:
+        number(0, 100, float)(entry.rpartition("=")[2])
+    return entries
+
+
 def namespace(text: str) -> str:
     """Check a namespace of CloudWatch's metrics."""
     if not re.fullmatch(r"[A-Za-z0-9._/#:-]{1,255}", text) or text.startswith(("AWS/", ":")):
@@ -445,6 +460,19 @@ class Settings:
         30.0,
         "Seconds that S3 may take for one object, within the invocation's timeout. After it the request "
         "gets 503.",
+    )
+    capture: str = setting(
+        "TRIREME_CAPTURE",
+        capture_place,
+        "",
+        "Keep payloads and answers there, as SageMaker's Data Capture does: s3://bucket/prefix, or a folder. "
+        "See docs/run/security.md.",
+    )
+    capture_percent: tuple[str, ...] = setting(
+        "TRIREME_CAPTURE_PERCENT",
+        percents,
+        ("100",),
+        "The share of invocations to keep, and that of some models: 10,resnet=50,bert_base=0.",
     )
     local_endpoints: bool = setting(
         "TRIREME_LOCAL_ENDPOINTS",

@@ -295,6 +295,18 @@ class Client(ABC):
         """
         yield self.inference(payload)
 
+    def redact(self, payload: Any, result: Any) -> tuple[Any, Any] | None:
+        """Return what the payload capture may keep of an invocation; None for nothing; optional.
+
+        It runs after the answer, outside the request. If it raises, nothing is kept. While a client has it,
+        requests that are for no single client (JSON lines, Triton's own protocol) are not kept.
+
+        Args:
+            payload: The request's body: parsed if it is JSON, else bytes.
+            result: The answer's body likewise; None for a stream.
+        """
+        return payload, result
+
     @classmethod
     def streams(cls) -> bool:
         """True if the client implements :meth:`stream` itself."""

@@ -36,7 +36,7 @@ def create(settings: Settings, box: Box) -> Flask:
     app.register_blueprint(routes.blueprint(box))
     app.register_blueprint(routes.execution_parameters(settings))
     app.register_blueprint(pages.blueprint(box))
-    recorder = Recorder(box)
+    recorder = Recorder(box, captures=bool(settings.capture))
     recorder.watch()
     app.register_blueprint(dashboard.blueprint(recorder.read))
     app.register_blueprint(

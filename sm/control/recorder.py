@@ -36,8 +36,8 @@ class Recorder:
     Points are compressed: one with 65 busy models, the most that have their own series, takes about 3 KB.
     """
 
-    def __init__(self, box: Box, clock: Callable[[], float] = time.time) -> None:
-        self._box, self._clock = box, clock
+    def __init__(self, box: Box, clock: Callable[[], float] = time.time, captures: bool = False) -> None:
+        self._box, self._clock, self._captures = box, clock, captures
         self._models, self._changes = ServedModels(box), Changes()
         #: Held while the state is found, and while what was found is read or replaced.
         self._updating, self._lock = threading.Lock(), threading.Lock()
@@ -119,7 +119,8 @@ class Recorder:
             finally:
                 self._updating.release()
         with self._lock:
-            current, events = {**self._current, **_readiness(state)}, list(self._events)
+            current = {**self._current, **_readiness(state), "captures": self._captures}
+            events = list(self._events)
             points = [point for at, point in self._points if at > since]
         head = orjson.dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
         return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"

@@ -20,6 +20,7 @@ from sm.plugins.registry import Registry
 from sm.polling import Poll
 from sm.router.admission import FairGate
 from sm.router.answer import dumps
+from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.pipeline import Lane, Pipeline
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def create(settings: Settings, box: Box, registry: Registry) -> Flask:
+def create(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Flask:
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     app = Router("trireme", box.fronted)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body
@@ -48,7 +49,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
     service = Service(
-        pipeline_of(settings, box, registry),
+        pipeline_of(settings, box, registry, capture),
         RequestLog(settings.log_sample, settings.log_slow),
         settings.max_body,
         settings.timeout,
@@ -74,7 +75,7 @@ def create(settings: Settings, box: Box, registry: Registry) -> Flask:
     return app
 
 
-def pipeline_of(settings: Settings, box: Box, registry: Registry) -> Pipeline:
+def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Pipeline:
     """Create the way of all invocations."""
     guard, store, sessions = AnswerGuard.of(box), open_store(settings), sessions_of(settings, box)
     classifier = Classifier(
@@ -100,6 +101,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry) -> Pipeline:
         sessions,
         settings.longest_stream - settings.timeout,
         settings.wait_seconds > 0,
+        capture,
     )
 
 

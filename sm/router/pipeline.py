@@ -23,6 +23,7 @@ from sm.plugins.registry import Registry
 from sm.router import dispatch
 from sm.router.admission import UNKNOWN, Admission, FairGate
 from sm.router.answer import dumps, encode_record, write, write_list
+from sm.router.capture import Capture
 from sm.router.classify import Classifier, ModelRequest
 from sm.router.invocation import DispatchRequest, LinesRequest, Message, SessionCommand, estimate_parsed_bytes
 from sm.router.lines import answer_lines
@@ -94,6 +95,8 @@ class Pipeline:
     extra_stream_seconds: float = 0.0
     #: True if requests wait for what is replaced, see :mod:`sm.triton.repeats`.
     waits: bool = False
+    #: Keeps samples of payloads and answers; None if that is off.
+    capture: Capture | None = None
 
     def answer(self, invocation: RunningInvocation, read: Callable[[], Message]) -> Answer:
         """Answer a request; count and log it in every case. Raises :class:`~sm.errors.TriremeError`.
@@ -120,6 +123,9 @@ class Pipeline:
                     invocation.deadline.check()
                     invocation.slot.enter(invocation.deadline.model)  # admit
                     answer = self._run_confirmed(invocation, request, lane)
+                    if self.capture is not None:
+                        client = request.client if isinstance(request, DispatchRequest) else None
+                        self.capture.offer(invocation.model, message, answer, client)
                     return invocation.finish(answer)
         finally:
             end(token)

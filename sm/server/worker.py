@@ -36,6 +36,7 @@ from sm.plugins.unserved_clients import LateClients
 from sm.polling import Poll
 from sm.repository.code_folder import CodeFolder
 from sm.router import app
+from sm.router.capture import Capture, open_capture
 from sm.run_state import Box, write_atomically
 from sm.server import embedded_metrics, logs
 from sm.server.embedded_metrics import EmbeddedMetrics
@@ -103,6 +104,8 @@ class DataPlane(Plane):
 
     #: Sends this worker's traces; None if traces are off.
     _tracer: Tracer | None = None
+    #: Keeps samples of payloads; None if that is off.
+    _capture: Capture | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -143,7 +146,9 @@ class DataPlane(Plane):
         metrics.reserve(self.box.metrics_folder, worker.pid)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
-        """Send a worker's last traces before it ends."""
+        """Send a worker's last traces and captured payloads before it ends."""
+        if self._capture is not None:
+            self._capture.close()
         if self._tracer is not None:
             self._tracer.close()
 
@@ -173,7 +178,8 @@ class DataPlane(Plane):
         transport = Transport(self.settings, self.box)
         try:
             clients = self.registry(transport)
-            flask = app.create(self.settings, self.box, clients)
+            self._capture = open_capture(self.settings, clients)
+            flask = app.create(self.settings, self.box, clients, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
         describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))

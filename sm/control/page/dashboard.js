@@ -111,6 +111,7 @@ function showTiles() {
     ["Memory", formatBytes(memory)],
     ["Shared memory", formatBytes(box.shared_memory.used)],
     ["Restarts", String(restarts), restarts > 0],
+    ...(box.captures ? [["Payload capture", "on"]] : []),
   ];
   $("tiles").replaceChildren(...tiles.map(([name, value, isBad]) => make("div", {}, make("dt", {}, name), make("dd", { class: isBad ? "bad" : "" }, value))));
 }

@@ -132,17 +132,18 @@ def open_store(settings: Settings) -> Store | None:
     """
     if not settings.s3_buckets:
         return None
-    executor, client = ThreadPoolExecutor(settings.s3_threads, "s3"), _client(settings.s3_threads)
+    executor, client = ThreadPoolExecutor(settings.s3_threads, "s3"), open_client(settings.s3_threads)
     return Store(settings.s3_buckets, settings.max_body, executor, client, settings.s3_timeout)
 
 
-def _client(threads: int) -> Any:
+def open_client(threads: int, variable: str = "TRIREME_S3_BUCKETS") -> Any:
+    """Return boto3's client for S3. Raises :class:`StartError` if boto3 is not installed."""
     try:
         import boto3
         from botocore.config import Config
     except ImportError:
         raise StartError(
-            "TRIREME_S3_BUCKETS is set, but boto3 is not installed: pip install 'trireme-serving[deploy]'."
+            f"{variable} is set, but boto3 is not installed: pip install 'trireme-serving[s3]'."
         ) from None
     # They log keys and signatures at lower levels.
     for name in ("boto3", "botocore", "urllib3"):

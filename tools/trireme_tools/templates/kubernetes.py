@@ -39,7 +39,7 @@ INSTANCE = "app.kubernetes.io/instance"
 #: Settings that the documents set themselves, because other parts of them depend on these.
 RESERVED_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
 #: Settings that make the box call other machines, and the ports that they need: DNS, HTTPS, OTLP.
-CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
+CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_CAPTURE", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
 
 

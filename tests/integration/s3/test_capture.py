@@ -1,0 +1,135 @@
+"""A real box keeps payloads in a fake S3 or in a folder, and its callers never notice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
+from tests.support.dripping_proxy import running_dripping_proxy
+from tests.support.s3 import CREDENTIALS, client
+from tests.support.tritons import MODELS
+
+GREET = '''
+from sm.client.base import Client, TextPayload
+
+
+class Greet(Client):
+    """Greet somebody."""
+
+    payload = TextPayload
+
+    def inference(self, payload):
+        return f"hello {payload.text}"
+
+    def redact(self, payload, result):
+        return {**payload, "payload": {"text": len(payload["payload"]["text"])}}, result["result"][:5]
+'''
+NAME = "Ada-whose-name-nobody-keeps"
+
+
+@contextmanager
+def capturing_box(
+    folder: Path, place: str, command_prefix: str = "", **variables: str
+) -> Iterator[RunningBox]:
+    MODELS["echo"].write(folder / "model" / "echo")
+    (folder / "clients" / "greet").mkdir(parents=True)
+    (folder / "clients" / "greet" / "client.py").write_text(GREET)
+    settings: Any = {
+        "TRIREME_CAPTURE": place,
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "1",
+        **CREDENTIALS,
+        **variables,
+    }
+    with running_box(
+        folder, folder / "model", clients=(folder / "clients",), command_prefix=command_prefix, **settings
+    ) as box:
+        yield box
+
+
+def greet(box: RunningBox) -> float:
+    """Send a request and return its seconds."""
+    started = time.monotonic()
+    response = box.invoke("greet", {"text": NAME})
+    assert response.json()["result"] == f"hello {NAME}"
+    return time.monotonic() - started
+
+
+def lines_in(s3: Any, prefix: str) -> list[dict[str, Any]]:
+    objects = s3.list_objects_v2(Bucket="results", Prefix=prefix).get("Contents", ())
+    bodies = [s3.get_object(Bucket="results", Key=entry["Key"])["Body"].read() for entry in objects]
+    return [json.loads(line) for body in bodies for line in body.splitlines()]
+
+
+def test_a_box_that_stops_has_stored_every_invocation_redacted(aws: str, tmp_path: Path) -> None:
+    with capturing_box(tmp_path, "s3://results/kept/", AWS_ENDPOINT_URL=aws) as box:
+        for _ in range(20):
+            greet(box)
+        dashboard = requests.get(f"{box.url}/dashboard/data", params={"since": 0}, timeout=5).json()
+        assert dashboard["box"]["captures"] is True
+        log = box.log
+    lines = lines_in(client(aws), "kept/greet/AllTraffic/20")
+    assert len(lines) == 20
+    for line in lines:
+        sides = line["captureData"]
+        assert json.loads(sides["endpointInput"]["data"])["payload"] == {"text": len(NAME)}
+        assert sides["endpointOutput"]["data"] == '"hello"'
+    assert NAME not in log.read_text()
+
+
+def test_a_box_that_is_stopped_under_load_keeps_what_it_has_answered(aws: str, tmp_path: Path) -> None:
+    with capturing_box(tmp_path, "s3://results/stopped", AWS_ENDPOINT_URL=aws) as box:
+        answered = 0
+        while answered < 200:
+            greet(box)
+            answered += 1
+            if answered == 50:
+                box.process.terminate()
+                break
+        box.process.wait(30)
+    assert len(lines_in(client(aws), "stopped/greet/")) == answered
+
+
+def test_a_missing_bucket_costs_callers_nothing_and_is_counted(aws: str, tmp_path: Path) -> None:
+    with capturing_box(tmp_path, "s3://no-such-bucket", AWS_ENDPOINT_URL=aws) as box:
+        greet(box)
+        wait_until(lambda: "captured payloads cannot be stored" in box.log.read_text(), 30)
+        assert greet(box) < 5
+        assert box.metric("trireme_captured_total") == 0
+    assert "captured invocations were not stored before the stop" in box.log.read_text()
+    assert NAME not in box.log.read_text()
+
+
+def test_a_slow_s3_holds_up_neither_callers_nor_the_stop(aws: str, tmp_path: Path) -> None:
+    with running_dripping_proxy(aws) as proxy:
+        proxy.slow_from_byte = 0
+        with capturing_box(tmp_path, "s3://results/slow", AWS_ENDPOINT_URL=proxy.url) as box:
+            greet(box)
+            wait_until(lambda: proxy.connections, 30, "a connection to S3")
+            assert max(greet(box) for _ in range(20)) < 5
+            started = time.monotonic()
+            box.process.terminate()
+            box.process.wait(30)
+            assert time.monotonic() - started < 20
+
+
+def test_a_full_disk_costs_callers_nothing_and_what_is_held_is_stored_later(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    prefix = MOUNT_SMALL_DISK.format(size=1, folder=disk)
+    with capturing_box(tmp_path, str(disk / "kept"), command_prefix=prefix) as box:
+        with filled_disk(box, disk):
+            greet(box)
+            wait_until(lambda: "captured payloads cannot be stored: OSError" in box.log.read_text(), 30)
+            assert greet(box) < 5
+        wait_until(lambda: box.metric("trireme_captured_total") == 2, 30)
+        (file,) = Path(f"/proc/{box.process.pid}/root{disk}").rglob("*.jsonl")
+        assert file.read_text().count("\n") == 2
+        assert NAME not in file.read_text()

@@ -1,0 +1,269 @@
+"""Samples of payloads and answers are kept in the layout of SageMaker's Data Capture, beside the requests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm import metrics
+from sm.client.base import Client
+from sm.errors import StartError
+from sm.http.messages import PNG, Answer
+from sm.plugins.registry import Registry
+from sm.router import capture as module
+from sm.router.capture import (
+    MAX_EVENT_BYTES,
+    MAX_HELD_BYTES,
+    Capture,
+    open_capture,
+    read_percents,
+    write_file,
+)
+from sm.router.invocation import Message
+from sm.settings import Settings
+
+LINE = re.compile(r"m/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.jsonl")
+
+
+class Plain(Client):
+    def inference(self, payload: Any) -> object:
+        return payload
+
+
+class Careful(Plain):
+    """Keeps no names, nothing that is secret, and fails for what it does not know."""
+
+    def redact(self, payload: Any, result: Any) -> tuple[Any, Any] | None:
+        if payload.get("secret"):
+            return None
+        return {**payload, "name": len(payload["name"])}, b"hidden"
+
+
+class Files(dict[str, bytes]):
+    """Stores files in memory, or raises."""
+
+    error: Exception | None = None
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.error:
+            raise self.error
+        self[name] = content
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for content in self.values() for line in content.splitlines()]
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+def client_of(kind: type[Client]) -> Client:
+    no_triton: Any = None
+    return kind(no_triton, Path(), Path())
+
+
+def capture_into(write: Callable[[str, bytes], object], *clients: Client, **options: Any) -> Capture:
+    registry = Registry({f"m{number}": client for number, client in enumerate(clients)})
+    return Capture(write, options.pop("percents", {}), registry, **options)
+
+
+def message(body: bytes, content_type: str = "application/json") -> Message:
+    return Message(body, {"content-type": content_type}, {}, "id-1")
+
+
+@pytest.fixture
+def dropped() -> Iterator[Callable[[str], float]]:
+    reasons = ("size", "queue", "redact", "stop")
+    before = {reason: metrics.CAPTURE_DROPPED.labels(reason).value for reason in reasons}
+    yield lambda reason: metrics.CAPTURE_DROPPED.labels(reason).value - before[reason]
+
+
+def test_an_invocation_is_one_line_as_sagemaker_writes_it(files: Files) -> None:
+    capture = capture_into(files.write)
+    capture.offer("m", message(b'{"a": 1}'), Answer(b'{"b":2}'), client_of(Plain))
+    capture.flush()
+    (name,) = files
+    assert LINE.fullmatch(name)
+    (line,) = files.lines()
+    assert line["captureData"] == {
+        "endpointInput": {
+            "observedContentType": "application/json",
+            "mode": "INPUT",
+            "data": '{"a": 1}',
+            "encoding": "JSON",
+        },
+        "endpointOutput": {
+            "observedContentType": "application/json",
+            "mode": "OUTPUT",
+            "data": '{"b":2}',
+            "encoding": "JSON",
+        },
+    }
+    assert line["eventMetadata"].keys() == {"eventId", "inferenceId", "inferenceTime"}
+    assert (line["eventMetadata"]["inferenceId"], line["eventVersion"]) == ("id-1", "0")
+
+
+def test_bytes_are_base64_and_a_stream_keeps_its_payload_alone(files: Files) -> None:
+    capture = capture_into(files.write)
+    capture.offer("m", message(b"\x89PNG", PNG), Answer(iter((b"part",))), None)
+    capture.flush()
+    (line,) = files.lines()
+    data = line["captureData"]
+    assert data.keys() == {"endpointInput"}
+    assert data["endpointInput"]["encoding"] == "BASE64"
+    assert base64.b64decode(data["endpointInput"]["data"]) == b"\x89PNG"
+
+
+def test_one_file_has_all_invocations_of_a_model_since_the_last(files: Files) -> None:
+    capture = capture_into(files.write)
+    for model in ("m", "other/../m", "m"):
+        capture.offer(model, message(b"{}"), Answer(b"{}"), None)
+    capture.flush()
+    assert sorted(content.count(b"\n") for content in files.values()) == [1, 2]
+    assert {name.split("/")[0] for name in files} == {"m", "other%2F..%2Fm"}
+
+
+def test_the_sample_is_by_percent_and_by_model(files: Files) -> None:
+    percents = read_percents(("10", "m=50", "n=0"))
+    for chance, kept in ((0.05, {"m", "others"}), (0.2, {"m"}), (0.6, set[str]())):
+        capture = capture_into(files.write, percents=percents, chance=lambda drawn=chance: drawn)
+        for model in ("m", "n", "others"):
+            capture.offer(model, message(b"{}"), Answer(b"{}"), None)
+        files.clear()
+        capture.flush()
+        assert {name.split("/")[0] for name in files} == kept
+
+
+def test_a_failed_invocation_is_not_kept(files: Files) -> None:
+    capture = capture_into(files.write)
+    capture.offer("m", message(b"{}"), Answer(b"{}", status=503), None)
+    capture.flush()
+    assert not files
+
+
+def test_a_client_redacts_what_is_kept_or_keeps_nothing(files: Files) -> None:
+    client = client_of(Careful)
+    capture = capture_into(files.write, client)
+    for body in (b'{"name": "Ada"}', b'{"name": "Bo", "secret": true}'):
+        capture.offer("m", message(body), Answer(b'{"result": "Ada"}'), client)
+    capture.flush()
+    (line,) = files.lines()
+    assert json.loads(line["captureData"]["endpointInput"]["data"]) == {"name": 3}
+    assert line["captureData"]["endpointOutput"]["data"] == "hidden"
+    assert b"Ada" not in b"".join(files.values())
+
+
+def test_what_a_client_cannot_redact_is_not_kept_and_not_logged(
+    files: Files, dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = client_of(Careful)
+    capture = capture_into(files.write, client)
+    capture.offer("m", message(b'{"Ada": 1}'), Answer(b"{}"), client)
+    capture.offer("m", message(b"Ada", PNG), Answer(b"{}"), client)
+    capture.flush()
+    assert (files, dropped("redact")) == ({}, 2)
+    assert "Ada" not in caplog.text
+
+
+def test_requests_past_a_client_that_redacts_are_not_kept(
+    files: Files, dropped: Callable[[str], float]
+) -> None:
+    capture = capture_into(files.write, client_of(Plain), client_of(Careful))
+    capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
+    capture.flush()
+    assert (files, dropped("redact")) == ({}, 1)
+
+
+def test_what_is_too_large_or_has_no_room_is_counted(files: Files, dropped: Callable[[str], float]) -> None:
+    capture = capture_into(files.write)
+    capture.offer("m", message(b"x" * MAX_EVENT_BYTES), Answer(b"x"), None)
+    large = message(bytes(MAX_EVENT_BYTES), PNG)
+    for _ in range(10):
+        capture.offer("m", large, Answer(b""), None)
+    room = MAX_HELD_BYTES // MAX_EVENT_BYTES
+    assert (dropped("size"), dropped("queue")) == (1, 10 - room)
+    capture.flush()
+    capture.offer("m", large, Answer(b""), None)
+    capture.flush()
+    assert len(files.lines()) == room + 1
+
+
+def test_what_cannot_be_stored_is_stored_later(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    files.error = OSError("the bucket of Ada is missing")
+    capture = capture_into(files.write)
+    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
+    capture.flush()
+    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
+    capture.flush()
+    assert "captured payloads cannot be stored: OSError" in caplog.text
+    assert "Ada" not in caplog.text
+    files.error = None
+    capture.flush()
+    assert len(files.lines()) == 2
+
+
+def test_a_store_that_hangs_holds_up_neither_requests_nor_the_stop(
+    monkeypatch: pytest.MonkeyPatch, dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.2)
+    hanging, go_on = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        hanging.set()
+        go_on.wait(30)
+
+    capture = capture_into(hang)
+    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
+    threading.Thread(target=capture.flush, daemon=True).start()
+    assert hanging.wait(10)
+    started = time.monotonic()
+    for _ in range(100):
+        capture.offer("m", message(b"{}"), Answer(b"{}"), None)
+    with caplog.at_level(logging.WARNING):
+        capture.close()
+    assert time.monotonic() - started < 5
+    go_on.set()
+    assert dropped("stop") == 101
+    assert "101 captured invocations were not stored" in caplog.text
+
+
+def test_a_file_is_for_its_owner_alone_and_whole(tmp_path: Path) -> None:
+    write_file(tmp_path / "new", "m/a.jsonl", b"{}\n")
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert (file.name, file.read_bytes(), file.stat().st_mode & 0o777) == ("a.jsonl", b"{}\n", 0o600)
+
+
+def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
+    # The kernel's own full disk: a link to it in place of the staged file.
+    (tmp_path / "a.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_file(tmp_path, "a.jsonl", b"{}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_capture_is_off_by_default() -> None:
+    assert open_capture(Settings(), Registry({})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRIREME_CAPTURE", "captures"),
+        ("TRIREME_CAPTURE", "s3://"),
+        ("TRIREME_CAPTURE_PERCENT", "101"),
+        ("TRIREME_CAPTURE_PERCENT", "10,resnet=some"),
+    ],
+)
+def test_a_wrong_setting_fails_the_start(name: str, value: str) -> None:
+    with pytest.raises(StartError, match=name):
+        Settings.read({name: value})
