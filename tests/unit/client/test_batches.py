@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +17,7 @@ from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, 
 from sm.client.batches import AT_ONCE, Batches
 from sm.deadline import Deadline, current, running
 from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
+from sm.metrics import stage
 from sm.triton.generation import Admission
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
@@ -268,6 +269,47 @@ def test_each_request_confirms_the_calls_of_its_batch_and_has_its_stages() -> No
             assert limit.admissions == {admission}
             assert limit.stages["infer"] == 0.5
             assert limit.stages["gather"] > 0
+
+
+class Heard:
+    """Notes the parts of one request."""
+
+    headers: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.attributes: dict[str, object] = {}
+
+    @contextmanager
+    def part(self, name: str, *_: object) -> Iterator[Heard]:
+        self.parts.append(name)
+        yield self
+
+    def describe(self, attributes: Mapping[str, object]) -> None:
+        self.attributes.update(attributes)
+
+    def notice(self, name: str) -> None: ...
+    def fail(self, error: object) -> None: ...
+    def resolved(self, *_: object) -> None: ...
+    def ended(self, *_: object) -> None: ...
+
+
+def test_each_traced_request_has_its_batch_and_one_of_them_the_calls() -> None:
+    class Calling(Shouter):
+        def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
+            with stage("calling", "infer"):
+                return super().inference_batch(payloads)
+
+    with callers_of(Calling) as callers:
+        callers.occupy()
+        heard = [Heard() for _ in "ab"]
+        limits = [Deadline(time.monotonic() + SECONDS, listener=each) for each in heard]
+        futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
+        callers.release()
+        for future in futures:
+            future.result(SECONDS)
+    assert [each.attributes for each in heard] == [{"trireme.batch.size": 2}] * 2
+    assert [each.parts for each in heard] == [["batch", "infer"], ["batch"]]
 
 
 def test_a_record_that_names_a_version_runs_alone(callers: Callers) -> None:
