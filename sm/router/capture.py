@@ -39,6 +39,8 @@ FLUSH_INTERVAL_S = 10.0
 MAX_HELD_BYTES, MAX_EVENT_BYTES = 2**25, 25 * 10**6 // 4
 #: Seconds for the last files of a worker that stops.
 CLOSE_TIMEOUT_S = 3.0
+#: Why an invocation of the sample is not stored.
+REASONS = ("size", "queue", "redact", "stop")
 ENCODINGS = {JSON: "JSON", JSON_LINES: "JSON", "text/csv": "CSV"}
 
 
@@ -76,6 +78,8 @@ class Capture:
         registry: Registry,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        for reason in REASONS:
+            metrics.CAPTURE_DROPPED.labels(reason)  # rate() loses the first count of a new series
         self._write, self._percents, self._registry, self._chance = write, percents, registry, chance
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._events: deque[Event] = deque()

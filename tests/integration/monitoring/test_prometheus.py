@@ -37,12 +37,17 @@ THRESHOLD = re.compile(r"(?s)(.*) (?:>|<|==) [0-9.]+\s*")
 
 @pytest.fixture(scope="module")
 def busy_box(demo: Path, cat: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box whose callers get 200, 422, 429 and 500, and one of whose workers dies."""
+    """A box that keeps payloads, whose callers get 200, 422, 429 and 500, and one of whose workers dies."""
     if shutil.which("prometheus") is None:
         pytest.skip("promtool is not installed")
     folder = tmp_path_factory.mktemp("busy")
     with running_box(
-        folder, demo, SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_THREADS="2", TRIREME_QUEUE="2"
+        folder,
+        demo,
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_THREADS="2",
+        TRIREME_QUEUE="2",
+        TRIREME_CAPTURE=str(folder / "captures"),
     ) as box:
         picture = base64.b64encode(cat).decode()
         loads = [
