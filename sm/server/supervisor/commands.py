@@ -119,7 +119,7 @@ class Commands:
             if record.id not in self._excluded_records
             for name in find_restorable(record, self._box.repository)
         )
-        return Command(self._triton.arguments + loads, self._triton.environment)
+        return Command(self._triton.arguments + loads, self._triton.environment, runs_models=True)
 
 
 PROBE_TIMEOUT_S = 0.25  # the supervisor does nothing else meanwhile

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sm.hardware import children
+from sm.server.supervisor.landlock import landlock
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -33,6 +34,8 @@ class Command:
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     files: tuple[int, ...] = field(default=())
+    #: True if it runs code of models, which must not reach into the box's other processes.
+    runs_models: bool = False
 
 
 class Processes:
@@ -40,7 +43,7 @@ class Processes:
 
     def __init__(self) -> None:
         # Loaded now: the dynamic linker must not run between fork and exec.
-        self._prctl = ctypes.CDLL(None, use_errno=True).prctl
+        self._prctl, self._landlock = ctypes.CDLL(None, use_errno=True).prctl, landlock()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def adopt_orphans(self) -> None:
@@ -62,7 +65,7 @@ class Processes:
                 pass_fds=command.files,
                 # A Ctrl-C in the terminal goes to the supervisor only, which stops the children in order.
                 start_new_session=True,
-                preexec_fn=self._kill_with_parent(os.getpid()),
+                preexec_fn=self._kill_with_parent(os.getpid(), command.runs_models),
             )
         except OSError:
             os.close(output)
@@ -117,14 +120,16 @@ class Processes:
             time.sleep(0.01)
         return False
 
-    def _kill_with_parent(self, parent: int) -> Callable[[], None]:
+    def _kill_with_parent(self, parent: int, runs_models: bool) -> Callable[[], None]:
         """Return a function for the child: it dies with its parent, and can get no more rights."""
-        prctl = self._prctl
+        prctl, enter_landlock = self._prctl, self._landlock
 
         def prepare() -> None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             # No program that a model or a client starts can get more rights than this one has.
             prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            if runs_models:
+                enter_landlock()
             if os.getppid() != parent:  # it died before the call
                 os._exit(1)
 

@@ -29,6 +29,8 @@ ATTEMPTS = {
     "change the box's run folder": "open(run_folder() / 'box.json', 'a')",
     "read other models' tensors": "[open(path, 'rb') for path in pathlib.Path('/dev/shm').iterdir() if path.is_file()]",
     "end the supervisor": "os.kill(1, 0)",
+    "read the router's memory": "open('/proc/1/mem', 'rb')",
+    "read the router's environment": "open('/proc/1/environ', 'rb').read()",
 }
 MODEL = Model(
     answer=f"""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -194,3 +195,29 @@ def test_removing_a_path_that_does_not_exist_is_not_an_error(tmp_path: Path) -> 
     remove(tmp_path / "nothing")
     remove(tmp_path / "nothing-*")
     assert list(tmp_path.iterdir()) == []
+
+
+ATTEMPTS = """
+import os
+parent = f"/proc/{os.getppid()}"
+for attempt in (
+    lambda: os.kill(os.getppid(), 0),
+    lambda: open(f"{parent}/mem", "rb"),
+    lambda: os.readlink(f"{parent}/fd/0"),
+    lambda: os.kill(os.getpid(), 0),
+):
+    try:
+        attempt()
+        print("can")
+    except PermissionError:
+        print("cannot")
+"""
+
+
+@pytest.mark.parametrize(("runs_models", "reach"), [(False, "can"), (True, "cannot")])
+def test_processes_of_models_cannot_reach_into_those_of_the_box(
+    processes: Processes, runs_models: bool, reach: str
+) -> None:
+    command = replace(python(ATTEMPTS), runs_models=runs_models)
+    _, output = processes.spawn(command)
+    assert read_output(output).split() == [reach] * 3 + ["can"]
