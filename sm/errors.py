@@ -128,6 +128,12 @@ class TooLarge(TriremeError):
     status, code = 413, "too_large"
 
 
+class HeadersTooLong(BadInput):
+    """The headers, or one of them, are longer than gunicorn or Triton reads."""
+
+    status = 431
+
+
 class UnsupportedType(TriremeError):
     """The model's client does not accept the content type."""
 

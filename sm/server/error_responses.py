@@ -18,7 +18,14 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.util import close_graceful, write_nonblock
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from sm.errors import BadInput, ClientFailed, RequestTimeout, TriremeError, Unsupported
+from sm.errors import (
+    BadInput,
+    ClientFailed,
+    HeadersTooLong,
+    RequestTimeout,
+    TriremeError,
+    Unsupported,
+)
 from sm.http.messages import JSON, write_error
 
 log = logging.getLogger(__name__)
@@ -31,12 +38,6 @@ class RequestTooLong(BadInput):
     """The first line is longer than gunicorn's limit."""
 
     status = 414
-
-
-class HeadersTooLong(BadInput):
-    """The headers are longer than gunicorn's limit."""
-
-    status = 431
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]

@@ -21,7 +21,15 @@ import h11
 import orjson
 
 from sm.deadline import Deadline, Value, current, part
-from sm.errors import BadInput, CallerGone, DeadlinePassed, Interrupted, NotReady, StreamStalled
+from sm.errors import (
+    BadInput,
+    CallerGone,
+    DeadlinePassed,
+    HeadersTooLong,
+    Interrupted,
+    NotReady,
+    StreamStalled,
+)
 from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
@@ -57,6 +65,8 @@ MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 #: The default limit in bytes.
 MAX_BODY_BYTES = 25 * 2**20
+#: Triton's HTTP server has room for 8,192 in a header's name or value. gunicorn takes no URL that long.
+MAX_FIELD_CHARACTERS = 8000
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,7 @@ class Upstream:
     def _send(self, request: Request) -> Reply:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
+        check_headers(request.headers or {})
         unsafe_json.check(request.body, request.headers or {}, self._max_body)
         model = model_in(request.target)
         if request.method == "POST" and model:
@@ -298,6 +309,13 @@ def _errors_for_caller(unreachable: type[NotReady]) -> Iterator[None]:
         raise BadInput(f"a header cannot be passed on: {error}") from error
     except (OSError, h11.RemoteProtocolError) as error:
         raise unreachable(UNREACHABLE) from error
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse a header for which Triton 2.51 ends the connection without an answer, as if it had died."""
+    for name, value in headers.items():
+        if max(len(name), len(value)) > MAX_FIELD_CHARACTERS:
+            raise HeadersTooLong(f"Triton takes no header of more than {MAX_FIELD_CHARACTERS:,} characters")
 
 
 def model_in(target: str) -> str:

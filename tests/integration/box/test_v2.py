@@ -346,6 +346,24 @@ def test_a_header_that_is_not_ascii_changes_nothing(box: RunningBox, value: byte
     assert requests.get(f"{box.url}/v2/health/ready", headers={"X-Name": value}, timeout=10).ok
 
 
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/invocations", {"X-Name": "a" * 8000}, 200),
+        ("/invocations", {"X-Name": "a" * 8001}, 431),
+        ("/v2/models/echo/infer", {"X-Name": "a" * 9000}, 431),
+        (f"/v2/models/echo/infer?{'a' * 9000}", {}, 414),
+    ],
+    ids=("header that fits", "header", "long header", "URL"),
+)
+def test_a_head_that_triton_cannot_read_is_refused_at_once(
+    box: RunningBox, path: str, headers: dict[str, str], status: int
+) -> None:
+    response = requests.post(f"{box.url}{path}", json=ECHO_REQUEST, headers=headers, timeout=10)
+    assert response.status_code == status, response.text
+    assert (status == 200) or response.json()["code"] == "bad_input"
+
+
 @pytest.mark.parametrize("path", [b"/v2/gr\xfc\xdfe", "/v2/models/grüße".encode(), b"/v2/\xff?\xff=\xff"])
 def test_a_path_that_is_not_ascii_is_a_4xx(box: RunningBox, path: bytes) -> None:
     response = exchange(box.port, b"GET " + path + b" HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")
