@@ -171,10 +171,8 @@ def _number(file: Path) -> int | None:
 
 def _numbers(file: Path) -> dict[str, int]:
     """Read lines of a name and a number."""
-    with contextlib.suppress(OSError):
-        rows = (line.split() for line in file.read_text().splitlines())
-        return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
-    return {}
+    rows = (line.split() for line in _read(str(file)).decode(errors="replace").splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
 
 
 # Processes, read from /proc: for one that has ended the result is empty, no error.
@@ -185,12 +183,41 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+#: Parents whose children are known.
+MAX_KNOWN_PARENTS = 256
+#: The children of each, and the process that was the newest when they were read.
+_children: dict[int, tuple[bytes, frozenset[int]]] = {}
+
+
 def children(pid: int) -> set[int]:
     """Return the children of ``pid``, dead ones included until it waits for them.
 
     The kernel keeps a list for each thread, and may omit some while others start or end. A kernel that was
-    built without the lists shows no children.
+    built without the lists shows no children. Triton has hundreds of threads, so the lists are read again
+    only if a process was started meanwhile, or one of the children is gone.
     """
+    newest, tasks = _newest_process()
+    known = _children.get(pid)
+    if known and known[0] == newest and all(Path(f"/proc/{child}").exists() for child in known[1]):
+        return set(known[1])
+    found = _read_children(pid)
+    if newest.strip(b"0") and (newest, tasks) == _newest_process():
+        if len(_children) >= MAX_KNOWN_PARENTS:
+            _children.clear()
+        _children[pid] = newest, frozenset(found)
+    return found
+
+
+def _newest_process() -> tuple[bytes, bytes]:
+    """Return the id of the process or thread that was started last, and the number of all.
+
+    The id is 0 where the kernel does not say it.
+    """
+    fields = _read("/proc/loadavg").split()
+    return (fields[4], fields[3].partition(b"/")[2]) if len(fields) > 4 else (b"0", b"")
+
+
+def _read_children(pid: int) -> set[int]:
     try:
         with os.scandir(f"/proc/{pid}/task") as entries:
             threads = [entry.path for entry in entries]

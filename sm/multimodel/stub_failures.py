@@ -32,7 +32,7 @@ from sm.triton.stub_processes import (
 
 log = logging.getLogger(__name__)
 #: Seconds between two searches for models that were taken out.
-POLL_INTERVAL_S = 0.1
+POLL_INTERVAL_S = 0.2
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
@@ -179,7 +179,7 @@ class Reloads:
     def poll(self) -> None:
         """Start to load each model that was taken out."""
         if self._shared.serves_all:
-            return  # without a look at the repository: this is called ten times a second
+            return  # without a look at the repository: this is called five times a second
         for model in self._names():
             is_due = self._clock() >= self._not_before.get(model, 0.0)
             if self._shared.out_since(model) and is_due and model not in self._busy:
