@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +15,12 @@ from sm.control.routes import limit_bodies
 from sm.control.state import list_served
 from sm.errors import BadInput, Forbidden, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
-from sm.http.responses import respond
+from sm.http.responses import request_id, respond
 from sm.multimodel.load_records import Record
 from sm.multimodel.model_loader import Loader
 from sm.run_state import Box
 
+log = logging.getLogger(__name__)
 #: Models on a page of the list.
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
 MAX_NAME_CHARACTERS = 256
@@ -75,6 +77,7 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
         target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
         if len(target) > MAX_TARGET_CHARACTERS or not target.isprintable():
             raise BadInput(f"the Target-Model must be at most {MAX_TARGET_CHARACTERS} printable characters")
+        log_request("load", name)
         return respond(Answer(orjson.dumps(describe_record(loader.load(name, url, target)))))
 
     @routes.get("/models/<name>")
@@ -87,10 +90,19 @@ def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
 
     @routes.delete("/models/<name>")
     def unload(name: str) -> Response:
+        log_request("unload", name)
         loader.unload(name)
         return respond(Answer(b"{}"))
 
     return routes
+
+
+def log_request(action: str, model: str) -> None:
+    """Log who asks for a change of the models, whether it succeeds or not."""
+    extra = {"model": model[:MAX_NAME_CHARACTERS], "request_id": request_id(request.environ)}
+    if key := request.headers.get("X-Trireme-Key-Name", ""):
+        extra["api_key_name"] = key
+    log.info("%s requested", action, extra=extra)
 
 
 def describe_record(record: Record) -> dict[str, str]:
