@@ -90,8 +90,8 @@ class BertBase(TensorClient):
         vocabulary = self.tokenizer.get_vocab()
         self.mask_id = vocabulary[self.limits.mask_token]
         self.padding_id = vocabulary.get("[PAD]", 0)
-        self.max_length = min(self.limits.max_length, self.signature.length or self.limits.max_length)
-        self.min_length = max(minimum_length(folder), self.signature.length)
+        self.max_length = min(self.limits.max_length, self.signature.inputs.length or self.limits.max_length)
+        self.min_length = max(minimum_length(folder), self.signature.inputs.length)
         reserved = [index for word, index in vocabulary.items() if RESERVED.fullmatch(word)]
         self.excluded: Ids = np.array(reserved)
 
@@ -102,7 +102,7 @@ class BertBase(TensorClient):
         ids[:length] = tokenized.ids
         attention = np.zeros_like(ids)  # 0: the model ignores the padding
         attention[:length] = 1
-        return self.signature.to_tensors(ids, attention)
+        return self.signature.inputs.to_tensors(ids, attention)
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return self.signature.outputs

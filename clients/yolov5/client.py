@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from sm.client import Boxes, ImagePayload, Picture, TensorClient, Tensors
+from sm.client import Boxes, ImagePayload, Picture, Tensors
 from sm.client.drawing import Label, draw
+from sm.client.tasks import ObjectDetection
+from sm.client.tasks.letterbox import Letterbox, Placement
+from sm.client.tasks.nms import Objects, detect_objects, read_objects
 
-from .letterbox import Letterbox, Placement
-from .nms import Objects, detect_objects, read_objects
 from .signature import OBJECTS, Signature
 
 
@@ -36,7 +37,7 @@ class DetectionPayload(ImagePayload):
     parameters: Options = Field(default_factory=Options)
 
 
-class Yolov5(TensorClient):
+class Yolov5(ObjectDetection):
     """COCO's 80 kinds of objects in a picture, best first.
 
     ``rows``: ``[class_id, confidence, x1, x2, y1, y2, image_width, image_height]``; note the order of the
@@ -57,8 +58,9 @@ class Yolov5(TensorClient):
     def setup(self) -> None:
         folder = self.repository / self.model
         self.signature = Signature.of(self.triton.metadata(self.model), folder)
-        self.letterbox = Letterbox.of(self.signature.image, folder / "preprocess.json")
-        self.labels = self.read_labels(folder)
+        self.image = self.signature.image
+        self.letterbox = Letterbox.of(self.image, folder / "preprocess.json")
+        self.labels = tuple(self.read_labels(folder))
 
     def read_labels(self, folder: Path) -> list[str]:
         """Read ``labels.txt`` beside the model; without one, use COCO's if the model has as many classes."""
@@ -69,11 +71,7 @@ class Yolov5(TensorClient):
         return labels if self.signature.classes in (0, len(labels)) else []
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
-        options, letterbox = payload.parameters, self.letterbox
-        placement = letterbox.fit(*payload.size)
-        pixels = payload.pixels_at_least(placement.width, placement.height)
-        to_input = letterbox.unscaled if self.signature.takes_bytes else letterbox.tensor
-        inputs: Tensors = {self.signature.image.name: to_input(pixels, placement)}
+        options, inputs = payload.parameters, super().preprocess(payload)
         if not self.signature.takes_thresholds:
             return inputs
         return {
@@ -86,12 +84,7 @@ class Yolov5(TensorClient):
         return (self.signature.choose_output(payload.parameters.confidence, payload.parameters.iou),)
 
     def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
-        options = payload.parameters
-        if OBJECTS in outputs:
-            objects = read_objects(outputs[OBJECTS], options.confidence)
-        else:
-            rows = outputs[self.signature.row_output]
-            objects = detect_objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
+        options, objects = payload.parameters, self.find_objects(outputs, payload)
         placement = self.letterbox.fit(*payload.size)
         if options.format == "image" or payload.accept == "image/png":
             return self.draw_picture(objects, placement, payload)
@@ -99,26 +92,20 @@ class Yolov5(TensorClient):
             return self.to_detections(objects, placement)
         return self.to_rows(objects, placement)
 
+    def find_objects(self, outputs: Tensors, payload: DetectionPayload) -> Objects:
+        """Return what the graph suppressed, or suppress the rows."""
+        options = payload.parameters
+        if OBJECTS in outputs:
+            return read_objects(outputs[OBJECTS], options.confidence)
+        rows = outputs[self.signature.row_output]
+        return detect_objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
+
     def to_rows(self, objects: Objects, placement: Placement) -> list[list[float]]:
         """Return every digit, and boxes that reach beyond the input, as the reference system does."""
         return [
             [class_id, score, x1, x2, y1, y2, *placement.picture_size]
             for class_id, score, (x1, y1, x2, y2) in zip(
                 objects.classes.tolist(), objects.scores.tolist(), objects.boxes.tolist(), strict=True
-            )
-        ]
-
-    def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
-        boxes = placement.to_picture(objects.boxes).round(2).tolist()
-        return [
-            {
-                "label": self.label(class_id),
-                "class_id": class_id,
-                "score": round(score, 4),
-                "box": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
-            }
-            for class_id, score, box in zip(
-                objects.classes.tolist(), objects.scores.tolist(), boxes, strict=True
             )
         ]
 
@@ -132,7 +119,3 @@ class Yolov5(TensorClient):
             for detection in self.to_detections(objects, placement)
         ]
         return Picture(draw(payload.pixels, reversed(labels)))  # the best object is drawn last, on top
-
-    def label(self, class_id: int) -> str:
-        """Return the name of the class, or its number if the model has too few labels."""
-        return self.labels[class_id] if class_id < len(self.labels) else str(class_id)

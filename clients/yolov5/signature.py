@@ -68,11 +68,6 @@ class Signature:
             built_in = _read_thresholds(folder / "suppression.json")
         return cls(image, row_output, classes, suppresses, takes_thresholds, built_in)
 
-    @property
-    def takes_bytes(self) -> bool:
-        """True if the graph scales the pixels itself."""
-        return self.image.datatype == "UINT8"
-
     def choose_output(self, confidence: float, iou: float) -> str:
         """Choose objects, or the rows if the built-in thresholds are not those of the request."""
         if self.built_in and (confidence < self.built_in.confidence or iou != self.built_in.iou):

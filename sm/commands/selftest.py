@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from sm.commands.golden import differences, short
 from sm.errors import CommandError
-from sm.plugins.loading import ClientSource, discover
+from sm.plugins.loading import ClientSource, discover, discover_tasks
 from sm.plugins.registry import select_sources
 from sm.run_state import CODE
 from sm.server.startup import check_client_folders, choose_repository, find_repository
@@ -112,9 +112,10 @@ def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
 def find_sources(settings: Settings) -> tuple[ClientSource, ...]:
     """Return the clients of the box, of the repository's ``code`` and of ``clients`` in this folder."""
     check_client_folders(settings)
-    folders = (*settings.clients, choose_repository(settings) / CODE, Path("clients"))
-    unique = dict.fromkeys(folder.absolute() for folder in folders)
-    return select_sources(discover(tuple(reversed(unique))))
+    repository = choose_repository(settings).absolute()
+    folders = (*settings.clients, repository / CODE, Path("clients"))
+    sources = list(discover(tuple(reversed(dict.fromkeys(folder.absolute() for folder in folders)))))
+    return select_sources((*sources, *discover_tasks(repository, sources)))
 
 
 def compare_sample(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:
@@ -131,7 +132,7 @@ def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
     """Yield the clients that have a sample, with its folder."""
     for client in clients:
         folder = client.file.parent / "sample"
-        if client.file.name == "client.py" and (folder / "golden.json").is_file():
+        if client.has_folder and (folder / "golden.json").is_file():
             yield client.name, folder
 
 

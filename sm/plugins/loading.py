@@ -2,7 +2,8 @@
 
 A client is ``<folder>/<name>/client.py`` or ``<folder>/<name>.py`` with one concrete subclass of
 :class:`~sm.client.base.Client`. Each is loaded as a package of its own, so that ``from .labels import …``
-works and two clients may have modules of the same name.
+works and two clients may have modules of the same name. A model with a ``task.json`` needs no file: the
+class of its task is its client.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import traceback
 import types
 import zlib
 from abc import ABCMeta
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import TypeGuard, cast
 from sm.client.base import Client, TensorClient, Triton
 from sm.client.payloads import Payload
 from sm.client.results import ResultKind
+from sm.client.tasks.task_file import TASK_FILE, task_class
 from sm.errors import StartError
 from sm.plugins import ported
 from sm.plugins.toolkit import script_modules
@@ -110,6 +112,11 @@ class ClientSource:
         return (HERE / "clients") in self.file.parents
 
     @property
+    def has_folder(self) -> bool:
+        """True if the folder of its file is its own, with its samples."""
+        return self.file.name in ("client.py", TASK_FILE)
+
+    @property
     def home(self) -> Path:
         """The folder whose modules the client imports by their plain names."""
         return self.file.parents[self.module.count(".")]
@@ -147,6 +154,14 @@ def discover(folders: tuple[Path, ...], program: str = PROGRAM) -> Iterator[Clie
                 yield ClientSource(path.stem, path)
 
 
+def discover_tasks(repository: Path, sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
+    """Find the models of a repository that are served by their task's class; a client's file goes first."""
+    own_clients = {source.name for source in sources if not source.is_bundled}
+    for file in sorted(repository.glob(f"*/{TASK_FILE}")):
+        if file.parent.name not in own_clients:
+            yield ClientSource(file.parent.name, file)
+
+
 def plain_names(source: ClientSource) -> AbstractContextManager[None]:
     """Make the modules beside a user's client importable as ``import helpers``; a toolkit script does that
     itself.
@@ -172,6 +187,13 @@ def load(source: ClientSource, triton: Triton, repository: Path) -> Client:
 def _create(source: ClientSource, triton: Triton, repository: Path) -> Client:
     if source.module:
         return ToolkitClient(triton, source.home, repository, source.module)
+    if source.file.name == TASK_FILE:
+        task = task_class(source.file)
+        # The model may have the name of a client that comes with the box.
+        attributes: dict[str, object] = {"model": source.name, "replaces": source.name}
+        attributes |= {"__doc__": task.__doc__, "__module__": task.__module__}
+        client: Client = type(task.__name__, (task,), attributes)(triton, source.file.parent, repository)
+        return client
     return _find_class(_import(source))(triton, source.file.parent, repository)
 
 

@@ -14,7 +14,7 @@ from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, 
 from sm.client.batches import Batches
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
-from sm.plugins.loading import ClientSource, describe_failure, discover, load, plain_names
+from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
 from sm.plugins.toolkit.script_client import ToolkitClient
 from sm.plugins.unserved_clients import ModelMissing, UnservedClient, choose_model, is_served
 from sm.repository.code_folder import CodeFolder
@@ -68,9 +68,9 @@ def without_copies(sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
 
 def find_differences(first: ClientSource, second: ClientSource) -> Iterator[str]:
     """Yield the names of the files in which two clients differ, or which only one has."""
-    if (first.file.name == "client.py") != (second.file.name == "client.py") or first.module != second.module:
+    if first.has_folder != second.has_folder or first.module != second.module:
         yield first.file.name
-    elif first.file.name != "client.py":
+    elif not first.has_folder:
         if not _is_same(first.file, second.file):
             yield first.file.name
     else:
@@ -206,12 +206,13 @@ def raise_start_error(_source: ClientSource, error: StartError) -> None:
     raise error
 
 
-def find_sources(folders: tuple[Path, ...], code: CodeFolder) -> list[ClientSource]:
+def find_sources(folders: tuple[Path, ...], code: CodeFolder, repository: Path) -> list[ClientSource]:
     """Return the files of all clients, without second copies of one client.
 
     A user's clients come first: one may replace a bundled client, which is then not loaded.
     """
-    sources = without_copies((*discover(folders), *discover((code.folder,), code.program)))
+    sources = list(without_copies((*discover(folders), *discover((code.folder,), code.program))))
+    sources += discover_tasks(repository, sources)
     return sorted(sources, key=lambda source: source.is_bundled)
 
 
@@ -233,7 +234,7 @@ def build(
         code: The user's code folder; by default ``code/`` of the repository.
         reusable: Clients of an earlier build by file, which are used again. New clients are added.
     """
-    sources = find_sources(folders, code or CodeFolder(repository / CODE))
+    sources = find_sources(folders, code or CodeFolder(repository / CODE), repository)
     bundled = {source.name: source for source in sources if source.is_bundled}
     reusable = {} if reusable is None else reusable
     broken: dict[str, str] = {}

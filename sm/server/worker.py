@@ -24,6 +24,7 @@ from gunicorn.glogging import Logger
 
 from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
+from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
@@ -219,7 +220,9 @@ class DataPlane(Plane):
         if not self.box.reload:
             built = build()
             return replace(built, clients=LateClients(built.clients, built.unserved), models=models)
-        reloaded = LiveClients(build, (*self.settings.clients, code.folder), self.box.reloads_folder)
+        task_folders = [file.parent for file in self.box.repository.glob(f"*/{TASK_FILE}")]
+        folders = (*self.settings.clients, code.folder, *task_folders)
+        reloaded = LiveClients(build, folders, self.box.reloads_folder)
         return LiveRegistry(reloaded, models=models)
 
 

@@ -71,7 +71,9 @@ def main(arguments: Sequence[str]) -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sources = find_sources(
-        (HERE / "clients", *folders), CodeFolder(repository / CODE, Settings.read(os.environ).program)
+        (HERE / "clients", *folders),
+        CodeFolder(repository / CODE, Settings.read(os.environ).program),
+        repository,
     )
     own = [source for source in sources if not source.is_bundled]
     others = {} if mme else {source.name: source for source in sources if source.is_bundled}

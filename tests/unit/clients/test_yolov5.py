@@ -17,8 +17,8 @@ from PIL import Image
 from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
-from clients.yolov5.nms import Objects, detect_objects
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
+from sm.client.tasks.nms import Objects, detect_objects
 from sm.commands.build import suppression
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from clients.yolov5.nms import detect_objects, read_objects
 from sm.client.preprocessing import Preprocessing
+from sm.client.tasks.nms import detect_objects, read_objects
 from sm.commands.build import suppression
 from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.changes import Changes

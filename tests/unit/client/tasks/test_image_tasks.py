@@ -1,0 +1,123 @@
+"""Tasks of pictures answer what plain NumPy computes from the outputs of the same graph."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from sm.client.base import TensorClient
+from sm.client.tasks.object_detection import find_head
+from sm.client.tensor_roles import UnsuitableModel
+from sm.errors import StartError
+from tests.support.onnx_graphs import save_graph
+from tests.support.task_models import load_task
+
+LABELS = ("red", "green", "blue")
+#: Centre x and y, width, height, objectness, a score for each class, in an input of 8 by 8 pixels.
+V5_ROWS = np.array(
+    [[2, 2, 4, 4, 0.9, 0.1, 0.8, 0.1], [2, 2, 4, 3.9, 0.8, 0.1, 0.8, 0.1], [6, 6, 2, 2, 1, 0.6, 0, 0]]
+    + [[4, 4, 1, 1, 0, 0, 0, 0]] * 9,
+    np.float32,
+)
+
+
+def picture(width: int, height: int, colour: tuple[int, int, int] = (0, 255, 0)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def ask(client: TensorClient, **payload: Any) -> Any:
+    return client.inference(client.payload.model_validate(payload))
+
+
+def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
+    """Write a graph whose scores are the mean of each channel, and its description."""
+    save_graph(
+        folder / "model.onnx",
+        [helper.make_node("ReduceMean", ["pixel_values"], ["logits"], axes=[2, 3], keepdims=0)],
+        {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])},
+        {"logits": (TensorProto.FLOAT, ["b", 3])},
+    )
+    (folder / "labels.txt").write_text("\n".join(labels))
+    (folder / "preprocess.json").write_text(
+        json.dumps({"resize": 8, "crop": 8, "channels": "RGB", "scale": 1 / 255})
+    )
+
+
+def write_detector(folder: Path, rows: NDArray[np.float32]) -> None:
+    """Write a graph that gives the same rows for every picture."""
+    nodes = [
+        helper.make_node("ReduceSum", ["images"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "rows"], ["output0"]),
+    ]
+    weights = (
+        numpy_helper.from_array(np.array(0, np.float32), "zero"),
+        numpy_helper.from_array(rows[None], "rows"),
+    )
+    given = {"images": (TensorProto.FLOAT, [1, 3, 8, 8])}
+    save_graph(
+        folder / "model.onnx", nodes, given, {"output0": (TensorProto.FLOAT, [1, *rows.shape])}, weights
+    )
+    (folder / "labels.txt").write_text("\n".join(LABELS))
+    (folder / "preprocess.json").write_text(
+        json.dumps({"size": 8, "fill": 114, "channels": "RGB", "scale": 1 / 255})
+    )
+
+
+def test_image_classification_ranks_the_labels(tmp_path: Path) -> None:
+    write_classifier(tmp_path / "colours")
+    client = load_task(tmp_path / "colours", task="image-classification")
+    answer = ask(client, image=picture(20, 10), parameters={"top": 2})
+    expected = np.exp([1, 0, 0]) / np.exp([1, 0, 0]).sum()
+    assert [row["label"] for row in answer] == ["green", "red"]
+    assert [row["score"] for row in answer] == pytest.approx(expected[:2], abs=1e-6)
+
+
+def test_labels_of_the_wrong_number_are_refused_with_both(tmp_path: Path) -> None:
+    write_classifier(tmp_path / "colours", LABELS[:2])
+    with pytest.raises(StartError, match="has 2 labels for 3 classes"):
+        load_task(tmp_path / "colours", task="image-classification")
+
+
+def test_a_classifier_is_no_detector(tmp_path: Path) -> None:
+    write_classifier(tmp_path / "colours")
+    with pytest.raises(UnsuitableModel, match="one FP32 output of 2 dimensions for each record is expected"):
+        load_task(tmp_path / "colours", task="object-detection")
+
+
+def rows_of(head: str) -> NDArray[np.float32]:
+    """The same objects as each head writes them."""
+    if head == "v5":
+        return V5_ROWS
+    scores = V5_ROWS[:, 5:] * V5_ROWS[:, 4:5]
+    if head == "v8":
+        return np.ascontiguousarray(np.hstack([V5_ROWS[:, :4], scores]).T)
+    centre, half = V5_ROWS[:, :2], V5_ROWS[:, 2:4] / 2
+    columns = [centre - half, centre + half, scores.max(axis=1)[:, None], scores.argmax(axis=1)[:, None]]
+    return np.hstack(columns)[[0, 2, 3, 4]].astype(np.float32)
+
+
+@pytest.mark.parametrize("head", ["v5", "v8", "nms"])
+def test_every_head_of_yolo_finds_the_same_objects(tmp_path: Path, head: str) -> None:
+    write_detector(tmp_path / "boxes", rows_of(head))
+    answer = ask(load_task(tmp_path / "boxes", task="object-detection"), image=picture(80, 80))
+    assert sorted(answer, key=lambda row: -row["score"]) == [
+        {"label": "green", "class_id": 1, "score": 0.72, "box": {"x1": 0, "y1": 0, "x2": 40, "y2": 40}},
+        {"label": "red", "class_id": 0, "score": 0.6, "box": {"x1": 50, "y1": 50, "x2": 70, "y2": 70}},
+    ]
+
+
+def test_rows_of_a_free_shape_need_the_name_of_their_head() -> None:
+    assert find_head((-1, 85)) == "v5"
+    with pytest.raises(UnsuitableModel, match=r"\[84, -1\] is not one of YOLO's rows"):
+        find_head((84, -1))

@@ -1,0 +1,161 @@
+"""Tasks of texts answer what plain NumPy computes from the same weights, alone and in a batch.
+
+The pipelines of transformers need PyTorch, which is not installed here: the references are their formulas.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sm.client.base import TensorClient
+from sm.client.tasks import TASKS
+from sm.errors import StartError, WrongPayload
+from tests.support.task_models import LAYER, TABLE, VECTOR, WORDS, load_task, write_text_model
+
+TEXT = "Ada lives in Paris."
+TOKENS = ["[CLS]", "ada", "lives", "in", "paris", ".", "[SEP]"]
+HIDDEN = TABLE[[WORDS.index(word) for word in TOKENS]]
+
+
+def softmax(values: NDArray[Any]) -> NDArray[Any]:
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    quotient: NDArray[Any] = powers / powers.sum(axis=-1, keepdims=True)
+    return quotient
+
+
+def ask(client: TensorClient, **payload: Any) -> Any:
+    return client.inference(client.payload.model_validate(payload))
+
+
+def test_text_classification_ranks_the_labels(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad", "mad"))
+    answer = ask(load_task(tmp_path / "mood", task="text-classification"), text=TEXT)
+    expected = softmax(HIDDEN.mean(axis=0) @ LAYER[:, :3])
+    assert [row["label"] for row in answer] == [("sad", "glad", "mad")[i] for i in np.argsort(-expected)]
+    assert [row["score"] for row in answer] == pytest.approx(sorted(expected, reverse=True), abs=1e-6)
+
+
+def test_several_labels_at_once_have_a_probability_each(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    answer = ask(load_task(tmp_path / "mood", task="text-classification", activation="sigmoid"), text=TEXT)
+    expected = 1 / (1 + np.exp(-(HIDDEN.mean(axis=0) @ LAYER[:, :2])))
+    assert {row["label"]: row["score"] for row in answer} == pytest.approx(
+        dict(zip(("sad", "glad"), expected, strict=True)), abs=1e-6
+    )
+
+
+def test_texts_of_different_lengths_answer_in_a_batch_what_they_answer_alone(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad", "mad"))
+    client = load_task(tmp_path / "mood", task="text-classification")
+    records = [{"text": text} for text in ("ada", TEXT, "where does she live ?")]
+    together = client.inference_batch([client.payload.model_validate(record) for record in records])
+    for record, row in zip(records, together, strict=True):
+        alone = ask(client, **record)
+        assert [each["label"] for each in row] == [each["label"] for each in alone]  # type: ignore[attr-defined]
+
+
+def test_a_span_is_cut_out_of_the_text_by_its_offsets(tmp_path: Path) -> None:
+    labels = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    write_text_model(tmp_path / "names", "token-classification", labels)
+    answer = ask(load_task(tmp_path / "names", task="token-classification"), text=TEXT)
+    probabilities = softmax(HIDDEN @ LAYER)[1:-1]
+    expected: list[tuple[str, list[float]]] = []
+    for row in probabilities:
+        label = labels[row.argmax()]
+        kind = label.removeprefix("B-").removeprefix("I-")
+        if expected and expected[-1][0] == kind and not label.startswith("B-"):
+            expected[-1][1].append(row.max())
+        else:
+            expected.append((kind, [row.max()]))
+    expected = [each for each in expected if each[0] != "O"]
+    assert expected, "the weights find no span at all"
+    assert [span["label"] for span in answer] == [kind for kind, _ in expected]
+    assert [span["score"] for span in answer] == pytest.approx([np.mean(s) for _, s in expected], abs=1e-6)
+    assert all(TEXT[span["start"] : span["end"]] == span["text"] for span in answer)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_an_embedding_is_pooled_and_normalised(tmp_path: Path, pooling: str, normalise: bool) -> None:
+    write_text_model(tmp_path / "sentences", "sentence-embeddings")
+    client = load_task(
+        tmp_path / "sentences", task="sentence-embeddings", pooling=pooling, normalise=normalise
+    )
+    expected = {"mean": HIDDEN.mean(axis=0), "cls": HIDDEN[0], "last": HIDDEN[-1]}[pooling]
+    if normalise:
+        expected = expected / np.linalg.norm(expected)
+    answer = ask(client, text=TEXT)
+    assert answer["tokens"] == len(TOKENS)
+    np.testing.assert_allclose(answer["embedding"], expected, atol=1e-6)
+    ids = [WORDS.index(word) for word in TOKENS]
+    np.testing.assert_allclose(ask(client, token_ids=ids)["embedding"], expected, atol=1e-6)
+    # A longer text beside it pads it, which changes nothing.
+    payloads = [client.payload.model_validate({"text": text}) for text in (TEXT, f"{TEXT} {TEXT}")]
+    first: Any = client.inference_batch(payloads)[0]
+    np.testing.assert_allclose(first["embedding"], expected, atol=1e-6)
+    assert len(first["embedding"]) == VECTOR
+
+
+def test_a_token_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "sentences", "sentence-embeddings")
+    with pytest.raises(WrongPayload, match="99 is not a token"):
+        ask(load_task(tmp_path / "sentences", task="sentence-embeddings"), token_ids=[2, 99, 3])
+
+
+def test_an_answer_is_the_likeliest_part_of_the_context(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "answers", "question-answering")
+    client = load_task(tmp_path / "answers", task="question-answering")
+    (answer,) = ask(client, question="Where does she live?", context=TEXT)
+    words = ["[CLS]", "where", "does", "she", "live", "?", "[SEP]", *TOKENS[1:]]
+    hidden = TABLE[[WORDS.index(word) for word in words]]
+    counted = [0, *range(7, len(words) - 1)]  # what may be an answer, and the first token
+    start, end = (softmax(hidden[counted] @ LAYER[:, column])[1:] for column in (0, 1))
+    scores = np.triu(np.outer(start, end))
+    first, last = np.unravel_index(scores.argmax(), scores.shape)
+    begin = [0, 4, 10, 13, 18][first]
+    finish = [3, 9, 12, 18, 19][last]
+    assert answer == {
+        "answer": TEXT[begin:finish],
+        "score": pytest.approx(scores.max(), abs=1e-6),
+        "start": begin,
+        "end": finish,
+    }
+
+
+def test_a_text_that_is_too_long_is_refused_with_both_lengths_or_truncated(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    with pytest.raises(WrongPayload, match="7 tokens long, the model takes 5"):
+        ask(load_task(tmp_path / "mood", task="text-classification", max_length=5), text=TEXT)
+    short = load_task(tmp_path / "mood", task="text-classification", max_length=5, truncate=True)
+    assert ask(short, text=TEXT) == ask(short, text="ada lives in")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"labels": "one\ntwo\nthree"}, "3 labels for 2 classes"),
+        ({"tokenizer": None}, "tokenizer.json is missing"),
+        ({"tokenizer": "{}"}, "tokenizer.json cannot be read"),
+        ({"task": {"task": "poetry"}}, f"there are: {', '.join(TASKS)}"),
+        ({"task": {"task": "token-classification"}}, "one FP32 output of 2 dimensions for each record"),
+        ({"task": {"task": "question-answering"}}, "has no output start_logits; it has logits"),
+        ({"task": {"task": "text-classification", "colour": 1}}, "colour: Extra inputs are not permitted"),
+    ],
+)
+def test_a_model_that_cannot_do_its_task_says_why(tmp_path: Path, changes: Any, sentence: str) -> None:
+    folder = tmp_path / "mood"
+    write_text_model(folder, "text-classification", ("sad", "glad"))
+    if "labels" in changes:
+        (folder / "labels.txt").write_text(changes["labels"])
+    if changes.get("tokenizer", ""):
+        (folder / "tokenizer.json").write_text(changes["tokenizer"])
+    elif "tokenizer" in changes:
+        (folder / "tokenizer.json").unlink()
+    with pytest.raises(StartError) as raised:
+        load_task(folder, **changes.get("task", {"task": "text-classification"}))
+    assert sentence in str(raised.value)
