@@ -68,6 +68,7 @@ class Capture:
         write: Stores a file with a name such as ``resnet/AllTraffic/2026/11/24/10/…jsonl``.
         percents: Of the invocations of a model; of all others by the empty name.
         registry: The clients, some of which may redact.
+        only_clients: Keep only what is for a client: to ask all clients of archives would load them.
         chance: Returns a number from 0 to 1 for each invocation.
     """
 
@@ -76,11 +77,13 @@ class Capture:
         write: Callable[[str, bytes], object],
         percents: Mapping[str, float],
         registry: Registry,
+        only_clients: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
         for reason in REASONS:
             metrics.CAPTURE_DROPPED.labels(reason)  # rate() loses the first count of a new series
         self._write, self._percents, self._registry, self._chance = write, percents, registry, chance
+        self._only_clients = only_clients
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._events: deque[Event] = deque()
         #: Encoded lines that are not stored yet, by folder.
@@ -153,7 +156,9 @@ class Capture:
                 if kept is None:
                     return b""
                 body, result = encode(kept[0]), None if kept[1] is None else encode(kept[1])
-            elif event.client is None and any(map(redacts, self._registry.clients.values())):
+            elif event.client is None and (
+                self._only_clients or any(map(redacts, self._registry.clients.values()))
+            ):
                 # Lines may name any client, and Triton's protocol goes past all of them.
                 drop("redact")
                 return b""
@@ -214,11 +219,13 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
         raise
 
 
-def open_capture(settings: Settings, registry: Registry) -> Capture | None:
+def open_capture(settings: Settings, registry: Registry, multi_model: bool) -> Capture | None:
     """Start the capture; None if the settings name no place. Then boto3 is not imported."""
     if not settings.capture:
         return None
-    capture = Capture(writer(settings.capture), read_percents(settings.capture_percent), registry)
+    capture = Capture(
+        writer(settings.capture), read_percents(settings.capture_percent), registry, multi_model
+    )
     capture.start()
     return capture
 

@@ -179,7 +179,7 @@ class DataPlane(Plane):
         transport = Transport(self.settings, self.box)
         try:
             clients = self.registry(transport)
-            self._capture = open_capture(self.settings, clients)
+            self._capture = open_capture(self.settings, clients, self.box.multi_model)
             flask = app.create(self.settings, self.box, clients, self._capture)
         except StartError as error:
             write_start_error(self.box, error)

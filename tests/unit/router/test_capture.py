@@ -184,6 +184,20 @@ def test_requests_past_a_client_that_redacts_are_not_kept(
     assert (files, dropped("redact")) == ({}, 1)
 
 
+def test_in_multi_model_mode_only_requests_for_clients_are_kept_and_no_other_client_is_loaded(
+    files: Files, dropped: Callable[[str], float]
+) -> None:
+    class Archives(dict[str, Client]):
+        def values(self) -> Any:
+            pytest.fail("loads every archive's client")
+
+    capture = Capture(files.write, {}, Registry(Archives()), only_clients=True)
+    capture.offer("m", message(b'{"inputs": []}'), Answer(b"{}"), None)
+    capture.offer("m", message(b"{}"), Answer(b"{}"), client_of(Plain))
+    capture.flush()
+    assert (len(files.lines()), dropped("redact")) == (1, 1)
+
+
 def test_what_is_too_large_or_has_no_room_is_counted(files: Files, dropped: Callable[[str], float]) -> None:
     capture = capture_into(files.write)
     capture.offer("m", message(b"x" * MAX_EVENT_BYTES), Answer(b"x"), None)
@@ -252,7 +266,7 @@ def test_no_part_of_a_file_is_left_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_the_capture_is_off_by_default() -> None:
-    assert open_capture(Settings(), Registry({})) is None
+    assert open_capture(Settings(), Registry({}), multi_model=False) is None
 
 
 @pytest.mark.parametrize(
