@@ -59,6 +59,12 @@ FAULTS: dict[str, dict[str, str]] = {
         "preprocess": f"self.last = list(payload.numbers)\n{SOUND_PARTS['preprocess']}",
         "postprocess": "return self.last",
     },
+    "order_of_a_batch": {
+        "declared": """
+    def postprocess_batch(self, outputs, payloads):
+        return outputs["y"][::-1].tolist()
+"""
+    },
     "leak": {"postprocess": "self.seen.append(np.ones(10_000))\nreturn outputs['y'].tolist()"},
     "slow_import": {"head": "time.sleep(4)"},
     "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": PREPROCESS_WITH_LABEL},

@@ -48,6 +48,11 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
         ("wrong_dtype_named", "names and shapes", "wrong dtype: its input 'x' is FP64 [-1]"),
         ("wrong_shape", "names and shapes", "wrong shape: it gives 'echo' 'x' as [1, 1, 3], not [-1, -1]"),
         ("shared_state", "threads", "state shared between threads: among 64 a request gets another's answer"),
+        (
+            "order_of_a_batch",
+            "threads",
+            "state shared between threads: among 64 a request gets another's answer",
+        ),
         ("leak", "memory", "leak: "),
         ("slow_import", "loads alone", "slow import: 4."),
         ("unhandled_null", "mutated payloads", "unhandled null: "),

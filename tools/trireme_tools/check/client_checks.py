@@ -160,7 +160,7 @@ def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Re
     which_answer = "another's answer" if reply.result in others else "another answer than alone"
     raise CheckFailed(
         f"state shared between threads: among {THREADS} a request gets {which_answer} ({difference}); "
-        "nothing about a request may live on self"
+        "nothing about a request may live on self, and no record of a batch may change another's result"
     )
 
 
