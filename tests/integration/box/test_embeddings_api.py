@@ -13,6 +13,7 @@ import requests
 from openai import OpenAI
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.task_models import write_tokenizer
 from tests.support.tritons import Model
 
 CLIENTS = (CLIENT_FOLDERS / "embeddings",)
@@ -25,6 +26,14 @@ MODEL = Model(
     {"vector": ("FP32", [4])},
     max_batch_size=8,
 )
+#: A vector for each token, as encoders have: its id, and the square.
+ENCODER = Model(
+    'ids = tensor(request, "input_ids").astype(np.float32)\n'
+    'return {"last_hidden_state": np.stack([ids, ids**2], 2)}',
+    {"input_ids": ("INT64", [-1])},
+    {"last_hidden_state": ("FP32", [-1, 2])},
+    max_batch_size=8,
+)
 TEXTS = ["a man plays", "the guitar", "it rains today again"]
 VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
@@ -33,6 +42,9 @@ VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     MODEL.write(folder / "sentences")
+    ENCODER.write(folder / "encoder")
+    write_tokenizer(folder / "encoder")
+    (folder / "encoder" / "task.json").write_text('{"task": "sentence-embeddings"}')
     return folder
 
 
@@ -63,6 +75,18 @@ def test_a_list_of_texts_becomes_vectors_with_the_tokens_that_were_read(
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (9, 9)
 
 
+def test_a_model_of_the_task_needs_no_client_file(client: OpenAI) -> None:
+    answer = client.embeddings.create(model="encoder", input=["Ada lives", "Where does she live?"])
+    # [CLS], the words and [SEP], as in the vocabulary.
+    for found, ids in zip(vectors(answer), ([2, 5, 6, 3], [2, 9, 10, 11, 13, 14, 3]), strict=True):
+        mean = np.mean([[number, number**2] for number in ids], axis=0)
+        assert found == pytest.approx(mean / np.linalg.norm(mean))
+    assert answer.usage.prompt_tokens == 4 + 7
+    with pytest.raises(openai.BadRequestError, match="is not a token") as caught:
+        client.embeddings.create(model="encoder", input=[[2, 5], [2, 999]])
+    assert caught.value.param == "input[1]"
+
+
 def test_base64_is_little_endian_float32(box: RunningBox) -> None:
     body = {"model": "sentences", "input": TEXTS[0], "encoding_format": "base64"}
     (row,) = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).json()["data"]
@@ -84,14 +108,17 @@ def test_dimensions_shorten_a_vector_and_keep_its_length(client: OpenAI) -> None
 
 
 def test_the_list_of_models_has_the_clients_that_give_embeddings(client: OpenAI) -> None:
-    (model,) = client.models.list().data
-    assert (model.id, model.object, model.owned_by) == ("sentences", "model", "trireme")
-    assert model.created > 0
+    models = client.models.list().data
+    assert {(model.id, model.object, model.owned_by) for model in models} == {
+        ("sentences", "model", "trireme"),
+        ("encoder", "model", "trireme"),
+    }
+    assert all(model.created > 0 for model in models)
 
 
 @pytest.mark.parametrize("model", ["nothing", "shout"])
 def test_a_model_that_gives_no_embeddings_is_not_found(client: OpenAI, model: str) -> None:
-    with pytest.raises(openai.NotFoundError, match="there are: sentences") as caught:
+    with pytest.raises(openai.NotFoundError, match="there are: encoder, sentences") as caught:
         client.embeddings.create(model=model, input="a")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
