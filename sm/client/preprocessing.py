@@ -85,6 +85,10 @@ class Preprocessing(Normalisation):
 
     resize: int = Field(ge=1, le=4096, description="The short side before cropping, in pixels.")
     crop: int = Field(ge=1, le=4096, description="The side of the square that the model takes.")
+    fit: Literal["crop", "squash"] = Field(
+        default="crop",
+        description="squash: the whole picture becomes the square.",
+    )
     channels: Literal["RGB", "BGR"] = Field(description="The model's order, also of mean and std.")
     # 2: resizing averages at least two by two pixels. bench/reports/photos.md compares other values
     # (python -m bench.accuracy).
@@ -140,6 +144,8 @@ class Preprocessing(Normalisation):
 
     def centre_square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the centre square that the model sees, as a view of the picture's own pixels."""
+        if self.fit == "squash":
+            return pixels
         height, width = pixels.shape[:2]
         side = max(1, round(min(height, width) * self.crop / self.resize))
         top, left = (height - side) // 2, (width - side) // 2

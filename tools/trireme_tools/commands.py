@@ -15,6 +15,21 @@ GROUPS = {
             "trireme_tools.scaffold.new_client:run",
             ("new-client pets", "new-client review --kind text"),
         ),
+        "new-model": Command(
+            "Write model/NAME for a common task, which is served without a client file.",
+            "trireme_tools.scaffold.model_arguments:add_arguments",
+            "trireme_tools.scaffold.model_arguments:run",
+            (
+                "new-model cats --from cats.onnx --task image-classification --labels labels.txt",
+                "new-model mood --from hf://owner/name",
+            ),
+        ),
+        "eject": Command(
+            "Write the client of a model that has none, to change it.",
+            "trireme_tools.scaffold.model_arguments:add_eject_arguments",
+            "trireme_tools.scaffold.model_arguments:eject",
+            ("eject mood", "eject mood --into team"),
+        ),
         "pack-env": Command(
             "Build a Python environment for one Python model.",
             "trireme_tools.environments.pack_env:add_arguments",

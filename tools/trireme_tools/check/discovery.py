@@ -68,7 +68,8 @@ def _repositories(source: ClientSource, settings: Settings) -> Iterator[Path]:
     """Yield the repository that is set, the one beside the client, and the demo's."""
     if settings.repository:
         yield settings.repository.absolute()
-    home = source.file.parent.parent if source.file.name == "client.py" else source.file.parent
+    home = source.file.parent.parent if source.has_folder else source.file.parent
+    yield home  # of a model with a task.json
     yield home.parent / "model"
     yield home.parent
     yield settings.cache / "repository" / "cpu"

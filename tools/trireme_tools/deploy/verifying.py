@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
-from sm.plugins.loading import discover
+from sm.plugins.loading import discover, discover_tasks
 from sm.plugins.registry import select_sources
 from sm.router.s3.uris import S3Uri
 from sm.run_state import CODE
@@ -42,7 +42,10 @@ class Verifier:
         """
         folders = (*clients, repository / CODE) if repository else clients
         archives = self._archives() if self._plan.mme else None
-        for name, sample in samples(select_sources(discover(folders))):
+        sources = list(discover(folders))
+        if repository:
+            sources += discover_tasks(repository, sources)
+        for name, sample in samples(select_sources(sources)):
             if archives is not None and name not in archives:
                 yield Outcome(name, None)
                 continue

@@ -73,7 +73,7 @@ def find(name: str, part: str | None, settings: Settings) -> TunedModel:
             f"such as {parts[-1]}."
         )
     body, golden = read_sample(name, source.file.parent / "sample")
-    clients = source.file.parent.parent if source.file.name == "client.py" else source.file.parent
+    clients = source.file.parent.parent if source.has_folder else source.file.parent
     return TunedModel(model, name, clients, repository, parts, text, config, body, golden)
 
 
