@@ -40,7 +40,7 @@ class Resnet(ImageClassification):
     result = Classes(row="{score}:{index}:{index}:{label}")
     samples = ("coffee.jpg", "cat.png")
 
-    def read_labels(self, classes: int) -> None:
+    def read_options(self, classes: int) -> None:
         """Read the labels from the model's folder: another ResNet brings its own."""
         self.rows = Labels.read(label_file(self.repository / self.model, self.output), classes)
 

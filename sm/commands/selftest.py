@@ -110,12 +110,14 @@ def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
 
 
 def find_sources(settings: Settings) -> tuple[ClientSource, ...]:
-    """Return the clients of the box, of the repository's ``code`` and of ``clients`` in this folder."""
+    """Return the clients of the box, of the repository, and of ``clients`` and ``model`` in this folder."""
     check_client_folders(settings)
     repository = choose_repository(settings).absolute()
     folders = (*settings.clients, repository / CODE, Path("clients"))
     sources = list(discover(tuple(reversed(dict.fromkeys(folder.absolute() for folder in folders)))))
-    return select_sources((*sources, *discover_tasks(repository, sources)))
+    for models in dict.fromkeys((repository, Path("model").absolute())):
+        sources += discover_tasks(models, sources)
+    return select_sources(sources)
 
 
 def compare_sample(name: str, sample: Path, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Outcome:

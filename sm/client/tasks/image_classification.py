@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from sm.client.base import TensorClient, Tensors
+from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload, Parameters
 from sm.client.preprocessing import Preprocessing
-from sm.client.results import Classes
+from sm.client.results import Classes, ResultKind
 from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels
 from sm.client.tensor_roles import ImageInput, find_image, find_output
 from sm.errors import StartError
@@ -41,23 +41,25 @@ class ImageClassification(TensorClient):
     """
 
     payload: ClassVar[type[ImagePayload]] = ClassifiedImage
-    result = Classes()
-    #: Names of the output, best first, if several have a score for each class.
-    preferred_outputs = ("logits",)
+    result: ClassVar[ResultKind | None] = Classes()
 
     def setup(self) -> None:
-        folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
-        image, scores = find_image(metadata), find_output(metadata, 1, self.preferred_outputs)
+        metadata = self.triton.metadata(self.model)
+        image, scores = find_image(metadata), self.find_output()
         self.input, self.output = image.name, scores.name
         preprocessing = self.read_preprocessing(image)
         self.decode_size = preprocessing.decode_size
         # A model that takes bytes scales and normalises them in its own graph.
         self.to_tensor = preprocessing.unscaled if image.datatype == "UINT8" else preprocessing
-        self.activation = Classification.read(folder).activation
-        self.read_labels(scores.shape[0])
+        self.read_options(scores.shape[0])
 
-    def read_labels(self, classes: int) -> None:
-        """Read the names of the classes."""
+    def find_output(self) -> TensorMetadata:
+        """Find the output that the task reads. Raises :class:`UnsuitableModel`."""
+        return find_output(self.triton.metadata(self.model), 1, ("logits",))
+
+    def read_options(self, classes: int) -> None:
+        """Read ``task.json`` and the names of the classes."""
+        self.activation = Classification.read(self.repository / self.model).activation
         self.labels = read_labels(self.repository / self.model, self.output, classes)
 
     def read_preprocessing(self, image: ImageInput) -> Any:

@@ -70,7 +70,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
                 found.files[name] = path.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise CommandError(f"{path} cannot be read: {error}.") from None
-    if found.task == "image-classification" and "preprocess.json" not in found.files:
+    if found.task in ("image-classification", "image-embeddings") and "preprocess.json" not in found.files:
         raise CommandError(
             f"{source} does not say how a picture becomes its input: name a file with --preprocess, such as "
             '{"resize": 256, "crop": 224, "channels": "RGB", "scale": 0.00392156862745098}.'
@@ -81,7 +81,13 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
 
 
 #: The tasks that need a tokenizer.
-TEXT_TASKS = ("question-answering", "sentence-embeddings", "text-classification", "token-classification")
+TEXT_TASKS = (
+    "question-answering",
+    "sentence-embeddings",
+    "text-classification",
+    "token-classification",
+    "zero-shot-classification",
+)
 
 
 def fetch(name: str) -> Path:

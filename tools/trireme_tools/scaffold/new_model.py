@@ -32,8 +32,10 @@ from trireme_tools.scaffold.writing import NAME, class_name
 TEXT = "Ada Lovelace lived in London and wrote the first program."
 SAMPLES: dict[str, dict[str, Any]] = {
     "image-classification": {"image": EXAMPLE_PICTURE},
+    "image-embeddings": {"image": EXAMPLE_PICTURE},
     "object-detection": {"image": EXAMPLE_PICTURE},
     "question-answering": {"question": "Where did Ada live?", "context": TEXT},
+    "zero-shot-classification": {"text": TEXT, "labels": ["history", "cooking"]},
 }
 CLIENT = '''"""The client of {name}. Change what you need of {task}."""
 

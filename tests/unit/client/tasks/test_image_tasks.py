@@ -121,3 +121,13 @@ def test_rows_of_a_free_shape_need_the_name_of_their_head() -> None:
     assert find_head((-1, 85)) == "v5"
     with pytest.raises(UnsuitableModel, match=r"\[84, -1\] is not one of YOLO's rows"):
         find_head((84, -1))
+
+
+@pytest.mark.parametrize(("normalise", "expected"), [(True, [0, 1, 0]), (False, [0, 0.502, 0])])
+def test_an_image_embedding_is_the_models_vector(
+    tmp_path: Path, normalise: bool, expected: list[float]
+) -> None:
+    write_classifier(tmp_path / "pictures")
+    client = load_task(tmp_path / "pictures", task="image-embeddings", normalise=normalise)
+    answer = ask(client, image=picture(20, 10, (0, 128, 0)))
+    np.testing.assert_allclose(answer["embedding"], expected, atol=1e-3)

@@ -159,3 +159,33 @@ def test_a_model_that_cannot_do_its_task_says_why(tmp_path: Path, changes: Any, 
     with pytest.raises(StartError) as raised:
         load_task(folder, **changes.get("task", {"task": "text-classification"}))
     assert sentence in str(raised.value)
+
+
+NLI = ("contradiction", "neutral", "entailment")
+
+
+def pooled(*words: str) -> Any:
+    return TABLE[[WORDS.index(word) for word in ("[CLS]", *words, "[SEP]")]].mean(axis=0) @ LAYER[:, :3]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_of_the_request_are_scored_by_their_entailment(tmp_path: Path, several: bool) -> None:
+    write_text_model(tmp_path / "topics", "text-classification", NLI)
+    client = load_task(tmp_path / "topics", task="zero-shot-classification")
+    labels = ["paris", "ada", "does"]
+    answer = ask(
+        client,
+        text="she lives",
+        labels=labels,
+        parameters={"hypothesis": "in {}", "multi_label": several},
+    )
+    logits = np.array([pooled("she", "lives", "[SEP]", "in", label) for label in labels])
+    expected = softmax(logits[:, [0, 2]])[:, 1] if several else softmax(logits[:, 2])
+    assert [row["label"] for row in answer] == [labels[index] for index in np.argsort(-expected)]
+    assert [row["score"] for row in answer] == pytest.approx(sorted(expected, reverse=True), abs=1e-6)
+
+
+def test_a_model_without_entailment_cannot_score_new_labels(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    with pytest.raises(StartError, match="has no label that begins with entail"):
+        load_task(tmp_path / "mood", task="zero-shot-classification")

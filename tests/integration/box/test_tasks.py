@@ -1,0 +1,90 @@
+"""A real box serves models with a ``task.json`` and no client file: answers, embeddings API, reload, check."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.check_client import check_client
+from tests.support.task_models import write_text_model
+from trireme_tools.scaffold.model_arguments import add_arguments
+from trireme_tools.scaffold.new_model import run
+
+TASKS = {"mood": ("text-classification", ("sad", "glad", "mad")), "sentences": ("sentence-embeddings", ())}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose models the command wrote."""
+    folder = tmp_path_factory.mktemp("team")
+    for name, (task, labels) in TASKS.items():
+        write_text_model(folder / "source" / name, task, labels)
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        run(
+            parser.parse_args(
+                [name, "--into", str(folder), "--from", str(folder / "source" / name), "--task", task]
+            )
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def box(team: Path) -> Iterator[RunningBox]:
+    with running_box(team, team / "model", clients=(), arguments="--reload") as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_box_gives_the_golden_answer(box: RunningBox, team: Path, name: str) -> None:
+    payload, golden = (
+        json.loads((team / "model" / name / "sample" / f"{part}.json").read_text())
+        for part in ("payload", "golden")
+    )
+    answer = box.invoke(name, payload).json()["result"]
+    if name == "mood":
+        assert [row["label"] for row in answer] == [row["label"] for row in golden]
+        assert [row["score"] for row in answer] == pytest.approx([row["score"] for row in golden], abs=1e-3)
+    else:
+        np.testing.assert_allclose(answer["embedding"], golden["embedding"], atol=1e-3)
+
+
+def test_a_list_of_texts_of_different_lengths_fails_where_one_is_bad(box: RunningBox) -> None:
+    texts = [{"text": "ada"}, {"text": "ada lives in paris ."}, {"text": "ada " * 20_000}]
+    results = box.invoke("mood", texts).json()["result"]
+    assert [isinstance(row, list) for row in results] == [True, True, False]
+    assert "characters" in results[2]["error"]
+
+
+def test_sentence_embeddings_are_served_as_openais_api(box: RunningBox) -> None:
+    body = {"model": "sentences", "input": ["ada lives in paris .", "where ?"]}
+    answer = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).json()
+    assert [np.linalg.norm(row["embedding"]) for row in answer["data"]] == pytest.approx([1, 1], abs=1e-5)
+    assert answer["usage"]["prompt_tokens"] == 7 + 4
+
+
+def test_a_changed_option_is_live_without_a_restart(box: RunningBox, team: Path) -> None:
+    file = team / "model" / "sentences" / "task.json"
+    before = file.read_text()
+    file.write_text(json.dumps({"task": "sentence-embeddings", "normalise": False, "pooling": "cls"}))
+
+    def norm() -> float:
+        answer = box.invoke("sentences", {"text": "ada"}).json()
+        return float(np.linalg.norm(answer["result"]["embedding"]))
+
+    try:
+        wait_until(lambda: abs(norm() - 1) > 0.01, description="the changed option")
+    finally:
+        file.write_text(before)
+
+
+def test_check_client_passes_for_a_model_without_a_client_file(team: Path) -> None:
+    result = check_client(team, "mood")
+    assert result.failed == {}
