@@ -40,6 +40,7 @@ def write_tokenizer(folder: Path) -> None:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.add_special_tokens(list(WORDS[:5]))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
 
@@ -55,6 +56,10 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
     if task == "sentence-embeddings":
         nodes.append(helper.make_node("Identity", ["hidden"], ["last_hidden_state"]))
         outputs["last_hidden_state"] = (TensorProto.FLOAT, [*tokens, VECTOR])
+    elif task == "fill-mask":
+        weights.append(numpy_helper.from_array(np.ascontiguousarray(TABLE.T), "words"))
+        nodes.append(helper.make_node("MatMul", ["hidden", "words"], ["logits"]))
+        outputs["logits"] = (TensorProto.FLOAT, [*tokens, len(WORDS)])
     elif task == "question-answering":
         for column, name in enumerate(("start_logits", "end_logits")):
             weights.append(numpy_helper.from_array(LAYER[:, column], f"w{column}"))

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sm.client.tasks.fill_mask import FillMask
     from sm.client.tasks.image_classification import ImageClassification
     from sm.client.tasks.image_embeddings import ImageEmbeddings
     from sm.client.tasks.object_detection import ObjectDetection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from sm.client.tasks.zero_shot_classification import ZeroShotClassification
 
 __all__ = [
+    "FillMask",
     "ImageClassification",
     "ImageEmbeddings",
     "ObjectDetection",
@@ -30,6 +32,7 @@ __all__ = [
 
 #: The class of each task. Its module has the task's name, and is imported when a model needs it.
 TASKS = {
+    "fill-mask": "FillMask",
     "image-classification": "ImageClassification",
     "image-embeddings": "ImageEmbeddings",
     "object-detection": "ObjectDetection",

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.bert_base.client import minimum_length
-from clients.bert_base.signature import MASK_OUTPUTS
 from sm.client import Client, TensorClient
+from sm.client.tasks.fill_mask import minimum_length
+from sm.client.tasks.mask_signature import MASK_OUTPUTS
 from sm.commands.build.prepare import prepare
 from sm.errors import TriremeError, WrongPayload
 from sm.plugins.loading import ClientSource, load

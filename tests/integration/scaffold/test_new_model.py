@@ -94,7 +94,7 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
 
 def test_what_the_files_do_not_say_is_asked_for_by_its_option(tmp_path: Path, checkpoint: Path) -> None:
     graph = checkpoint / "onnx" / "model.onnx"
-    with pytest.raises(CommandError, match="name it with --task: image-classification"):
+    with pytest.raises(CommandError, match="name it with --task: fill-mask, image-classification"):
         new_model(tmp_path, graph)
     with pytest.raises(CommandError, match="with --preprocess"):
         new_model(tmp_path, graph, "--task", "image-classification")

@@ -18,6 +18,7 @@ FETCHED = ("*.json", "*.txt", "*.onnx", "*.onnx_data", "*.safetensors")
 GRAPHS = ("model.onnx", "onnx/model.onnx")
 #: The task of an architecture, by the end of its name.
 ARCHITECTURES = {
+    "ForMaskedLM": "fill-mask",
     "ForImageClassification": "image-classification",
     "ForQuestionAnswering": "question-answering",
     "ForSequenceClassification": "text-classification",
@@ -82,6 +83,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
 
 #: The tasks that need a tokenizer.
 TEXT_TASKS = (
+    "fill-mask",
     "question-answering",
     "sentence-embeddings",
     "text-classification",

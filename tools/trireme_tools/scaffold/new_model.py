@@ -31,6 +31,7 @@ from trireme_tools.scaffold.writing import NAME, class_name
 #: The sample of each task; another one answers with its own.
 TEXT = "Ada Lovelace lived in London and wrote the first program."
 SAMPLES: dict[str, dict[str, Any]] = {
+    "fill-mask": {"text": "Ada Lovelace lived in [MASK]."},
     "image-classification": {"image": EXAMPLE_PICTURE},
     "image-embeddings": {"image": EXAMPLE_PICTURE},
     "object-detection": {"image": EXAMPLE_PICTURE},

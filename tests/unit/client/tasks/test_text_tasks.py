@@ -189,3 +189,21 @@ def test_a_model_without_entailment_cannot_score_new_labels(tmp_path: Path) -> N
     write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
     with pytest.raises(StartError, match="has no label that begins with entail"):
         load_task(tmp_path / "mood", task="zero-shot-classification")
+
+
+def test_a_mask_is_filled_with_the_likeliest_words(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "words", "fill-mask")
+    answer = ask(load_task(tmp_path / "words", task="fill-mask"), text="Ada [MASK] in Paris.")
+    scores = TABLE[WORDS.index("[MASK]")] @ TABLE.T
+    open_words = [index for index, word in enumerate(WORDS) if not word.startswith("[")]
+    expected = softmax(scores[open_words])
+    best = np.argsort(-expected)[:5]
+    filled = [f"Ada {WORDS[open_words[index]]} in Paris.".replace(" ##", "") for index in best]
+    assert [row["token"] for row in answer] == filled
+    assert [row["score"] for row in answer] == pytest.approx(expected[best], abs=1e-6)
+
+
+def test_a_tokenizer_without_the_mask_cannot_fill_it(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "words", "fill-mask")
+    with pytest.raises(StartError, match="has no token <mask>"):
+        load_task(tmp_path / "words", task="fill-mask", mask_token="<mask>")

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from clients.bert_base import client
-from clients.bert_base.client import Options
-from clients.bert_base.filling import top_words
+from sm.client.tasks import fill_mask
+from sm.client.tasks.fill_mask import Options
+from sm.client.tasks.filling import top_words
 from sm.commands.build import masks
 from sm.commands.build.changes import Changes
 from sm.commands.build.graph_runner import session
@@ -81,7 +81,7 @@ def test_a_text_without_a_mask_and_a_small_vocabulary_are_answered(tmp_path: Pat
 
 
 def test_reserved_words_and_the_number_of_words_are_the_clients() -> None:
-    assert masks.RESERVED == client.RESERVED
+    assert masks.RESERVED == fill_mask.RESERVED
     assert Options.model_json_schema()["properties"]["top"]["maximum"] == masks.WORDS
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sm.client import ModelMetadata, find_output
+from sm.client.base import ModelMetadata
 from sm.client.tasks.text_inputs import TextInputs
+from sm.client.tensor_roles import find_output
 
 #: The outputs of a graph built with ``--masks``: the best words of each mask, their log probabilities.
 MASK_OUTPUTS = ("word_ids", "word_scores")

@@ -1,0 +1,196 @@
+"""Fill-mask: the most likely words in the place of ``[MASK]``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+from tokenizers import Tokenizer
+
+from sm.client.base import TensorClient, Tensors
+from sm.client.payloads import Parameters, TextPayload
+from sm.client.results import Text
+from sm.client.tasks.filling import Ids, Scores, Span, choose_window, combine, fill, top_words
+from sm.client.tasks.mask_signature import MASK_OUTPUTS, Signature
+from sm.client.tasks.text_task import TextOptions, load_tokenizer
+from sm.client.tensor_roles import UnsuitableModel
+from sm.errors import WrongPayload
+from sm.repository.manifest import Manifest
+
+#: Entries of the vocabulary that are not words: [CLS], [unused7]. They are never an answer.
+RESERVED = re.compile(r"\[.+\]")
+
+
+class Limits(Protocol):
+    """What the task has to know about the model."""
+
+    @property
+    def mask_token(self) -> str:
+        """The token in whose place words go."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens in one text, special ones included."""
+
+    @property
+    def max_characters(self) -> int:
+        """A longer text is refused before it is tokenized."""
+
+
+class MaskOptions(TextOptions):
+    """The options of ``task.json``."""
+
+    mask_token: str = Field(default="[MASK]", min_length=1)
+
+
+class Options(Parameters):
+    """How many sentences to answer with, and whether a text that is too long is truncated."""
+
+    top: int = Field(default=5, ge=1, le=100, description="How many sentences to answer with.")
+    truncate: bool = Field(
+        default=False,
+        description="If the text is too long for the model, read only the part around the masks.",
+    )
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """A text as the model reads it."""
+
+    #: Word pieces, int64 [s].
+    ids: Ids
+    #: Where the masks are among the ids.
+    positions: tuple[int, ...]
+    #: Where the masks are in the text.
+    spans: tuple[Span, ...]
+
+
+class MaskedText(TextPayload):
+    """A text with at least one ``[MASK]``."""
+
+    parameters: Options = Field(default_factory=Options)
+    #: Set by ``preprocess``, so that ``postprocess`` does not tokenize again.
+    _tokenized: TokenizedText | None = PrivateAttr(default=None)
+
+
+class FillMask(TensorClient):
+    """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability.
+
+    Serves any model that takes ``input_ids`` and has one output with a score for each word.
+    """
+
+    payload = MaskedText
+    result = Text(text="token", mark="[MASK]")
+
+    def setup(self) -> None:
+        folder = self.repository / self.model
+        self.signature = Signature.of(self.triton.metadata(self.model))
+        self.limits = self.read_limits(folder)
+        self.tokenizer = self.load_tokenizer(folder)
+        # tokenizer.json may ask for truncation and padding; both are this client's decision.
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        vocabulary = self.tokenizer.get_vocab()
+        if self.limits.mask_token not in vocabulary:
+            raise UnsuitableModel(f"the tokenizer of {self.model!r} has no token {self.limits.mask_token}.")
+        self.mask_id = vocabulary[self.limits.mask_token]
+        self.padding_id = vocabulary.get("[PAD]", 0)
+        self.max_length = min(self.limits.max_length, self.signature.inputs.length or self.limits.max_length)
+        self.min_length = max(minimum_length(folder), self.signature.inputs.length)
+        reserved = [index for word, index in vocabulary.items() if RESERVED.fullmatch(word)]
+        self.excluded: Ids = np.array(reserved)
+
+    def read_limits(self, folder: Path) -> Limits:
+        """Read the limits from the model's folder."""
+        return MaskOptions.read(folder)
+
+    def load_tokenizer(self, folder: Path) -> Tokenizer:
+        """Load the tokenizer of the model's folder."""
+        return load_tokenizer(folder)
+
+    def preprocess(self, payload: MaskedText) -> Tensors:
+        payload._tokenized = tokenized = self.tokenize(payload)
+        length = len(tokenized.ids)
+        ids = np.full(max(length, self.min_length), self.padding_id, np.int64)
+        ids[:length] = tokenized.ids
+        attention = np.zeros_like(ids)  # 0: the model ignores the padding
+        attention[:length] = 1
+        return self.signature.inputs.to_tensors(ids, attention)
+
+    def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
+        return self.signature.outputs
+
+    def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
+        tokenized, top = payload._tokenized or self.tokenize(payload), payload.parameters.top
+        ids, scores = combine(self.find_candidates(outputs, tokenized.positions, top), top)
+        to_word, rows = self.tokenizer.id_to_token, []
+        for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
+            words = [to_word(index) or "" for index in row]
+            rows.append({"token": fill(payload.text, tokenized.spans, words), "score": score})
+        return rows
+
+    def find_candidates(
+        self, outputs: Tensors, positions: Sequence[int], top: int
+    ) -> list[tuple[Ids, Scores]]:
+        """Return the best ids [top] and their log probabilities [top] for each mask, in the text's order."""
+        if self.signature.gives_logits:
+            (name,) = self.signature.outputs
+            logits = outputs[name].reshape(-1, outputs[name].shape[-1])
+            return [top_words(logits[position], self.excluded, top) for position in positions]
+        # One row per mask; a longer text in the same batch may have added rows.
+        ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)
+        return list(zip(ids, scores.astype(np.float64), strict=True))
+
+    def tokenize(self, payload: MaskedText) -> TokenizedText:
+        """Tokenize the text and find its masks.
+
+        Raises:
+            WrongPayload: The text has no mask, or is longer than the model takes.
+        """
+        if len(payload.text) > self.limits.max_characters:
+            raise _wrong_text(f"has over {self.limits.max_characters:,} characters")
+        encoding = self.tokenizer.encode(payload.text)
+        ids: Ids = np.array(encoding.ids, np.int64)
+        positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
+        if not positions:
+            raise _wrong_text(f"has no {self.limits.mask_token} to fill")
+        spans = tuple(encoding.offsets[position] for position in positions)
+        tokenized = TokenizedText(ids, positions, spans)
+        return tokenized if len(ids) <= self.max_length else self.truncate(tokenized, payload)
+
+    def truncate(self, tokenized: TokenizedText, payload: MaskedText) -> TokenizedText:
+        """Keep the part around the masks, between [CLS] and [SEP], if the request allows it."""
+        if not payload.parameters.truncate:
+            raise _wrong_text(
+                f"is {len(tokenized.ids)} word pieces long, the model takes {self.max_length}; "
+                "with truncate it reads the part around the masks"
+            )
+        first, inner, last = np.split(tokenized.ids, (1, len(tokenized.ids) - 1))
+        try:
+            window = choose_window(
+                len(inner), [position - 1 for position in tokenized.positions], self.max_length - 2
+            )
+        except ValueError as error:
+            raise _wrong_text(f"cannot be truncated: {error}") from None
+        ids = np.concatenate((first, inner[window], last))
+        positions = tuple(position - window.start for position in tokenized.positions)
+        return TokenizedText(ids, positions, tokenized.spans)
+
+
+def minimum_length(model: Path) -> int:
+    """Return the least number of word pieces that every version of the model takes.
+
+    A TensorRT plan may be built for a fixed length; its manifest says so.
+    """
+    manifests = filter(None, map(Manifest.read, (path for path in model.iterdir() if path.is_dir())))
+    profiles = (profile for manifest in manifests for profile in manifest.profiles)
+    return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
+
+
+def _wrong_text(problem: str) -> WrongPayload:
+    return WrongPayload(f"payload.text: {problem}", field="payload.text")
