@@ -19,6 +19,7 @@ GRAPHS = ("model.onnx", "onnx/model.onnx")
 #: The task of an architecture, by the end of its name.
 ARCHITECTURES = {
     "ForMaskedLM": "fill-mask",
+    "ForObjectDetection": "object-detection",
     "ForImageClassification": "image-classification",
     "ForQuestionAnswering": "question-answering",
     "ForSequenceClassification": "text-classification",
@@ -112,7 +113,7 @@ def read_folder(folder: Path, task: str) -> ModelSource:
     if config:
         found.files["config.json"] = _json(config)
     labels = config.get("id2label")
-    if labels and task.endswith("classification"):
+    if labels and task.endswith(("classification", "detection")):
         found.files["labels.txt"] = "\n".join(labels[key] for key in sorted(labels, key=int)) + "\n"
     options: dict[str, Any] = {}
     if task in TEXT_TASKS:
@@ -123,7 +124,11 @@ def read_folder(folder: Path, task: str) -> ModelSource:
         if task == "sentence-embeddings":
             options |= _pooling(folder)
     elif (folder / "preprocessor_config.json").is_file():
-        found.files["preprocess.json"] = _json(_preprocessing(_read(folder / "preprocessor_config.json")))
+        found.files["preprocess.json"] = _json(
+            # A detector sees the whole picture.
+            _preprocessing(_read(folder / "preprocessor_config.json"))
+            | ({"fit": "squash"} if task == "object-detection" else {})
+        )
     found.describe(options)
     return found
 

@@ -131,3 +131,37 @@ def test_an_image_embedding_is_the_models_vector(
     client = load_task(tmp_path / "pictures", task="image-embeddings", normalise=normalise)
     answer = ask(client, image=picture(20, 10, (0, 128, 0)))
     np.testing.assert_allclose(answer["embedding"], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+def test_detr_and_its_relatives_give_shares_of_the_picture(tmp_path: Path, nothing: bool) -> None:
+    folder = tmp_path / "boxes"
+    logits = np.array([[9, 0, 0, -3], [0, 1, 0, 8], [0, 0, 7, 1]], np.float32)[:, : 3 + nothing]
+    outputs = {"logits": logits, "pred_boxes": np.array([[0.5, 0.5, 0.5, 1]] * 3, np.float32)}
+    nodes = [
+        helper.make_node("ReduceSum", ["pixel_values"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["sum", "zero"], ["none"]),
+        *(helper.make_node("Add", ["none", f"{name}_rows"], [name]) for name in outputs),
+    ]
+    weights = [numpy_helper.from_array(rows[None], f"{name}_rows") for name, rows in outputs.items()]
+    weights.append(numpy_helper.from_array(np.array(0, np.float32), "zero"))
+    save_graph(
+        folder / "model.onnx",
+        nodes,
+        {"pixel_values": (TensorProto.FLOAT, [1, 3, 8, 8])},
+        {name: (TensorProto.FLOAT, [1, *rows.shape]) for name, rows in outputs.items()},
+        tuple(weights),
+    )
+    (folder / "labels.txt").write_text("\n".join(LABELS))
+    (folder / "preprocess.json").write_text(
+        json.dumps({"resize": 8, "crop": 8, "fit": "squash", "channels": "RGB", "scale": 1 / 255})
+    )
+    client = load_task(folder, task="object-detection")
+    answer = ask(client, image=picture(40, 20), parameters={"confidence": 0.9})
+    box = {"x1": 10, "y1": 0, "x2": 30, "y2": 20}
+    powers = np.exp(logits.astype(np.float64))
+    scores = powers / powers.sum(axis=1, keepdims=True) if nothing else powers / (1 + powers)
+    assert answer == [
+        {"label": "red", "class_id": 0, "score": pytest.approx(scores[0, 0], abs=1e-4), "box": box},
+        {"label": "blue", "class_id": 2, "score": pytest.approx(scores[2, 2], abs=1e-4), "box": box},
+    ]
