@@ -61,8 +61,8 @@ class ObjectDetection(TensorClient):
 
     payload: ClassVar[type[ImagePayload]] = DetectedImage
     result = Boxes()
-    #: One of :class:`Head`, or ``detr``.
-    head: str
+    #: One of those of :class:`Head`, or ``detr``.
+    head: str = "v5"
 
     def setup(self) -> None:
         folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
