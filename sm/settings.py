@@ -227,8 +227,9 @@ class Settings:
         "TRIREME_MODEL_REPOSITORY",
         Path,
         None,
-        "Triton's model repository. If not set: /opt/ml/model, or the image's own repository if that folder"
-        " is empty.",
+        "Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz or "
+        "https://….tar.gz[#sha256=…], fetched into the cache. If not set: /opt/ml/model, or the image's own "
+        "repository if that folder is empty.",
     )
     clients: tuple[Path, ...] = setting(
         "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."

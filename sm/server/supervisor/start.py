@@ -32,6 +32,7 @@ from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.access import setup
 from sm.server.logs import Formatter
+from sm.server.sources import Sources, is_source
 from sm.server.startup import BAKED_REPOSITORY, check_client_folders, check_default_model, find_repository
 from sm.server.supervisor import front, ports, ready_message
 from sm.server.supervisor.commands import Commands
@@ -76,6 +77,12 @@ def main(arguments: Sequence[str]) -> int:
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
             settings = replace(settings, repository=demo_repository(settings, examples))
+        # A path would turn the two slashes of a URL into one.
+        source = os.environ.get("TRIREME_MODEL_REPOSITORY", "").strip()
+        if is_source(source) and not settings.multi_model:
+            cache = Cache(settings.cache).root / "sources"
+            repository = Sources(cache, lambda line: log.log("info", line)).fetch(source)
+            settings = replace(settings, repository=repository)
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))

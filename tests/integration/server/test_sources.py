@@ -1,0 +1,132 @@
+"""Model repositories are fetched into a cache: complete, once, or not at all."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import io
+import ssl
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sm.errors import StartError
+from sm.server.sources import Sources
+from tests.support import certificates
+from tests.support.boxes import running_box
+from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tritons import MODELS
+
+__all__ = ["aws"]
+
+
+@pytest.fixture
+def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    return aws
+
+
+def archive(path: Path, *members: tuple[str, bytes]) -> Path:
+    """Write an archive; a member of type SYMTYPE leads to /etc/passwd."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            member.size = 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"text") if member.size else None)
+    return path
+
+
+def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Path) -> None:
+    s3, lines = client(s3_url), list[str]()
+    for name in ("a/config.pbtxt", "a/1/model.onnx"):
+        s3.put_object(Bucket="inputs", Key=f"models/{name}", Body=b"old")
+    sources = Sources(tmp_path / "cache", lines.append)
+    first = sources.fetch("s3://inputs/models/")
+    assert (first / "a/1/model.onnx").read_bytes() == b"old"
+    assert sources.fetch("s3://inputs/models/") == first
+    assert len(lines) == 2
+    s3.put_object(Bucket="inputs", Key="models/a/1/model.onnx", Body=b"new")
+    assert (sources.fetch("s3://inputs/models/") / "a/1/model.onnx").read_bytes() == b"new"
+    assert len(lines) == 3
+    assert (first / "a/1/model.onnx").read_bytes() == b"old"
+
+
+def test_an_archive_in_s3_is_unpacked(s3_url: str, tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    client(s3_url).put_object(Bucket="inputs", Key="model.tar.gz", Body=path.read_bytes())
+    folder = Sources(tmp_path / "cache", print).fetch("s3://inputs/model.tar.gz")
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://inputs/nothing/", "s3://inputs/none.tar.gz", "s3://absent/a/", "/nowhere/a.tar.gz"]
+)
+def test_what_does_not_exist_leaves_nothing(source: str, s3_url: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError):
+        Sources(tmp_path, print).fetch(source)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folders", "lock", "objects"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("../out", tarfile.REGTYPE), ("a", tarfile.SYMTYPE), ("a", tarfile.FIFOTYPE), ("a", tarfile.LNKTYPE)],
+)
+def test_a_hostile_archive_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", (name, kind))
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
+def test_a_box_starts_from_s3(s3_url: str, tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    for file in (tmp_path / "model").rglob("*"):
+        if file.is_file():
+            client(s3_url).upload_file(str(file), "inputs", f"box/{file.relative_to(tmp_path / 'model')}")
+    variables: Any = {
+        "TRIREME_MODEL_REPOSITORY": "s3://inputs/box",
+        "TRIREME_CACHE": str(tmp_path / "cache"),
+        "AWS_ENDPOINT_URL": s3_url,
+        **CREDENTIALS,
+    }
+    with running_box(tmp_path, None, clients=(), **variables) as box:
+        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+
+
+def test_https_is_fetched_once_and_only_with_the_right_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    content = archive(tmp_path / "site/m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE)).read_bytes()
+    certificate, key = certificates.write(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url, lines = f"https://localhost:{server.server_port}/m.tar.gz", list[str]()
+        sources = Sources(tmp_path / "cache", lines.append)
+        with pytest.raises(StartError):
+            sources.fetch(f"{url}#sha256={'0' * 64}")
+        folder = sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}")
+        assert sources.fetch(url) == folder == sources.fetch(url)
+        assert len(lines) == 2
+        server.shutdown()
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
