@@ -81,8 +81,8 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 #: The commands of the distribution ``trireme-tools``.
 TOOLS = (
-    *("new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune", "demo"),
-    *("prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
+    *("new-model", "eject", "new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune"),
+    *("demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
 )
 #: Where to run a command that is not installed.
 DEVELOPER_MACHINE = (

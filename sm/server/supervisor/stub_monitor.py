@@ -78,6 +78,8 @@ class StubMonitor:
         self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
         self._oom_killed = oom_killed
         self._stubs: dict[int, Stub] = {}
+        #: Every model that had a stub: one whose only stub died is looked at too.
+        self._models: set[str] = set()
         self._polls = 0
         #: The times of each model's crashes, and when each model that refuses calls began to run.
         self._keeps_healthy = False
@@ -125,7 +127,7 @@ class StubMonitor:
 
         A stopped process may answer late. It is killed, unless Triton is told that it lives.
         """
-        reloading = any(map(self._shared.out_since, {stub.model for stub in self._stubs.values()}))
+        reloading = any(map(self._shared.out_since, self._models))
         if reloading or self._polls % POLLS_PER_SEARCH == 0:
             self._search()
         self._polls += 1
@@ -148,6 +150,7 @@ class StubMonitor:
             # The name of an instance ends with a number. To read a model's configuration Triton starts a
             # process without one, and ends it.
             if model and model not in arguments:
+                self._models.add(model)
                 self._stubs[pid] = Stub(model, hardware.born(pid), health=_map_health(arguments))
 
     def _check(self, pid: int, stub: Stub) -> str:

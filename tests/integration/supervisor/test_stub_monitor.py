@@ -120,6 +120,20 @@ def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
+def test_the_new_process_of_a_model_that_had_one_is_seen_at_once(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    parent.send(child, signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
+    parent.wait_for_first()
+    parent.poll_after(0)
+    assert not parent.monitor.has_stubs
+    parent.start_stub("one", "one_0_1")
+    parent.poll_after(0)
+    assert parent.monitor.has_stubs
+
+
 def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a_while(
     parent: Parent,
 ) -> None:
