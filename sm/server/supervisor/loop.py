@@ -44,8 +44,9 @@ from sm.triton.stub_processes import DeadStub, StubWatch
 #: processes of Python models.
 TICK_S, STEADY_TICK_S = 0.05, STUB_POLL_INTERVAL_S
 #: Seconds between two heartbeats for the workers; see sm.triton.generation. Triton may take a Python model
-#: process for dead that was stopped this soon after a request began, if the whole box was.
-HEARTBEAT_INTERVAL_S = 0.02
+#: process for dead that was stopped this soon after a request began, if the whole box was. At rest, so many
+#: seconds after the last request of a Python model, a tick is soon enough.
+HEARTBEAT_INTERVAL_S, REST_S = 0.02, 2.0
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
@@ -91,6 +92,8 @@ class Loop:
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
         self._has_more_output = False
+        #: When a Python model was last seen to have a request.
+        self._last_request = time.monotonic()
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
         self.manager = ProcessManager(
@@ -154,16 +157,17 @@ class Loop:
             self._stub_monitor.forget_times()
             self.manager.handle_standstill(age)
         self._generation.beat()
-        self._stub_monitor.keep_healthy()
+        if self._stub_monitor.keep_healthy():
+            self._last_request = time.monotonic()
 
     def _wait(self) -> None:
         """Handle events until the next tick, as long as nothing else is due."""
         end = time.monotonic() + STEADY_TICK_S
-        # Only Python models' processes need more heartbeats than ticks.
-        has_stubs = self._box.multi_model or self._stub_monitor.has_stubs
-        interval = HEARTBEAT_INTERVAL_S if has_stubs else STEADY_TICK_S
         while self.manager.steady and (remaining := end - time.monotonic()) > 0:
-            if self._handle_events(min(remaining, interval)) and not self._has_more_output:
+            # Only the processes of Python models need more heartbeats than ticks.
+            if time.monotonic() < self._last_request + REST_S:
+                remaining = min(remaining, HEARTBEAT_INTERVAL_S)
+            if self._handle_events(remaining) and not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
             self._heartbeat()
 

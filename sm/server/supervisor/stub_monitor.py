@@ -101,19 +101,23 @@ class StubMonitor:
         for stub in self._stubs.values():
             stub.since = None
 
-    def keep_healthy(self) -> None:
+    def keep_healthy(self) -> bool:
         """Tell Triton that its processes live, in the place of those that are stopped or get no time.
+
+        Returns True if one of them has had a request since the last call.
 
         Triton clears a process's health byte with each request, the process sets it every 0.3 s, and Triton
         gives up on a process whose byte is still clear after a second. The byte's place is the one of
         ``IPCControlShm`` in Triton's python backend. Nothing is written before a byte there was seen to
         behave so.
         """
+        had_request = False
         for stub in self._stubs.values():
             if stub.health is None:
                 continue
             memory, at = stub.health
             value = memory[at]
+            had_request |= not value
             if value > 1:
                 stub.health = None
             elif self._keeps_healthy:
@@ -121,6 +125,7 @@ class StubMonitor:
             elif value != stub.last_health:
                 stub.last_health, stub.changes = value, stub.changes + 1
                 self._keeps_healthy = stub.changes >= TRUSTED_CHANGES
+        return had_request
 
     def poll(self) -> list[str]:
         """Take out the models whose process has died or is stopped; return a sentence for each.

@@ -178,8 +178,10 @@ def test_a_stopped_process_is_left_alone_once_triton_is_told_that_it_lives(
     for value in (0, 1) * TRUSTED_CHANGES:
         health[at] = value
         parent.monitor.keep_healthy()
+    assert not parent.monitor.keep_healthy()
     health[at] = 0
-    parent.monitor.keep_healthy()
+    # Triton has cleared the byte for a request.
+    assert parent.monitor.keep_healthy()
     assert health[at] == 1
     assert sum(health) == 1
     parent.send(parent.children[0], signal.SIGSTOP, b"T")
