@@ -80,7 +80,7 @@ def test_every_route_is_documented() -> None:
     app.register_blueprint(routes.execution_parameters(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(models.loading(None, {}))  # type: ignore[arg-type]
-    page = (DOCS / "inside/way-of-a-request.md").read_text()
+    page = (DOCS / "clients/http-api.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":
             assert f" {rule.rule}`" in page, rule.rule
