@@ -135,10 +135,10 @@ def test_a_teams_model_and_client_are_served_from_a_read_only_mount(image: str, 
         assert [row["modelName"] for row in served] == ["team"]
 
 
-def test_the_demo_does_not_start_in_a_gigabyte_of_memory_and_says_why(image: str, demo: Path) -> None:
-    # The idle box needs 1.4 GB.
+def test_the_demo_does_not_start_in_half_a_gigabyte_of_memory_and_says_why(image: str, demo: Path) -> None:
+    # Of the idle box's 0.9 GB the kernel can drop the mapped weights: it starts in 0.7, slowly.
     with running_container(
-        image, demo, "--memory", "1g", "--memory-swap", "1g", wait_until_ready=False
+        image, demo, "--memory", "500m", "--memory-swap", "500m", wait_until_ready=False
     ) as box:
         assert box.wait_end()[0] != 0
         lines = [json.loads(line) for line in box.logs().splitlines() if line.startswith("{")]
@@ -148,11 +148,11 @@ def test_the_demo_does_not_start_in_a_gigabyte_of_memory_and_says_why(image: str
     assert all("memory ran out" in error for error in errors), errors
 
 
-def test_the_demo_answers_in_two_gigabytes_of_memory_or_says_that_it_ran_out(
+def test_the_demo_answers_in_a_gigabyte_of_memory_or_says_that_it_ran_out(
     image: str, demo: Path, cat: bytes, street: bytes
 ) -> None:
     # Either may happen. The container must not end, and a failure must have its reason.
-    with running_container(image, demo, "--memory", "2g", "--memory-swap", "2g") as box:
+    with running_container(image, demo, "--memory", "1g", "--memory-swap", "1g") as box:
         answers = [
             box.send(cat, "image/png", "resnet"),
             box.send(street, "image/jpeg", "yolov5"),

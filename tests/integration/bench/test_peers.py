@@ -28,8 +28,10 @@ def test_each_peer_uses_the_same_library_versions_as_the_box(name: str) -> None:
 
 
 def pinned_versions(requirements: Path) -> set[str]:
-    """The lines that pin :data:`COMMON_LIBRARIES`, with their Python version markers."""
+    """The lines that pin :data:`COMMON_LIBRARIES`, with their Python version markers, here or in included files."""
     lines = requirements.read_text().splitlines()
+    included = (requirements.parent / line.removeprefix("-r ") for line in lines if line.startswith("-r "))
+    lines += [line for file in included for line in file.read_text().splitlines()]
     return {line.removesuffix(" \\") for line in lines if line.split("==")[0] in COMMON_LIBRARIES}
 
 

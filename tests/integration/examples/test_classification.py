@@ -111,7 +111,7 @@ def test_a_weights_file_that_unpickles_anything_but_tensors_is_refused() -> None
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "damaged"), (b"PK\3\4", "damaged"), (pickle.dumps(1), "no PyTorch file of the old kind")],
+    [(b"", "damaged"), (b"PK\3\4", "damaged"), (pickle.dumps(1), "not a PyTorch file of the old kind")],
 )
 def test_a_file_that_is_no_weights_file_is_refused(content: bytes, reason: str) -> None:
     reader = state_dict_reader()
