@@ -231,6 +231,19 @@ class Settings:
         "https://….tar.gz[#sha256=…], fetched into the cache. If not set: /opt/ml/model, or the image's own "
         "repository if that folder is empty.",
     )
+    model_id: str = setting(
+        "HF_MODEL_ID",
+        str,
+        "",
+        "A folder as save_pretrained() and optimum write it, with config.json and model.onnx or "
+        "onnx/model.onnx: served alone, by the class of its task, if TRIREME_MODEL_REPOSITORY is not set.",
+    )
+    task: str = setting(
+        "HF_TASK",
+        str,
+        "",
+        "The task of HF_MODEL_ID, if its config.json does not say it or another one is meant.",
+    )
     clients: tuple[Path, ...] = setting(
         "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."
     )

@@ -31,6 +31,7 @@ from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.access import setup
+from sm.server.hugging_face import repository_of
 from sm.server.logs import Formatter
 from sm.server.sources import Sources, is_source
 from sm.server.startup import BAKED_REPOSITORY, check_client_folders, check_default_model, find_repository
@@ -83,6 +84,9 @@ def main(arguments: Sequence[str]) -> int:
             cache = Cache(settings.cache).root / "sources"
             repository = Sources(cache, lambda line: log.log("info", line)).fetch(source)
             settings = replace(settings, repository=repository)
+        elif settings.model_id and settings.repository is None and not settings.multi_model:
+            log.log("info", f"building {settings.model_id} (HF_MODEL_ID) for this machine")
+            settings = replace(settings, repository=repository_of(settings))
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))

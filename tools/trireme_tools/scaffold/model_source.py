@@ -1,49 +1,25 @@
-"""Read a model's task, labels, tokenizer and preprocessing from files of Hugging Face's form."""
+"""Find what ``sm new-model`` is given: an ONNX file, a folder of Hugging Face's form, or one of its hub."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from sm.client.tasks import TASKS
 from sm.errors import CommandError
+from sm.server.hugging_face import OPTIONS, ModelSource, read_folder, read_json
 
 HUB = "hf://"
 #: What is fetched of a repository: no Python code, no pickle.
 FETCHED = ("*.json", "*.txt", "*.onnx", "*.onnx_data", "*.safetensors")
-GRAPHS = ("model.onnx", "onnx/model.onnx")
-#: The task of an architecture, by the end of its name.
-ARCHITECTURES = {
-    "ForMaskedLM": "fill-mask",
-    "ForObjectDetection": "object-detection",
-    "ForImageClassification": "image-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-}
-POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}
-#: What transformers writes if a tokenizer has no limit.
-NO_LIMIT = 10**9
-OPTIONS = ", ".join(TASKS)
-
-
-@dataclass
-class ModelSource:
-    """A graph, or a folder to export, and the files that describe it."""
-
-    #: An ONNX file, or a folder that torch exports.
-    graph: Path | str
-    task: str
-    #: The text of each file to write beside the model, by name.
-    files: dict[str, str] = field(default_factory=dict)
-
-    def describe(self, task: Mapping[str, Any]) -> None:
-        """Set the options of ``task.json``."""
-        self.files["task.json"] = _json({"task": self.task, **task})
+#: The tasks that need a tokenizer.
+TEXT_TASKS = (
+    "fill-mask",
+    "question-answering",
+    "sentence-embeddings",
+    "text-classification",
+    "token-classification",
+    "zero-shot-classification",
+)
 
 
 def read_source(source: str, task: str, labels: Path | None, preprocess: Path | None) -> ModelSource:
@@ -52,10 +28,11 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     Raises:
         CommandError: Something is missing; the sentence names the option that sets it.
     """
-    if source.startswith(HUB):
-        found = read_folder(fetch(source.removeprefix(HUB)), task)
-    elif Path(source).is_dir():
-        found = read_folder(Path(source), task)
+    if source.startswith(HUB) or Path(source).is_dir():
+        folder = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else Path(source)
+        found = read_folder(folder, task)
+        if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
+            found.files["tokenizer.json"] = _convert_tokenizer(folder)
     elif Path(source).is_file():
         if not task:
             raise CommandError(f"{source} does not say what it does: name it with --task: {OPTIONS}.")
@@ -82,17 +59,6 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     return found
 
 
-#: The tasks that need a tokenizer.
-TEXT_TASKS = (
-    "fill-mask",
-    "question-answering",
-    "sentence-embeddings",
-    "text-classification",
-    "token-classification",
-    "zero-shot-classification",
-)
-
-
 def fetch(name: str) -> Path:
     """Fetch a repository of the hub, without its code."""
     from huggingface_hub import snapshot_download
@@ -104,59 +70,13 @@ def fetch(name: str) -> Path:
         raise CommandError(f"{HUB}{name} cannot be fetched: {reason}.") from None
 
 
-def read_folder(folder: Path, task: str) -> ModelSource:
-    """Read a folder of Hugging Face's form."""
-    config = _read(folder / "config.json")
-    task = task or _task_of(folder, config)
-    graph = next((folder / name for name in GRAPHS if (folder / name).is_file()), str(folder))
-    found = ModelSource(graph, task)
-    if config:
-        found.files["config.json"] = _json(config)
-    labels = config.get("id2label")
-    if labels and task.endswith(("classification", "detection")):
-        found.files["labels.txt"] = "\n".join(labels[key] for key in sorted(labels, key=int)) + "\n"
-    options: dict[str, Any] = {}
-    if task in TEXT_TASKS:
-        found.files["tokenizer.json"] = _tokenizer(folder)
-        options |= _limits(folder, config)
-        if config.get("problem_type") == "multi_label_classification":
-            options["activation"] = "sigmoid"
-        if task == "sentence-embeddings":
-            options |= _pooling(folder)
-    elif (folder / "preprocessor_config.json").is_file():
-        found.files["preprocess.json"] = _json(
-            # A detector sees the whole picture.
-            _preprocessing(_read(folder / "preprocessor_config.json"))
-            | ({"fit": "squash"} if task == "object-detection" else {})
-        )
-    found.describe(options)
-    return found
-
-
-def _task_of(folder: Path, config: Mapping[str, Any]) -> str:
-    if (folder / "modules.json").is_file():
-        return "sentence-embeddings"
-    names = config.get("architectures") or [""]
-    for end, task in ARCHITECTURES.items():
-        if names[0].endswith(end):
-            return task
-    raise CommandError(
-        f"{folder / 'config.json'} names no known task (architectures: {', '.join(names) or 'none'}): name "
-        f"it with --task: {OPTIONS}."
-    )
-
-
-def _tokenizer(folder: Path) -> str:
-    """Return ``tokenizer.json``, or that of a tokenizer of transformers' own classes."""
-    path = folder / "tokenizer.json"
-    config = _read(folder / "tokenizer_config.json")
-    if "AutoTokenizer" in config.get("auto_map", {}) and not path.is_file():
+def _convert_tokenizer(folder: Path) -> str:
+    """Return ``tokenizer.json`` for the files of a tokenizer of transformers' own classes."""
+    if "AutoTokenizer" in read_json(folder / "tokenizer_config.json").get("auto_map", {}):
         raise CommandError(
             f"the tokenizer of {folder} needs Python code of its repository, which is never run here: "
             "convert it to tokenizer.json where you trust that code."
         )
-    if path.is_file():
-        return path.read_text("utf-8")
     from transformers import AutoTokenizer
 
     try:
@@ -164,61 +84,8 @@ def _tokenizer(folder: Path) -> str:
         converted: str = tokenizer.backend_tokenizer.to_str()
     except Exception as error:  # transformers has no class for a tokenizer that is not there
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CommandError(f"{path} is missing, and cannot be made: {reason}.") from None
+        raise CommandError(f"{folder / 'tokenizer.json'} is missing, and cannot be made: {reason}.") from None
     return converted
-
-
-def _limits(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
-    lengths = (
-        _read(folder / "sentence_bert_config.json").get("max_seq_length"),
-        _read(folder / "tokenizer_config.json").get("model_max_length"),
-        config.get("max_position_embeddings"),
-    )
-    known = [int(length) for length in lengths if length and length < NO_LIMIT]
-    return {"max_length": min(known)} if known else {}
-
-
-def _pooling(folder: Path) -> dict[str, Any]:
-    modules = _read(folder / "modules.json")
-    kinds = {str(module["type"]).rpartition(".")[2]: module["path"] for module in modules or ()}
-    pooling = _read(folder / kinds.get("Pooling", "1_Pooling") / "config.json")
-    modes = [mode for mode in POOLINGS if pooling.get(f"pooling_mode_{mode}")]
-    if pooling and not modes:
-        raise CommandError(f"{folder} pools in another way than {', '.join(POOLINGS.values())}.")
-    return {
-        "pooling": POOLINGS[modes[0]] if modes else "mean",
-        "normalise": not modules or "Normalize" in kinds,
-    }
-
-
-def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn ``preprocessor_config.json`` into ``preprocess.json``."""
-    size: Any = config.get("size", 224)
-    crop: Any = config.get("crop_size") if config.get("do_center_crop") else None
-    keeps_ratio = isinstance(size, dict) and "shortest_edge" in size
-    side = size if isinstance(size, int) else size["shortest_edge" if keeps_ratio else "height"]
-    is_normalised = config.get("do_normalize", True)
-    return {
-        "resize": side,
-        "crop": (crop["height"] if isinstance(crop, dict) else crop) or side,
-        "fit": "crop" if crop or keeps_ratio else "squash",
-        "channels": "RGB",
-        "scale": config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0,
-        "mean": config["image_mean"] if is_normalised else [0.0, 0.0, 0.0],
-        "std": config["image_std"] if is_normalised else [1.0, 1.0, 1.0],
-    }
-
-
-def _read(path: Path) -> Any:
-    """Return the JSON of a file; an empty object if it does not exist."""
-    try:
-        return json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError as error:
-        raise CommandError(f"{path} is not JSON: {error}.") from None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def copy_samples(model: Path, client: Path) -> None:
