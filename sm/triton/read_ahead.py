@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from sm.errors import StreamStalled
 
 #: Bytes that every stream may be behind, and bytes of all streams of the process above which no stream may be
-#: further behind.
+#: further behind, nor further than its equal share of them.
 STREAM_BYTES, TOTAL_BYTES = 2**23, 2**25
 #: Bytes that each part counts for besides its own.
 PART_OVERHEAD_BYTES = 2**11
@@ -34,12 +34,13 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.lock, self.buffered_bytes = threading.Lock(), 0
+        self.lock, self.buffered_bytes, self.streams = threading.Lock(), 0, 0
 
-    def add(self, size: int) -> None:
-        """Count bytes in the buffers of all streams; negative when they leave."""
+    def add(self, size: int, streams: int = 0) -> None:
+        """Count bytes in the buffers of all streams, and streams; negative when they leave."""
         with self.lock:
             self.buffered_bytes += size
+            self.streams += streams
 
 
 PATIENCE = Patience(20.0)
@@ -57,6 +58,7 @@ class _Buffer(Generic[Part]):
         self._behind_since = 0.0
         self._error: BaseException | None = None
         self._ended = False
+        PATIENCE.add(0, streams=1)
 
     def fill(self, source: Iterable[Part], cancel: Callable[[], object]) -> None:
         """Read ``source``, in a thread of its own; ``cancel`` it if the caller is too far behind."""
@@ -93,6 +95,7 @@ class _Buffer(Generic[Part]):
         with self._changed:
             self._ended = True
             self._drop()
+        PATIENCE.add(0, streams=-1)
 
     def _put(self, part: Part) -> bool:
         """Add a part; False if no more is wanted."""
@@ -111,11 +114,10 @@ class _Buffer(Generic[Part]):
             return self._error is None
 
     def _is_too_far_behind(self) -> bool:
-        if not self._behind_since:
-            return False
-        return (
-            PATIENCE.buffered_bytes > TOTAL_BYTES or time.monotonic() - self._behind_since > PATIENCE.seconds
-        )
+        # A caller that takes every part at once never has two of them to take, however large they are.
+        if PATIENCE.buffered_bytes > TOTAL_BYTES and len(self._parts) > 1:
+            return self._bytes > min(STREAM_BYTES, TOTAL_BYTES // PATIENCE.streams)
+        return bool(self._behind_since) and time.monotonic() - self._behind_since > PATIENCE.seconds
 
     def _count(self, size: int) -> None:
         self._bytes += size

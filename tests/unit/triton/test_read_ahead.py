@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -63,6 +64,26 @@ def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once() -> 
             wait_for(cancelled)
     assert TOTAL_BYTES - MIB <= max(sizes) < TOTAL_BYTES + 2 * MIB
     assert PATIENCE.buffered_bytes == 0
+
+
+def test_many_slow_callers_share_the_buffers_of_their_worker() -> None:
+    count, sizes, given_up = 4 * TOTAL_BYTES // STREAM_BYTES, list[int](), threading.Semaphore(0)
+
+    def source() -> Iterator[bytes]:
+        while True:
+            sizes.append(PATIENCE.buffered_bytes)
+            yield bytes(MIB // 8)
+
+    streams = [read_ahead(source(), len, given_up.release, lambda: None) for _ in range(count)]
+    for stream in streams:
+        # Each takes a part and then stops, far below what one stream may be behind.
+        with contextlib.suppress(StreamStalled):
+            next(stream)
+    assert all(given_up.acquire(timeout=20) for _ in range(count // 2))
+    assert max(sizes) < TOTAL_BYTES + count * MIB
+    for stream in streams:
+        stream.close()
+    assert PATIENCE.buffered_bytes == PATIENCE.streams == 0
 
 
 def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
