@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from sm.commands.build.samples import InProcess
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from tests.support.onnx_graphs import save_graph
+from trireme_tools.scaffold.model_arguments import add_arguments
+from trireme_tools.scaffold.new_model import run
 
 WORDS = (
     "[PAD]",
@@ -94,6 +97,14 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
     if labels:
         (folder / "labels.txt").write_text("\n".join(labels))
     return folder / "model.onnx"
+
+
+def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
+    """Run ``sm new-model``; return the model's folder."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    run(parser.parse_args([name, "--into", str(into), "--from", str(source), *map(str, options)]))
+    return into / "model" / name
 
 
 def load_task(folder: Path, **options: Any) -> TensorClient:

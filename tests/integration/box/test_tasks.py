@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,7 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.check_client import check_client
-from tests.support.task_models import write_text_model
-from trireme_tools.scaffold.model_arguments import add_arguments
-from trireme_tools.scaffold.new_model import run
+from tests.support.task_models import new_model, write_text_model
 
 TASKS = {"mood": ("text-classification", ("sad", "glad", "mad")), "sentences": ("sentence-embeddings", ())}
 
@@ -26,13 +23,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("team")
     for name, (task, labels) in TASKS.items():
         write_text_model(folder / "source" / name, task, labels)
-        parser = argparse.ArgumentParser()
-        add_arguments(parser)
-        run(
-            parser.parse_args(
-                [name, "--into", str(folder), "--from", str(folder / "source" / name), "--task", task]
-            )
-        )
+        new_model(name, folder, folder / "source" / name, "--task", task)
     return folder
 
 

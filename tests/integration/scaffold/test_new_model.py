@@ -7,6 +7,7 @@ exact form.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,14 @@ import pytest
 
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
-from tests.support.task_models import write_text_model
-from trireme_tools.scaffold.model_arguments import add_arguments, add_eject_arguments
-from trireme_tools.scaffold.new_model import eject, run
+from tests.support.task_models import new_model, write_text_model
+from trireme_tools.scaffold.model_arguments import add_eject_arguments
+from trireme_tools.scaffold.new_model import eject
 
 LABELS = ("sad", "glad", "mad")
 
 
-def new_model(into: Path, *arguments: object) -> Path:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    run(parser.parse_args(["mood", "--into", str(into), "--from", *map(str, arguments)]))
-    return into / "model" / "mood"
+new_mood = functools.partial(new_model, "mood")
 
 
 def edit(path: Path, **changes: Any) -> None:
@@ -50,7 +47,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_a_folder_becomes_a_served_model_with_labels_tokenizer_and_golden_answer(
     tmp_path: Path, checkpoint: Path
 ) -> None:
-    model = new_model(tmp_path, checkpoint)
+    model = new_mood(tmp_path, checkpoint)
     assert json.loads((model / "task.json").read_text()) == {"task": "text-classification", "max_length": 64}
     assert (model / "labels.txt").read_text().split() == list(LABELS)
     assert {row["label"] for row in json.loads((model / "sample" / "golden.json").read_text())} == set(LABELS)
@@ -59,7 +56,7 @@ def test_a_folder_becomes_a_served_model_with_labels_tokenizer_and_golden_answer
 
 
 def test_eject_writes_the_client_that_serves_it_then(tmp_path: Path, checkpoint: Path) -> None:
-    new_model(tmp_path, checkpoint)
+    new_mood(tmp_path, checkpoint)
     parser = argparse.ArgumentParser()
     add_eject_arguments(parser)
     eject(parser.parse_args(["mood", "--into", str(tmp_path)]))
@@ -83,7 +80,7 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
     (folder / "1_Pooling").mkdir()
     edit(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
     edit(folder / "sentence_bert_config.json", max_seq_length=32)
-    model = new_model(tmp_path, folder)
+    model = new_mood(tmp_path, folder)
     assert json.loads((model / "task.json").read_text()) == {
         "task": "sentence-embeddings",
         "max_length": 32,
@@ -95,14 +92,14 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
 def test_what_the_files_do_not_say_is_asked_for_by_its_option(tmp_path: Path, checkpoint: Path) -> None:
     graph = checkpoint / "onnx" / "model.onnx"
     with pytest.raises(CommandError, match="name it with --task: fill-mask, image-classification"):
-        new_model(tmp_path, graph)
+        new_mood(tmp_path, graph)
     with pytest.raises(CommandError, match="with --preprocess"):
-        new_model(tmp_path, graph, "--task", "image-classification")
+        new_mood(tmp_path, graph, "--task", "image-classification")
     with pytest.raises(CommandError, match="has no tokenizer.json"):
-        new_model(tmp_path, graph, "--task", "text-classification")
+        new_mood(tmp_path, graph, "--task", "text-classification")
     edit(checkpoint / "config.json", architectures=["MysteryNet"])
     with pytest.raises(CommandError, match=r"MysteryNet\): name it with --task"):
-        new_model(tmp_path, checkpoint)
+        new_mood(tmp_path, checkpoint)
 
 
 def test_labels_of_the_wrong_number_and_a_wrong_task_leave_nothing_behind(
@@ -110,9 +107,9 @@ def test_labels_of_the_wrong_number_and_a_wrong_task_leave_nothing_behind(
 ) -> None:
     edit(checkpoint / "config.json", id2label={"0": "sad", "1": "glad"})
     with pytest.raises(CommandError, match="has 2 labels for 3 classes"):
-        new_model(tmp_path, checkpoint)
+        new_mood(tmp_path, checkpoint)
     with pytest.raises(CommandError, match="has no output start_logits; it has logits"):
-        new_model(tmp_path, checkpoint, "--task", "question-answering")
+        new_mood(tmp_path, checkpoint, "--task", "question-answering")
     assert not any((tmp_path / "model").iterdir())
 
 
@@ -121,4 +118,4 @@ def test_a_tokenizer_that_needs_code_is_refused(tmp_path: Path, checkpoint: Path
     edit(checkpoint / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Tokenizer", None]})
     (checkpoint / "own.py").write_text("raise SystemExit('it ran')")
     with pytest.raises(CommandError, match="needs Python code of its repository, which is never run here"):
-        new_model(tmp_path, checkpoint)
+        new_mood(tmp_path, checkpoint)
