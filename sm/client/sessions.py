@@ -406,7 +406,10 @@ def _end_of(entry: os.DirEntry[str]) -> float:
 
 
 def _unknown(identity: str) -> BadInput:
-    return BadInput(f"there is no session {identity[:64]!r}")
+    return BadInput(
+        f"there is no session {identity[:64]!r} in this box: it may have ended with its box, or another box "
+        "has it"
+    )
 
 
 def _write(file: Path, value: bytes) -> None:

@@ -31,6 +31,7 @@ MODELS_ON_A_VOLUME = ("--model-data", "pvc://models/cats/one", "--count", "3")
 WITH_GPUS = ("--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
 CALLING_OUT = ("--env", "TRIREME_S3_BUCKETS=pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
 SLOW_TO_DRAIN = ("--env", "TRIREME_DRAIN_SECONDS=90", "--env", "SAGEMAKER_BIND_TO_PORT=9090")
+SIZED = ("--cpu", "500m", "--memory", "3Gi", "--sticky-sessions")
 #: The options of every kind of deployment.
 OPTIONS_BY_KIND: dict[str, tuple[str, ...]] = {
     "plain": (),
@@ -39,7 +40,16 @@ OPTIONS_BY_KIND: dict[str, tuple[str, ...]] = {
     "gpus": WITH_GPUS,
     "calls out": CALLING_OUT,
     "slow": SLOW_TO_DRAIN,
-    "all": ("--service-monitor", *AUTOSCALED, *MODELS_ON_A_VOLUME, *WITH_GPUS, *CALLING_OUT, *SLOW_TO_DRAIN),
+    "sized": SIZED,
+    "all": (
+        "--service-monitor",
+        *SIZED,
+        *AUTOSCALED,
+        *MODELS_ON_A_VOLUME,
+        *WITH_GPUS,
+        *CALLING_OUT,
+        *SLOW_TO_DRAIN,
+    ),
 }
 #: Kubernetes maintains its last three releases.
 RELEASES = sorted(
@@ -159,6 +169,41 @@ def test_a_pod_runs_unprivileged_and_writes_only_to_its_volumes(sm: RunSm) -> No
     assert {"/tmp", "/dev/shm"} <= mounts.keys()
     assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
     assert pod["enableServiceLinks"] is False
+
+
+def test_a_pod_asks_for_what_its_options_or_its_models_say(sm: RunSm, tmp_path: Path) -> None:
+    (container,) = pod_spec(print_documents(sm, "kubernetes", *SIZED))["containers"]
+    assert container["resources"]["requests"] == {"cpu": "500m", "memory": "3Gi"}
+    write_model_of(tmp_path / "large", megabytes=600, instances=3)
+    command = sm("template", "cats", "--format", "kubernetes", "--image", IMAGE, "--models", str(tmp_path))
+    assert "1 models with 0.66 GiB and at most 3 instances" in command.out.splitlines()[0]
+    deployment = next(each for each in yaml.safe_load_all(command.out) if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "3", "memory": "4Gi"}
+
+
+def write_model_of(folder: Path, *, megabytes: int, instances: int) -> None:
+    """Write a Python model whose version folder has a file of that size."""
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text("")
+    with (folder / "1" / "weights").open("wb") as file:
+        file.truncate(megabytes * 2**20)
+    text = f'backend: "python" instance_group [{{ count: {instances} kind: KIND_CPU }}]'
+    (folder / "config.pbtxt").write_text(text)
+
+
+@pytest.mark.parametrize("size", ["much", "0", "-1", "8GB", "1e3"])
+def test_a_size_that_kubernetes_would_refuse_is_refused(sm: RunSm, size: str) -> None:
+    with pytest.raises(SystemExit):
+        sm("template", "cats", "--format", "kubernetes", "--image", IMAGE, f"--memory={size}")
+
+
+def test_sticky_sessions_keep_an_address_at_its_pod_as_long_as_a_session_lasts(sm: RunSm) -> None:
+    words = ("--sticky-sessions", "--env", "SAGEMAKER_SESSIONS_EXPIRATION=90")
+    service = print_documents(sm, "kubernetes", *words)["Service"]["spec"]
+    assert service["sessionAffinity"] == "ClientIP"
+    assert service["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 90}}
+    assert "sessionAffinity" not in print_documents(sm, "kubernetes")["Service"]["spec"]
 
 
 def test_egress_is_allowed_only_for_a_box_that_calls_out(sm: RunSm) -> None:

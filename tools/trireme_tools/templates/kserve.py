@@ -25,7 +25,7 @@ def template(stack: Stack) -> list[Document]:
     fetched = [variable for variable in container["env"] if variable["name"] == REPOSITORY]
     container["env"] = [variable for variable in container["env"] if variable["name"] != REPOSITORY]
     kubernetes.fill_container(container, values)
-    container["resources"] = resources(plan.instance_type)
+    container["resources"] = resources(stack)
     predictor = service["spec"]["predictor"]
     predictor["terminationGracePeriodSeconds"] = kubernetes.grace_seconds(values)
     predictor["model"].update(runtime=plan.name, storageUri=plan.data)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import yaml
 
 import trireme_tools
 from sm.errors import CommandError
+from sm.multimodel.memory_room import needed_bytes
+from sm.repository.models import read as read_repository
 from sm.settings import Settings
 from trireme_tools.templates.stack import Stack
 
@@ -31,6 +35,8 @@ STOP_S = 10
 #: Invocations in flight in each pod, on average, above which a pod is added. See docs/deploy/kubernetes.md.
 IN_FLIGHT = 8
 CPU_PERCENT = 70
+#: The most that Kubernetes accepts.
+MAX_AFFINITY_S = 86_400
 STARTUP_S, PROBE_PERIOD_S = 480, 5
 #: The prefix of a volume that has the models, as KServe writes it: pvc://CLAIM/FOLDER.
 CLAIM = "pvc://"
@@ -67,8 +73,9 @@ def values(stack: Stack) -> dict[str, Any]:
         "env": environment,
         "serviceAccount": "default",
         "models": {"claim": claim, "folder": folder},
-        "resources": _resources(plan.instance_type),
+        "resources": _resources(stack),
         "sharedMemory": "1Gi",
+        "stickySessionSeconds": _affinity_seconds(settings) if stack.sticky_sessions else 0,
         "startupSeconds": plan.startup_timeout or STARTUP_S,
         "preStopSeconds": PRE_STOP_S,
         "drainSeconds": round(settings.drain),
@@ -83,9 +90,14 @@ def values(stack: Stack) -> dict[str, Any]:
     }
 
 
-def _resources(instance: str) -> dict[str, dict[str, str]]:
+def _affinity_seconds(settings: Settings) -> int:
+    """Return for how long an address keeps its pod: as long as a session, and at most a day."""
+    return min(math.ceil(settings.sessions_expiration), MAX_AFFINITY_S)
+
+
+def _resources(stack: Stack) -> dict[str, dict[str, str]]:
     """Add a memory limit to the pod's resources; its /dev/shm counts against the limit."""
-    requirements = resources(instance)
+    requirements = resources(stack)
     limits = {**requirements.get("limits", {}), "memory": requirements["requests"]["memory"]}
     return {**requirements, "limits": limits}
 
@@ -132,6 +144,9 @@ def documents(chart: dict[str, Any]) -> Iterator[Document]:
     )
     fill_deployment(deployment["spec"], chart)
     service["spec"]["ports"][0]["port"] = chart["port"]
+    if seconds := chart["stickySessionSeconds"]:
+        service["spec"]["sessionAffinity"] = "ClientIP"
+        service["spec"]["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": seconds}}
     yield from (deployment, service)
     scaling = chart["autoscaling"]
     if scaling["enabled"]:
@@ -225,9 +240,49 @@ def gpus(instance: str) -> int:
     return GPUS.get(instance, int(bool(GPU_FAMILIES.match(instance))))
 
 
-def resources(instance: str) -> dict[str, dict[str, str]]:
-    """Return the resource requests of a pod, to be adapted to the models."""
-    requests = {"cpu": "2", "memory": "8Gi"}
-    if not (count := gpus(instance)):
+def resources(stack: Stack) -> dict[str, dict[str, str]]:
+    """Return the resource requests of a pod."""
+    size = expected_size(stack.models) if stack.models else DEFAULT_SIZE
+    requests = {"cpu": stack.cpu or size.cpu, "memory": stack.memory or size.memory}
+    if not (count := gpus(stack.plan.instance_type)):
         return {"requests": requests}
     return {"requests": requests, "limits": {"nvidia.com/gpu": str(count)}}
+
+
+@dataclass(frozen=True)
+class PodSize:
+    """What a pod asks for, and why."""
+
+    cpu: str
+    memory: str
+    reason: str
+
+
+DEFAULT_SIZE = PodSize("2", "8Gi", "a guess: --models DIR, or --cpu and --memory, say what the models need")
+#: GiB of a box without models, with room for requests in /dev/shm. The demo's box has 0.5 without its models.
+BOX_GIB = 1.5
+#: How many times its files a model may take: as it is loaded, the file, the graph and the engine's own copy.
+COPIES = 3
+
+
+def expected_size(repository: Path) -> PodSize:
+    """Return what a pod with these models needs, by their files and instances."""
+    models = read_repository(repository)
+    if not models:
+        raise CommandError(f"{repository} has no models: --models takes a model repository.")
+    files = needed_bytes(models) / 2**30
+    instances = max((model.instances for model in models if not model.wants_gpu), default=1)
+    return PodSize(
+        str(instances),
+        f"{math.ceil(BOX_GIB + COPIES * files)}Gi",
+        f"{len(models)} models with {files:.2f} GiB and at most {instances} instances of one: "
+        f"{BOX_GIB} GiB for the box and {COPIES} times the models; measure and adapt",
+    )
+
+
+def comment(stack: Stack) -> str:
+    """Return where the pod's size is from, as a line of YAML."""
+    if stack.cpu and stack.memory:
+        return ""
+    reason = expected_size(stack.models).reason if stack.models else DEFAULT_SIZE.reason
+    return f"# The processors and the memory of a pod are {reason}.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from trireme_tools.deploy.autoscaling import Scaling
 from trireme_tools.deploy.deployment_plan import Plan
@@ -20,6 +21,13 @@ class Stack:
     in_flight: int | None = None
     #: On Kubernetes: write a ServiceMonitor. A cluster without Prometheus' operator refuses it.
     service_monitor: bool = False
+    #: On Kubernetes: what a pod asks for, such as "500m" and "8Gi"; None for what ``models`` may need.
+    cpu: str | None = None
+    memory: str | None = None
+    #: On Kubernetes: a copy of the model repository that the pods serve.
+    models: Path | None = None
+    #: On Kubernetes: send the requests of one address to one pod.
+    sticky_sessions: bool = False
 
     @property
     def role_name(self) -> str:

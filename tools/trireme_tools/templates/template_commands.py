@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,23 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
         "--service-monitor",
         action="store_true",
         help="on Kubernetes: a ServiceMonitor, for a cluster with Prometheus' operator",
+    )
+    command.add_argument(
+        "--cpu", type=quantity, metavar="N", help="on Kubernetes: a pod's processors (2, 500m)"
+    )
+    command.add_argument(
+        "--memory", type=quantity, metavar="SIZE", help="on Kubernetes: a pod's memory (8Gi)"
+    )
+    command.add_argument(
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="on Kubernetes, instead of --cpu and --memory: the model repository that a pod will serve",
+    )
+    command.add_argument(
+        "--sticky-sessions",
+        action="store_true",
+        help="on Kubernetes: one caller's requests reach one pod, so its sessions are found",
     )
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the folder of a Helm chart")
     deploy_arguments.add_description_arguments(command)
@@ -94,6 +112,13 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
     deploy_arguments.add_account_arguments(command)
 
 
+def quantity(text: str) -> str:
+    """Check a quantity of Kubernetes: a number with or without a unit."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?", text) or not float(re.sub("[a-zA-Z]", "", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a quantity such as 2, 500m or 8Gi")
+    return text
+
+
 WRITERS = {
     "cloudformation": cloudformation.template,
     "terraform": terraform.template,
@@ -113,8 +138,11 @@ def template(options: argparse.Namespace) -> int:
         raise CommandError("--format helm and --out FOLDER need each other: a chart is a folder of files.")
     if options.format == "helm":
         helm.write(stack, options.out)
+        sys.stderr.write(kubernetes.comment(stack))
     elif write := KUBERNETES_WRITERS.get(options.format):
-        yaml.safe_dump_all(write(stack), sys.stdout, explicit_start=True, sort_keys=False, allow_unicode=True)
+        documents = write(stack)
+        sys.stdout.write(kubernetes.comment(stack))
+        yaml.safe_dump_all(documents, sys.stdout, explicit_start=True, sort_keys=False, allow_unicode=True)
     else:
         show(WRITERS[options.format](stack))
     return 0
@@ -144,8 +172,18 @@ def read_stack(options: argparse.Namespace) -> Stack:
         raise CommandError("--target-in-flight needs --autoscale MIN:MAX and --format kubernetes or helm.")
     if options.service_monitor and options.format not in ("kubernetes", "helm"):
         raise CommandError("--service-monitor needs --format kubernetes or helm.")
-    if options.role or on_cluster:
-        return Stack(plan, {}, limits, options.target_in_flight, options.service_monitor)
+    sized = {"cpu": options.cpu, "memory": options.memory, "models": options.models}
+    if (options.sticky_sessions or any(sized.values())) and not on_cluster:
+        raise CommandError("--cpu, --memory, --models and --sticky-sessions need a format of Kubernetes.")
+    if options.sticky_sessions and options.format == "kserve":
+        raise CommandError(
+            "--sticky-sessions needs --format kubernetes or helm: KServe makes the Service itself."
+        )
+    if on_cluster:
+        more = options.target_in_flight, options.service_monitor
+        return Stack(plan, {}, limits, *more, **sized, sticky_sessions=options.sticky_sessions)
+    if options.role:
+        return Stack(plan, {}, limits)
     archives = archives_in(data, options.mme)
     needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
     policy = policies.execution_policy(needs)
