@@ -50,7 +50,7 @@ GROUPS = {
             "Start the box; with --demo or --examples, set up what is missing first.",
             "sm.cli:add_serve_arguments",
             "sm.cli:serve",
-            ("serve", "serve --demo --reload"),
+            ("serve s3://bucket/models/", "serve --demo --reload"),
         ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
@@ -193,6 +193,12 @@ def install_command(extra: str) -> str:
 
 
 def add_serve_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "source",
+        nargs="?",
+        help="the model repository: a folder, an archive, or s3:// and https:// addresses (default: "
+        "TRIREME_MODEL_REPOSITORY)",
+    )
     command.add_argument("--demo", action="store_true", help="serve the demo's models")
     add_demo_arguments(command)
     command.add_argument(
@@ -208,13 +214,14 @@ def add_demo_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--reload", action="store_true", help="development: load clients again when you edit them"
     )
-    command.set_defaults(demo=True, prepare=False)
+    command.set_defaults(demo=True, prepare=False, source=None)
 
 
 def serve(options: argparse.Namespace) -> int:
     """Set up the demo's models if they are asked for and the tools are here, then start the box."""
     has_models = options.demo or options.examples or options.prepare
     flags = [f"--{flag}" for flag in ("demo", "examples", "reload") if getattr(options, flag)]
+    flags += [options.source] if options.source else []
     if options.prepare:
         check_name("prepare")
     if has_models and (prepare := find("prepare")):

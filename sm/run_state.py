@@ -65,6 +65,9 @@ class Box:
     model_timeout: float = 60.0
     #: The file of :class:`sm.triton.generation.SharedGeneration`; None if no supervisor runs.
     generation_file: Path | None = None
+    #: What came over the network before the start, and how long that took.
+    fetched_bytes: int = 0
+    fetch_seconds: float = 0.0
 
     @property
     def served(self) -> Path:

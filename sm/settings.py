@@ -228,8 +228,8 @@ class Settings:
         Path,
         None,
         "Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz or "
-        "https://….tar.gz[#sha256=…], fetched into the cache. If not set: /opt/ml/model, or the image's own "
-        "repository if that folder is empty.",
+        "https://….tar.gz[#sha256=…], fetched into the cache; commas join several. If not set: "
+        "/opt/ml/model, or the image's own repository if that folder is empty.",
     )
     model_id: str = setting(
         "HF_MODEL_ID",

@@ -1,7 +1,9 @@
-"""Fetch a model repository into the cache before the start: from S3, HTTPS or an archive.
+"""Fetch model repositories into the cache: from S3, HTTPS, Hugging Face or an archive.
 
 What is in the cache is complete: a file or folder gets its name when all of it is there. Names are digests of
 where something is from and which version it is, so a second start fetches only what has changed.
+
+``python -m sm.server.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON.
 """
 
 from __future__ import annotations
@@ -10,17 +12,20 @@ import contextlib
 import fcntl
 import hashlib
 import http.client
+import json
 import logging
 import os
 import re
 import shutil
+import sys
 import tarfile
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +33,10 @@ from sm.errors import StartError
 
 Report = Callable[[str], None]
 
-#: Seconds. With ATTEMPTS, a host that does not answer is reported within 30 s.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 10, 2
+#: Seconds. With ATTEMPTS, a host that does not answer, or stops to, is reported within 30 s.
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 8, 2
+#: Seconds between two reports of a fetch's progress.
+REPORT_INTERVAL_S = 1.0
 CHUNK_BYTES = 2**20
 #: Files and folders of one archive, as in multi-model mode.
 MAX_ENTRIES = 100_000
@@ -38,8 +45,48 @@ REMOTE = ("s3://", "https://")
 
 
 def is_source(text: str) -> bool:
-    """True if ``text`` must be fetched or unpacked: anything but a folder."""
-    return text.startswith(REMOTE) or text.endswith(ARCHIVE)
+    """True if ``text`` must be fetched, unpacked or joined: anything but one folder."""
+    return "://" in text or text.endswith(ARCHIVE) or ("," in text and not Path(text).is_dir())
+
+
+def shown(source: str) -> str:
+    """Return a source without what may be secret: the user of a URL, and the signature in its query."""
+    return re.sub(r"(?<=://)[^/@,]*@|\?[^#,]*", "", source)
+
+
+class Progress:
+    """Counts the bytes that have come, for all threads of a transfer."""
+
+    def __init__(self, report: Report, total: int) -> None:
+        self._report, self._total = report, total
+        self._started, self._lock, self._due, self.done = time.monotonic(), threading.Lock(), 0.0, 0
+
+    def add(self, count: int) -> None:
+        """Count bytes, and report the sum from time to time."""
+        with self._lock:
+            self.done += count
+            now = time.monotonic()
+            if now >= self._due:
+                self._due = now + REPORT_INTERVAL_S
+                rate = self.done / max(now - self._started, 1e-3)
+                left = max(self._total - self.done, 0)
+                self._report(
+                    f"fetched {self.done / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s, {left / 1e6:,.1f} MB left"
+                )
+
+
+class ListedObject:
+    """Tells boto3's transfer what the list says of an object, so that it fetches this version or none."""
+
+    def __init__(self, entry: dict[str, Any], progress: Progress) -> None:
+        self._entry, self._progress = entry, progress
+
+    def on_queued(self, future: Any, **_: Any) -> None:
+        future.meta.provide_transfer_size(self._entry["Size"])
+        future.meta.provide_object_etag(self._entry["ETag"])
+
+    def on_progress(self, bytes_transferred: int, **_: Any) -> None:
+        self._progress.add(bytes_transferred)
 
 
 class Sources:
@@ -50,42 +97,84 @@ class Sources:
         self._objects, self._folders, self._scratch = (
             root / name for name in ("objects", "folders", "scratch")
         )
+        #: Bytes that came over the network.
+        self.fetched_bytes = 0
 
     def fetch(self, source: str) -> Path:
-        """Return the folder with the content of ``source``.
+        """Return the folder with the content of ``source``; commas join several.
 
         Raises:
             StartError: It cannot be fetched or read. The cache then holds only what a next start can use.
         """
         try:
             with self._locked():
-                if source.startswith("s3://"):
-                    return self._fetch_s3(source)
-                if source.startswith("https://"):
-                    return self._unpack(self._download_https(source), source)
-                return self._unpack(Path(source), source)
+                folders = [self._fetch_one(part.strip()) for part in source.split(",")]
+                return folders[0] if len(folders) == 1 else self._join(folders)
         except OSError as error:
-            raise StartError(f"{source} cannot be fetched: {error}.") from None
+            raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
+
+    def remove_leftovers(self) -> None:
+        """Remove what a killed fetch has left, unless another box fetches now: it has done so."""
+        with contextlib.suppress(OSError), self._locked(wait=False):
+            pass
+
+    def _fetch_one(self, source: str) -> Path:
+        if source.startswith("s3://"):
+            return self._fetch_s3(source)
+        if source.startswith("https://"):
+            return self._unpack(self._download_https(source), source)
+        if "://" in source:
+            raise StartError(f"{shown(source)} does not start with {', '.join(REMOTE)}.")
+        return self._unpack(Path(source), source) if source.endswith(ARCHIVE) else Path(source).absolute()
+
+    def _join(self, folders: list[Path]) -> Path:
+        """Return a folder with links to all that is in the folders."""
+        places: dict[str, Path] = {}
+        for path in (path for folder in folders for path in sorted(folder.iterdir())):
+            if path.name in places:
+                raise StartError(f"{path} and {places[path.name]} are two models of one name.")
+            if not path.name.startswith("."):
+                places[path.name] = path
+        target = self._folders / _digest(*map(str, places.values()))
+        if not target.is_dir():
+            folder = Path(tempfile.mkdtemp(dir=self._scratch))
+            for name, path in places.items():
+                (folder / name).symlink_to(path)
+            folder.rename(target)
+        return target
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Admit one process at a time. What it finds in scratch is of a dead one."""
+    def _locked(self, wait: bool = True) -> Iterator[None]:
+        """Admit one process at a time. What it finds half-fetched is of a dead one."""
         for folder in (self._objects, self._folders):
             folder.mkdir(parents=True, exist_ok=True)
         with (self._root / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise
+                self._report(f"waiting for another process that fetches into {self._root}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self._remove_halves()
             self._scratch.mkdir()
             try:
                 yield
             finally:
-                shutil.rmtree(self._scratch, ignore_errors=True)
+                self._remove_halves()
+
+    def _remove_halves(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        # boto3 gives a name with a dot to what it has not fetched completely.
+        for part in self._objects.glob("*.*"):
+            part.unlink()
 
     def _fetch_s3(self, source: str) -> Path:
         try:
             from boto3 import client
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError, ClientError
+            from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
         except ImportError:
             raise StartError(
                 f"{source} needs boto3, which is not installed: pip install 'trireme-serving[s3]'."
@@ -105,7 +194,7 @@ class Sources:
                 entry = {"Key": key, "ETag": head["ETag"], "Size": head["ContentLength"]}
                 return self._unpack(self._download_s3(s3, bucket, [entry])[key], source)
             return self._fetch_prefix(s3, bucket, f"{key.rstrip('/')}/" if key else "", source)
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, RetriesExceededError, S3DownloadFailedError) as error:
             raise StartError(f"{source} cannot be fetched: {error}.") from None
 
     def _fetch_prefix(self, s3: Any, bucket: str, prefix: str, source: str) -> Path:
@@ -130,61 +219,78 @@ class Sources:
         return folder.rename(target)
 
     def _download_s3(self, s3: Any, bucket: str, entries: list[dict[str, Any]]) -> dict[str, Path]:
-        """Download the objects that the cache lacks. boto3 gets the parts of a large one in parallel."""
+        """Download the objects that the cache lacks, several and the parts of large ones in parallel."""
+        from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
         files = {
             entry["Key"]: self._objects / _digest(bucket, entry["Key"], entry["ETag"]) for entry in entries
         }
         missing = [entry for entry in entries if not files[entry["Key"]].is_file()]
-        left, started, done = sum(entry["Size"] for entry in missing), time.monotonic(), 0
-        self._check_room(left)
-        for entry in missing:
-            part = self._scratch / "object"
-            s3.download_file(bucket, entry["Key"], str(part))
-            if part.stat().st_size != entry["Size"]:
-                raise StartError(f"s3://{bucket}/{entry['Key']} has changed while it was fetched.")
-            part.rename(files[entry["Key"]])
-            done, left = done + entry["Size"], left - entry["Size"]
-            self._report_progress(done, left, started)
+        total = sum(entry["Size"] for entry in missing)
+        self._check_room(total)
+        progress = Progress(self._report, total)
+        # boto3 asks for the listed version only where it fetches ranges; from 1 byte on it always does.
+        config = TransferConfig(
+            multipart_threshold=1, num_download_attempts=ATTEMPTS, preferred_transfer_client="classic"
+        )
+        with create_transfer_manager(s3, config) as manager:
+            downloads = [
+                manager.download(
+                    bucket,
+                    entry["Key"],
+                    str(files[entry["Key"]]),
+                    subscribers=[ListedObject(entry, progress)],
+                )
+                for entry in missing
+            ]
+            for download in downloads:
+                download.result()
+        self.fetched_bytes += total
         return files
 
     def _download_https(self, source: str) -> Path:
         url, _, wanted = source.partition("#sha256=")
         if wanted and not re.fullmatch(r"[0-9a-f]{64}", wanted):
-            raise StartError(f"{source} must end with #sha256= and 64 hexadecimal digits, or without it.")
+            raise StartError(
+                f"{shown(source)} must end with #sha256= and 64 hexadecimal digits, or without it."
+            )
         if wanted and (known := self._objects / wanted).is_file():
             return known
         try:
             return self._get(url, wanted)
         except (urllib.error.URLError, http.client.HTTPException) as error:
-            raise StartError(f"{url} cannot be fetched: {error}.") from None
+            raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
 
     def _get(self, url: str, wanted: str) -> Path:
         with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310 - https
             if not answer.url.startswith("https://"):
-                raise StartError(f"{url} leads to an address without TLS.")
+                raise StartError(f"{shown(url)} leads to an address without TLS.")
             version = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
             size = int(answer.headers["Content-Length"] or 0)
             file = self._objects / (wanted or _digest(url, version))
             if version and file.is_file():
                 return file
             self._check_room(size)
-            part, started, done = self._scratch / "object", time.monotonic(), 0
+            part, progress = self._scratch / "object", Progress(self._report, size)
             with part.open("wb") as output:
-                while chunk := answer.read(CHUNK_BYTES):
+                # read1 returns what has come, so that the progress of a slow host is seen.
+                while chunk := answer.read1(CHUNK_BYTES):
                     output.write(chunk)
-                    done += len(chunk)
-            if size and done != size:
-                raise StartError(f"{url} ended after {done:,} of {size:,} bytes.")
+                    progress.add(len(chunk))
+            self.fetched_bytes += progress.done
+            if size and progress.done != size:
+                raise StartError(f"{shown(url)} ended after {progress.done:,} of {size:,} bytes.")
         if wanted and _digest_of_file(part) != wanted:
-            raise StartError(f"{url} has another SHA-256 than {wanted}.")
-        self._report_progress(done, 0, started)
+            raise StartError(f"{shown(url)} has another SHA-256 than {wanted}.")
         return part.rename(file)
 
     def _unpack(self, archive: Path, source: str) -> Path:
         """Unpack an archive of regular files and folders."""
+        source = shown(source)
         target = self._folders / _digest("archive", _digest_of_file(archive))
         if target.is_dir():
             return target
+        self._report(f"unpacking {source}")
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
             with tarfile.open(archive, "r|gz") as tar:
@@ -206,10 +312,6 @@ class Sources:
                 f"{size / 1e6:,.0f} MB are to be fetched into {self._root}, which has {free / 1e6:,.0f} MB."
             )
 
-    def _report_progress(self, done: int, left: int, started: float) -> None:
-        rate = done / max(time.monotonic() - started, 1e-3) / 1e6
-        self._report(f"fetched {done / 1e6:,.1f} MB at {rate:,.1f} MB/s, {left / 1e6:,.1f} MB left")
-
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -221,3 +323,25 @@ def _digest_of_file(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fetch a source for the supervisor, which reads the lines and knows the last by the exit code."""
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    source, root = arguments
+    sources = Sources(Path(root), say)
+    try:
+        repository = sources.fetch(source)
+    except StartError as error:
+        say(str(error))
+        return 1
+    say(json.dumps({"repository": str(repository), "bytes": sources.fetched_bytes}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

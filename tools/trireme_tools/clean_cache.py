@@ -20,6 +20,7 @@ PARTS = {
     "pictures": "a picture of the demo",
     "repository": "model repositories of make serve: set-up assembles them again",
     "built": "models of sm build-model: build them again",
+    "sources": "models that boxes fetched at their start: the next start fetches them again",
     "engines": "TensorRT plans built at start",
     "environments": "environments of Python models",
     "bench": "environments of the benchmark's contestants",

@@ -8,50 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import socket
-import sys
 import time
 from pathlib import Path
-from selectors import BaseSelector
 
 from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.supervisor.log_writer import Log
-from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals, Watchdog
-from sm.server.supervisor.unavailable_responder import UnavailableResponder
-from sm.settings import PACKAGE, Settings
+from sm.server.supervisor.preparation import Preparation
+from sm.settings import Settings
 
-#: Seconds between two checks, between two lines of the log, and for the last callers to read their answer.
-POLL_INTERVAL_S, PROGRESS_INTERVAL_S, CLOSE_GRACE_S = 0.05, 30.0, 0.5
-
-
-class StopRequested(Exception):
-    """A signal asked the box to stop."""
+#: Seconds between two lines of the log.
+PROGRESS_INTERVAL_S = 30.0
 
 
 class PlanBuilder:
     """Builds one plan after the other, each in a process of its own."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        listener: socket.socket,
-        selector: BaseSelector,
-        signals: Signals,
-        processes: Processes,
-        watchdog: Watchdog | None,
-        log: Log,
-    ) -> None:
+    def __init__(self, settings: Settings, preparation: Preparation, log: Log) -> None:
         self._root = settings.cache.expanduser().absolute() / "engines"
-        self._selector, self._signals, self._processes = selector, signals, processes
-        self._watchdog, self._log = watchdog, log
-        #: What ``/ping`` says while the plans are built.
-        self.reason = "the box is starting"
-        self._responder = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
+        self._preparation, self._log = preparation, log
 
-    def run(self, repository: Path) -> Path | None:
-        """Build the plans. Returns the repository to serve; None if a signal asked the box to stop.
+    def run(self, repository: Path) -> Path:
+        """Build the plans. Returns the repository to serve.
 
         Raises:
             StartError: A plan could not be built, or the cache cannot be written.
@@ -66,75 +44,31 @@ class PlanBuilder:
                 built = overlay / version.relative_to(repository)
                 if fits(built) and same_source(version, built):
                     self._log.log("info", f"{version.parent.name}: its plan in {built} is for this GPU")
-                elif not self._build(version, built, f"{number} of {len(missing)}"):
-                    return None
+                else:
+                    self._build(version, built, f"{number} of {len(missing)}")
         except OSError as error:
             raise StartError(
                 f"plans cannot be built into {self._root} ({error.strerror}): set TRIREME_CACHE to a folder "
                 "that can be written."
             ) from error
-        finally:
-            self._finish_answers()
         return overlay
 
-    def _build(self, version: Path, built: Path, position: str) -> bool:
-        """Build a plan. Returns False if a signal asked the box to stop."""
+    def _build(self, version: Path, built: Path, position: str) -> None:
         name, started, reported_at = version.parent.name, time.monotonic(), -PROGRESS_INTERVAL_S
         last_seconds = _last_build_seconds(version)
-        command = (
-            sys.executable,
-            "-m",
-            "sm.repository.plans",
-            str(version),
-            str(built),
-            str(self._root / "times"),
+
+        def report(_: str) -> None:
+            nonlocal reported_at
+            elapsed = time.monotonic() - started
+            self._preparation.reason = progress(name, elapsed, last_seconds)
+            if elapsed - reported_at >= PROGRESS_INTERVAL_S:
+                reported_at = elapsed
+                self._log.log("info", f"{self._preparation.reason} (plan {position}, log: {built / LOG})")
+
+        self._preparation.run(
+            ("sm.repository.plans", str(version), str(built), str(self._root / "times")), report
         )
-        pid, output = self._processes.spawn(
-            Command(command, {**os.environ, "PYTHONPATH": str(PACKAGE.parent)})
-        )
-        if self._watchdog:
-            self._watchdog.add_group(pid)
-        try:
-            while (status := self._status(pid)) is None:
-                elapsed = time.monotonic() - started
-                self.reason = progress(name, elapsed, last_seconds)
-                if elapsed - reported_at >= PROGRESS_INTERVAL_S:
-                    reported_at = elapsed
-                    self._log.log("info", f"{self.reason} (plan {position}, log: {built / LOG})")
-                self._answer_callers()
-            if status:
-                text = os.read(output, 1 << 16).decode(errors="replace").strip()
-                raise StartError(text.splitlines()[-1] if text else f"{name}: its plan could not be built.")
-        except StopRequested:
-            self._processes.kill(pid)
-            return False
-        finally:
-            os.close(output)
-            if self._watchdog:
-                self._watchdog.remove_group(pid)
         self._log.log("info", f"{name}: its plan was built in {time.monotonic() - started:.0f} s")
-        return True
-
-    def _status(self, pid: int) -> int | None:
-        """Return the process's exit status, None while it runs. Raises :class:`StopRequested`."""
-        if any(number in STOPPING for number in self._signals.read()):
-            raise StopRequested
-        return dict(self._processes.reap()).get(pid)
-
-    def _answer_callers(self, active: bool = True) -> None:
-        """Answer callers for one interval."""
-        self._responder.serve(active)
-        registered = self._selector.get_map()
-        for key, _ in self._selector.select(POLL_INTERVAL_S):
-            # An earlier event of this round may have closed this file.
-            if registered.get(key.fd) is key:
-                key.data()
-
-    def _finish_answers(self) -> None:
-        """Give the last callers time to read their answer."""
-        end = time.monotonic() + CLOSE_GRACE_S
-        while self._responder.busy and time.monotonic() < end:
-            self._answer_callers(active=False)
 
 
 def progress(model: str, elapsed: float, last_seconds: float | None) -> str:

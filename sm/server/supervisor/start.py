@@ -17,9 +17,10 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from selectors import PollSelector
 
@@ -33,7 +34,7 @@ from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.access import setup
 from sm.server.hugging_face import repository_of
 from sm.server.logs import Formatter
-from sm.server.sources import Sources, is_source
+from sm.server.sources import Sources, is_source, shown
 from sm.server.startup import BAKED_REPOSITORY, check_client_folders, check_default_model, find_repository
 from sm.server.supervisor import front, ports, ready_message
 from sm.server.supervisor.commands import Commands
@@ -46,6 +47,7 @@ from sm.server.supervisor.front import (
 )
 from sm.server.supervisor.log_writer import Log, LogFile, open_log_file
 from sm.server.supervisor.loop import Loop
+from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Processes, Signals, Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
@@ -56,12 +58,24 @@ from sm.triton.generation import SharedGeneration
 MAX_OPEN_FILES = 65536
 #: Seconds to write the last log lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
+#: Seconds between two lines of the log while models are fetched.
+FETCH_LOG_INTERVAL_S = 10.0
+REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 #: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOAD_NOTICE = (
     "reload is on: a client is loaded again when its files change, and its callers see its errors; "
     "for development only"
 )
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """A repository that was fetched, the bytes that came over the network, and how long it took."""
+
+    repository: Path
+    bytes: int
+    seconds: float
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,25 +86,24 @@ def main(arguments: Sequence[str]) -> int:
     try:
         demo_mode, examples = is_demo(arguments), "--examples" in arguments
         reload = "--reload" in arguments
+        for source in repositories(arguments):
+            os.environ[REPOSITORY] = source
         settings = Settings.read(os.environ)
         text = terminal or demo_mode if settings.log_format == "auto" else settings.log_format == "text"
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
             settings = replace(settings, repository=demo_repository(settings, examples))
-        # A path would turn the two slashes of a URL into one.
-        source = os.environ.get("TRIREME_MODEL_REPOSITORY", "").strip()
-        if is_source(source) and not settings.multi_model:
-            cache = Cache(settings.cache).root / "sources"
-            repository = Sources(cache, lambda line: log.log("info", line)).fetch(source)
-            settings = replace(settings, repository=repository)
-        elif settings.model_id and settings.repository is None and not settings.multi_model:
+        if settings.model_id and settings.repository is None and not settings.multi_model:
             log.log("info", f"building {settings.model_id} (HF_MODEL_ID) for this machine")
             settings = replace(settings, repository=repository_of(settings))
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))
         return 1
+    except StopRequested:
+        log.log("info", "stopped")
+        return 0
     except Exception:
         log.fail("internal error of the supervisor", traceback.format_exc())
         return 1
@@ -116,10 +129,19 @@ def open_file(settings: Settings, local: bool) -> tuple[Formatter, LogFile] | No
 
 def is_demo(arguments: Sequence[str]) -> bool:
     """True if the demo is requested. The platform starts the box with the single word ``serve``."""
-    unknown = [argument for argument in arguments if argument not in ("serve", *FLAGS)]
+    known = ("serve", *FLAGS, *repositories(arguments)[:1])
+    unknown = [argument for argument in arguments if argument not in known]
     if unknown:
-        raise StartError(f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}.")
+        raise StartError(
+            f"serve takes no {unknown[0]!r}: only the word serve, {', '.join(FLAGS)}, and a model repository."
+        )
     return "--demo" in arguments or "--examples" in arguments
+
+
+def repositories(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments that name a model repository."""
+    words = (argument for argument in arguments if argument != "serve")
+    return [word for word in words if is_source(word) or Path(word).is_dir()]
 
 
 def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, reload: bool) -> int:
@@ -136,6 +158,13 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         raise_file_limit()
         requested, files = settings, descriptor_limit()
         settings = fit_to_descriptors(requested, files)
+        listener, tls_listener = open_listeners(settings, stack)
+        preparation = Preparation(listener, selector, signals, processes, watchdog)
+        # A path would turn the two slashes of a URL into one.
+        source, fetch = os.environ.get(REPOSITORY, "").strip(), None
+        if is_source(source) and not settings.multi_model:
+            fetch = fetch_models(source, Cache(settings.cache).root / "sources", preparation, log)
+            settings = replace(settings, repository=fetch.repository)
         repository = None if settings.multi_model else find_repository(settings)
         if repository:
             check_default_model(settings, repository)
@@ -143,14 +172,11 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         if repository and settings.build_engines == "never":
             check_models(repository, machine, settings, log)
         nginx = front.choose(settings)
-        listener, tls_listener = open_listeners(settings, stack)
         if repository and settings.build_engines == "missing":
-            builder = PlanBuilder(settings, listener, selector, signals, processes, watchdog, log)
-            repository = builder.run(repository)
-            if repository is None:
-                return 0
+            repository = PlanBuilder(settings, preparation, log).run(repository)
             check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
+        box = replace(box, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds) if fetch else box
         if repository:
             box = add_overlay(box, repository, machine, settings.request_tokens)
         box.save()
@@ -181,6 +207,29 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         code = loop.run()
         log.log("info", "stopped")
         return code
+
+
+def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -> Fetch:
+    """Fetch a repository, and say in the log and in ``/ping`` how far it is."""
+    started = logged_at = time.monotonic()
+    preparation.reason = f"fetching {shown(source)}"
+    log.log("info", preparation.reason)
+
+    def report(line: str) -> None:
+        nonlocal logged_at
+        if line and not line.startswith("{"):
+            preparation.reason = f"fetching {shown(source)}: {line}"
+            if time.monotonic() - logged_at >= FETCH_LOG_INTERVAL_S:
+                logged_at = time.monotonic()
+                log.log("info", preparation.reason)
+
+    try:
+        result = json.loads(preparation.run(("sm.server.sources", source, str(cache)), report))
+    finally:
+        Sources(cache, report).remove_leftovers()
+    fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
+    log.log("info", f"fetched {shown(source)}: {fetch.bytes / 1e6:,.1f} MB in {fetch.seconds:,.1f} s")
+    return fetch
 
 
 def open_listeners(

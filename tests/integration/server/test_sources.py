@@ -10,17 +10,14 @@ import ssl
 import tarfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-import requests
+from s3transfer.exceptions import S3DownloadFailedError
 
 from sm.errors import StartError
-from sm.server.sources import Sources
+from sm.server.sources import Sources, shown
 from tests.support import certificates
-from tests.support.boxes import running_box
 from tests.support.s3 import CREDENTIALS, aws, client
-from tests.support.tritons import MODELS
 
 __all__ = ["aws"]
 
@@ -44,17 +41,17 @@ def archive(path: Path, *members: tuple[str, bytes]) -> Path:
 
 
 def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Path) -> None:
-    s3, lines = client(s3_url), list[str]()
+    s3 = client(s3_url)
     for name in ("a/config.pbtxt", "a/1/model.onnx"):
         s3.put_object(Bucket="inputs", Key=f"models/{name}", Body=b"old")
-    sources = Sources(tmp_path / "cache", lines.append)
+    sources = Sources(tmp_path / "cache", print)
     first = sources.fetch("s3://inputs/models/")
     assert (first / "a/1/model.onnx").read_bytes() == b"old"
     assert sources.fetch("s3://inputs/models/") == first
-    assert len(lines) == 2
+    assert sources.fetched_bytes == len(b"old") * 2
     s3.put_object(Bucket="inputs", Key="models/a/1/model.onnx", Body=b"new")
     assert (sources.fetch("s3://inputs/models/") / "a/1/model.onnx").read_bytes() == b"new"
-    assert len(lines) == 3
+    assert sources.fetched_bytes == len(b"old") * 2 + len(b"new")
     assert (first / "a/1/model.onnx").read_bytes() == b"old"
 
 
@@ -93,19 +90,40 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
-def test_a_box_starts_from_s3(s3_url: str, tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    for file in (tmp_path / "model").rglob("*"):
-        if file.is_file():
-            client(s3_url).upload_file(str(file), "inputs", f"box/{file.relative_to(tmp_path / 'model')}")
-    variables: Any = {
-        "TRIREME_MODEL_REPOSITORY": "s3://inputs/box",
-        "TRIREME_CACHE": str(tmp_path / "cache"),
-        "AWS_ENDPOINT_URL": s3_url,
-        **CREDENTIALS,
-    }
-    with running_box(tmp_path, None, clients=(), **variables) as box:
-        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+def test_an_object_that_changes_while_it_is_fetched_is_not_taken(s3_url: str, tmp_path: Path) -> None:
+    """The list may be older than the object; its content must not get the name of the old one."""
+    s3 = client(s3_url)
+    old = s3.put_object(Bucket="inputs", Key="changing", Body=b"old")
+    s3.put_object(Bucket="inputs", Key="changing", Body=b"new")
+    sources, entry = Sources(tmp_path, print), {"Key": "changing", "ETag": old["ETag"], "Size": 3}
+    (tmp_path / "objects").mkdir()
+    with pytest.raises(S3DownloadFailedError):
+        sources._download_s3(s3, "inputs", [entry])
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) -> None:
+    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    (tmp_path / "two" / "b").mkdir(parents=True)
+    sources = Sources(tmp_path / "cache", print)
+    folder = sources.fetch(f"{one},{tmp_path / 'two'}")
+    assert {path.name for path in folder.iterdir()} == {"a", "b"}
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+    (tmp_path / "two" / "c").mkdir()
+    assert (sources.fetch(f"{one},{tmp_path / 'two'}") / "c").is_dir()
+    (tmp_path / "two" / "a").mkdir()
+    with pytest.raises(StartError, match="two models of one name"):
+        sources.fetch(f"{one},{tmp_path / 'two'}")
+
+
+def test_an_unknown_kind_of_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="does not start with"):
+        Sources(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
+
+
+def test_what_may_be_secret_in_an_address_is_not_shown() -> None:
+    address = "https://name:word@host/m.tar.gz?signature=x#sha256=0,s3://b/a/"
+    assert shown(address) == "https://host/m.tar.gz#sha256=0,s3://b/a/"
 
 
 def test_https_is_fetched_once_and_only_with_the_right_digest(
@@ -121,12 +139,13 @@ def test_https_is_fetched_once_and_only_with_the_right_digest(
         context.load_cert_chain(certificate, key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url, lines = f"https://localhost:{server.server_port}/m.tar.gz", list[str]()
-        sources = Sources(tmp_path / "cache", lines.append)
+        url = f"https://localhost:{server.server_port}/m.tar.gz"
+        sources = Sources(tmp_path / "cache", print)
         with pytest.raises(StartError):
             sources.fetch(f"{url}#sha256={'0' * 64}")
         folder = sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}")
         assert sources.fetch(url) == folder == sources.fetch(url)
-        assert len(lines) == 2
+        # The refused one, the right one, and one without a digest.
+        assert sources.fetched_bytes == 3 * len(content)
         server.shutdown()
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"

@@ -44,7 +44,7 @@ def run_serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, 
 @pytest.mark.parametrize(
     ("arguments", "environment", "sentence"),
     [
-        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo, --examples, --reload."),
+        (("--dmeo",), {}, "serve takes no '--dmeo': only the word serve, --demo, --examples, --reload,"),
         (("serve",), {"TRIREME_THREADS": "many"}, "TRIREME_THREADS='many' is not a number."),
         (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload is for clients in folders"),
         ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),

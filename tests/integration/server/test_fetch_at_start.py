@@ -1,0 +1,240 @@
+"""A box fetches its models before it serves: from every kind of source, and through every fault."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sm.settings import HERE
+from tests.support import certificates
+from tests.support.aws_command import ISOLATED_ENVIRONMENT
+from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wait_until
+from tests.support.disks import MOUNT_SMALL_DISK
+from tests.support.dripping_proxy import running_dripping_proxy
+from tests.support.s3 import CREDENTIALS, aws, client
+from tests.support.tritons import MODELS
+
+__all__ = ["aws"]
+
+
+@pytest.fixture
+def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    return aws
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    return tmp_path / "model"
+
+
+@dataclass
+class Site:
+    """A small HTTPS server of a folder. ``stop_after``: bytes of a file after which it sends nothing more."""
+
+    url: str = ""
+    stop_after: int | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    state = Site()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            state.requests.append(self.path)
+            if state.stop_after is None:
+                shutil.copyfileobj(source, outputfile)
+                return
+            outputfile.write(source.read(state.stop_after))
+            outputfile.flush()
+            state.stopped.wait(120)
+
+    certificate, key = certificates.write(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    handler = functools.partial(Handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.url = f"https://localhost:{server.server_port}"
+        yield state
+        state.stopped.set()
+        server.shutdown()
+
+
+def pack(repository: Path, name: str = "model.tar.gz", padding: int = 0) -> bytes:
+    """Write an archive of the repository beside it, with some bytes that gzip cannot make smaller."""
+    (repository / "echo" / "padding").write_bytes(b"".join(_random_bytes(padding)))
+    path = repository.parent / name
+    subprocess.run(["tar", "czf", path, "-C", repository, "."], check=True)
+    return path.read_bytes()
+
+
+def _random_bytes(count: int) -> Iterator[bytes]:
+    for number in range(count // 32):
+        yield hashlib.sha256(str(number).encode()).digest()
+
+
+def ping_reason(box: RunningBox) -> str:
+    """Return what ``/ping`` says while the box cannot serve."""
+    status, text = box.ping()
+    return str(json.loads(text)["error"]) if status == 503 else ""
+
+
+def in_cache(cache: Path, folder: str) -> list[str]:
+    return sorted(path.name for path in (cache / "sources" / folder).glob("*"))
+
+
+def test_a_fetch_shows_in_ping_and_ends_at_sigterm(site: Site, repository: Path, tmp_path: Path) -> None:
+    pack(repository, padding=2**20)
+    site.stop_after = 2**19
+    cache = tmp_path / "cache"
+    with running_box(
+        tmp_path, None, wait_until_ready=False, arguments=f"{site.url}/model.tar.gz", TRIREME_CACHE=str(cache)
+    ) as box:
+        wait_until(lambda: "MB left" in ping_reason(box), description="the progress in /ping")
+        started = time.monotonic()
+        assert box.stop() == 0
+        assert time.monotonic() - started < 5
+    assert sorted(path.name for path in (cache / "sources").rglob("*")) == ["folders", "lock", "objects"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
+    number: signal.Signals, s3_url: str, repository: Path, tmp_path: Path
+) -> None:
+    pack(repository, padding=2**17)
+    cache = tmp_path / "cache"
+    for file in filter(Path.is_file, repository.rglob("*")):
+        client(s3_url).upload_file(str(file), "inputs", f"{number.name}/{file.relative_to(repository)}")
+    source = f"s3://inputs/{number.name}"
+    with running_dripping_proxy(s3_url) as proxy:
+        proxy.slow_from_byte = 2**15
+        variables: Any = {"AWS_ENDPOINT_URL": proxy.url, "TRIREME_CACHE": str(cache)}
+        with running_box(tmp_path, None, wait_until_ready=False, arguments=source, **variables) as box:
+            wait_until(
+                lambda: [name for name in in_cache(cache, "objects") if "." not in name],
+                description="an object",
+            )
+            wait_until(lambda: "MB left" in ping_reason(box), description="the progress in /ping")
+            box.stop(number)
+    whole = [name for name in in_cache(cache, "objects") if "." not in name]
+    assert in_cache(cache, "folders") == []
+    before = {name: (cache / "sources/objects" / name).stat().st_mtime_ns for name in whole}
+    assert before
+    if number == signal.SIGTERM:
+        assert in_cache(cache, "objects") == whole
+    with running_box(tmp_path, None, clients=(), arguments=source, TRIREME_CACHE=str(cache)) as box:
+        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+        size = sum(file.stat().st_size for file in repository.rglob("*") if file.is_file())
+        assert 2**17 <= box.metric("trireme_fetch_bytes") < size
+        assert box.metric("trireme_fetch_seconds") > 0
+    for name, time_ns in before.items():
+        assert (cache / "sources/objects" / name).stat().st_mtime_ns == time_ns
+    assert not [name for name in in_cache(cache, "objects") if "." in name]
+
+
+def last_error(log: str) -> str:
+    """Return the only error of a log, in which there is no traceback."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    (error,) = [line["message"] for line in lines if line["level"] == "error"]
+    return str(error)
+
+
+@pytest.mark.parametrize("kind", ["archive", "content"])
+def test_a_full_disk_ends_the_start_with_a_sentence(
+    kind: str, site: Site, repository: Path, tmp_path: Path
+) -> None:
+    pack(repository, padding=4 * 2**20)
+    if kind == "content":
+        (repository / "echo" / "padding").write_bytes(bytes(8 * 2**20))
+        subprocess.run(["tar", "czf", "model.tar.gz", "-C", repository, "."], cwd=tmp_path, check=True)
+    (tmp_path / "cache").mkdir()
+    log = log_of_failed_start(
+        tmp_path,
+        None,
+        command_prefix=MOUNT_SMALL_DISK.format(size=2, folder=tmp_path / "cache"),
+        TRIREME_MODEL_REPOSITORY=f"{site.url}/model.tar.gz",
+        TRIREME_CACHE=str(tmp_path / "cache"),
+    )
+    assert "which has" in last_error(log)
+
+
+@contextlib.contextmanager
+def silent_host() -> Iterator[str]:
+    """A host that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("source", ["s3://inputs/models/", "https://{host}/model.tar.gz"])
+def test_a_host_that_does_not_answer_ends_the_start_within_30_seconds(
+    source: str, s3_url: str, tmp_path: Path
+) -> None:
+    with silent_host() as host:
+        started = time.monotonic()
+        log = log_of_failed_start(
+            tmp_path,
+            None,
+            TRIREME_MODEL_REPOSITORY=source.format(host=host),
+            AWS_ENDPOINT_URL=f"http://{host}",
+            TRIREME_CACHE=str(tmp_path / "cache"),
+        )
+    assert time.monotonic() - started < 30
+    assert "cannot be fetched" in last_error(log)
+
+
+def test_a_source_that_stops_in_the_middle_ends_the_start_within_30_seconds(
+    site: Site, repository: Path, tmp_path: Path
+) -> None:
+    pack(repository, padding=2**20)
+    site.stop_after = 2**19
+    started = time.monotonic()
+    log = log_of_failed_start(
+        tmp_path,
+        None,
+        TRIREME_MODEL_REPOSITORY=f"{site.url}/model.tar.gz?signature=secret",
+        TRIREME_CACHE=str(tmp_path / "cache"),
+    )
+    assert time.monotonic() - started < 30
+    assert "model.tar.gz cannot be fetched" in last_error(log)
+    assert "secret" not in log
+    assert in_cache(tmp_path / "cache", "objects") == []
+
+
+def test_two_boxes_that_start_on_one_cache_fetch_once(site: Site, repository: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256(pack(repository, padding=2**20)).hexdigest()
+    command = [sys.executable, "-m", "sm.server.sources", f"{site.url}/model.tar.gz#sha256={digest}", "cache"]
+    fetches = [
+        subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(HERE)}, stdout=-1)
+        for _ in range(2)
+    ]
+    results = [json.loads(fetch.communicate(timeout=60)[0].splitlines()[-1]) for fetch in fetches]
+    assert results[0]["repository"] == results[1]["repository"]
+    assert sorted(result["bytes"] > 0 for result in results) == [False, True]
+    assert len(site.requests) == 1
