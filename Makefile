@@ -8,7 +8,7 @@ LOCKED = $(PIP) --require-hashes --requirement
 # sm/__init__.py is the one place that has the version.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' sm/__init__.py)
 
-.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
+.PHONY: screenshots serve test test-rest test-all test-install test-image test-packages test-cluster check fix lock dist audit sbom image docs bench bench-quick needs-wrk endpoint-life clean
 
 serve: .venv/.serve  ## set everything up and start nginx, the router and Triton on 8080; EXAMPLES=1 adds models, RELOAD=1 reloads edited clients
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
@@ -23,7 +23,7 @@ test: .venv/.dev  ## run the unit tests and the core of the integration tests in
 
 test-rest: .venv/.dev  ## run the tests that make test leaves out, except the longest ones and the standing attack
 	@.venv/bin/sm prepare
-	$(PYTEST) --ignore=tests/e2e/faults -m 'not (unit or core or exhaustive)' $(ARGS)
+	$(PYTEST) --ignore=tests/e2e/faults -m 'not (unit or core or exhaustive or cluster)' $(ARGS)
 
 test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: python -m tests.support.faults
 	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults
@@ -36,6 +36,9 @@ test-install: .venv/.dev  ## install the wheels and the sdist into clean environ
 test-image: .venv/.dev  ## build the image with Podman and run the tests that are about it
 	.venv/bin/sm prepare
 	$(PYTEST) -m 'not exhaustive' tests/e2e/container
+
+test-cluster: .venv/.dev  ## run the tests against the Kubernetes that KUBECONFIG names; TRIREME_CLUSTER_IMAGE, TRIREME_CLUSTER_TOOL: see tests/cluster/conftest.py
+	.venv/bin/pytest -m cluster tests/cluster $(ARGS)
 
 test-packages:  ## install what the tests need from Debian's or Ubuntu's packages, with sudo
 	sudo apt-get update -qq

@@ -18,6 +18,7 @@ settings.load_profile("untimed")
 
 #: The markers of each folder's tests; a folder that is not here fails the collection.
 FOLDER_MARKERS = {
+    "cluster": ("cluster",),
     "contract": ("integration", "core"),
     "e2e": ("e2e",),
     "integration": ("integration",),

@@ -1,4 +1,4 @@
-"""``sm template`` for clusters: its documents are valid in the last three Kubernetes releases."""
+"""``sm template`` for clusters: its documents are valid in the oldest supported release and the last three."""
 
 from __future__ import annotations
 
@@ -51,10 +51,12 @@ OPTIONS_BY_KIND: dict[str, tuple[str, ...]] = {
         *SLOW_TO_DRAIN,
     ),
 }
-#: Kubernetes maintains its last three releases.
-RELEASES = sorted(
-    {tuple(map(int, each.split(".")[:2])) for each in kubernetes_validate.utils.all_versions()}
-)[-3:]
+#: The oldest that docs/deploy/kubernetes.md promises, and the last three, which Kubernetes maintains.
+OLDEST = (1, 25)
+RELEASES = [
+    OLDEST,
+    *sorted({tuple(map(int, each.split(".")[:2])) for each in kubernetes_validate.utils.all_versions()})[-3:],
+]
 #: Member names of documents whose schema is not part of Kubernetes. ServiceMonitor: prometheus-operator's
 #: type of that name in monitoring.coreos.com/v1. KServe: ServingRuntimeSpec with its ServingRuntimePodSpec of
 #: pkg/apis/serving/v1alpha1 at commit 0217bdab, and ComponentExtensionSpec and ModelSpec of v1beta1 at 017d86a9.
@@ -85,8 +87,8 @@ def pod_spec(documents: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["plain", "all"])
-def test_every_document_is_valid_in_the_last_three_releases(sm: RunSm, kind: str) -> None:
-    assert len(RELEASES) == 3
+def test_every_document_is_valid_in_the_oldest_and_the_last_releases(sm: RunSm, kind: str) -> None:
+    assert len(set(RELEASES)) == 4
     documents = print_documents(sm, "kubernetes", *OPTIONS_BY_KIND[kind])
     # A cluster without Prometheus' operator refuses a ServiceMonitor, so it is written only on request.
     monitor = documents.pop("ServiceMonitor", None)

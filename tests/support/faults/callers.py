@@ -67,6 +67,9 @@ class Callers:
     seed: int = 0
     #: The number of requests of all callers together; 0: no limit.
     limit: int = 0
+    host: str = "127.0.0.1"
+    #: Every caller keeps its connection, not only every other.
+    all_kept: bool = False
     #: Wait after a 429 or 503 as long as ``Retry-After`` says.
     honour_retry_after: bool = False
     replies: list[Reply] = field(default_factory=list)
@@ -121,10 +124,10 @@ class Callers:
         own_samples = focused if focused and number < self.count // 2 else self.samples
         connection: HTTPConnection | None = None
         while sample := self._next_sample(choice, own_samples):
-            if connection is None or number % 2 == 0:
+            if connection is None or (number % 2 == 0 and not self.all_kept):
                 if connection is not None:
                     connection.close()
-                connection = HTTPConnection("127.0.0.1", self.port, timeout=self.hang_after_s)
+                connection = HTTPConnection(self.host, self.port, timeout=self.hang_after_s)
             started = time.monotonic()
             result = self._send(connection, sample)
             reply = Reply(sample.name, sample.model, started, time.monotonic(), result.outcome)

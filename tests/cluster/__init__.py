@@ -1,0 +1,1 @@
+"""Boxes in a real cluster: no caller notices what happens to pods, nodes and processes."""

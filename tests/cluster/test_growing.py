@@ -1,0 +1,76 @@
+"""More pods give more answers, and callers that keep their connections find a new pod."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.boxes import wait_until
+from tests.support.cluster_repository import WAIT, samples
+from tests.support.faults.callers import Callers
+from tests.support.kubernetes_cluster import Cluster, Deployment
+
+CALLERS, SECONDS = 32, 20.0
+#: Of what so many times one pod's answers would be.
+LEAST_OF_LINEAR = 0.95
+
+
+@pytest.fixture(scope="module")
+def deployment(cluster: Cluster) -> Iterator[Deployment]:
+    with cluster.deployed("growing") as deployment:
+        yield deployment
+
+
+def answers_a_second(deployment: Deployment) -> float:
+    callers = Callers(deployment.port, samples(WAIT), CALLERS, host=deployment.cluster.address).start()
+    time.sleep(3)
+    before = callers.outcomes()
+    time.sleep(SECONDS)
+    after = callers.outcomes()
+    callers.stop()
+    assert set(after) == {"200"}, after
+    return (after["200"] - before["200"]) / SECONDS
+
+
+def test_two_and_four_pods_answer_two_and_four_times_as_much(deployment: Deployment) -> None:
+    rates = {}
+    for count in (1, 2, 4):
+        deployment.scale(count)
+        rates[count] = answers_a_second(deployment)
+        share = rates[count] / rates[1] / count
+        deployment.cluster.report.append(
+            f"| {count} pods, a model that waits 50 ms, 32 callers | {SECONDS:.0f} s | {rates[count]:.1f} a second, "
+            f"{share:.2f} of linear | 0 | |"
+        )
+    for count, rate in rates.items():
+        assert rate >= LEAST_OF_LINEAR * count * rates[1], rates
+
+
+def test_callers_that_keep_their_connections_find_a_new_pod(deployment: Deployment) -> None:
+    deployment.scale(1)
+    old = deployment.pod_names()
+    callers = Callers(deployment.port, samples(), 8, host=deployment.cluster.address, all_kept=True).start()
+    try:
+        deployment.scale(2)
+        (new,) = set(deployment.pod_names()) - set(old)
+        ready = time.monotonic()
+        wait_until(lambda: invocations(deployment, new) > 0, 60, "a request at the new pod")
+        seconds = time.monotonic() - ready
+    finally:
+        callers.stop()
+    assert set(callers.outcomes()) == {"200"}
+    deployment.cluster.report.append(
+        f"| a pod added, 8 callers that keep their connections | idle for {seconds:.0f} s | "
+        f"{callers.outcomes()['200']:,} | 0 | |"
+    )
+
+
+def invocations(deployment: Deployment, pod: str) -> float:
+    """Return how many invocations a pod has answered."""
+    path = f"/api/v1/namespaces/{deployment.cluster.namespace}/pods/{pod}:8080/proxy/metrics"
+    lines = deployment.cluster.kubectl("get", "--raw", path).splitlines()
+    return sum(
+        float(line.rpartition(" ")[2]) for line in lines if line.startswith("trireme_invocations_total{")
+    )

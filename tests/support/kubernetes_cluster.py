@@ -1,0 +1,244 @@
+"""A Kubernetes cluster by its kubectl: apply what ``sm template`` writes, load it with checked callers, and look at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+import yaml
+
+from sm.settings import HERE
+from tests.support.boxes import wait_until
+from tests.support.cluster_repository import samples
+from tests.support.faults.callers import RIGHT, Callers
+
+#: The names of the same documents in releases before 1.23 and 1.21; all that the tests use is the same in them.
+OLDER = {"autoscaling/v2": "autoscaling/v2beta2", "policy/v1": "policy/v1beta1"}
+#: A pod of the tests' models; four have to fit into a small cluster.
+POD = ("--instance-type", "ml.c5.large", "--cpu", "300m", "--memory", "2Gi")
+PYTHON = "/opt/trireme/.venv/bin/python"
+READY_S, HANG_S = 90.0, 30.0
+CALLERS = 8
+#: Kills the first process whose command line has the words.
+KILL = """
+import os, pathlib, signal, sys
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    words = (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode()
+    if sys.argv[1] in words and int(folder.name) not in (1, os.getpid()):
+        os.kill(int(folder.name), signal.SIGKILL)
+        break
+else:
+    sys.exit(f"no process has {sys.argv[1]} in its command line")
+"""
+
+
+@dataclass
+class Load:
+    """What the callers of a scenario got."""
+
+    callers: Callers
+    #: Failures of these kinds are counted and do not fail the scenario.
+    allowed: set[str] = field(default_factory=set)
+
+    def wrong(self) -> Counter[str]:
+        return Counter({name: count for name, count in self.callers.outcomes().items() if name != RIGHT})
+
+
+@dataclass
+class Cluster:
+    """A namespace of the cluster that ``KUBECONFIG`` names."""
+
+    namespace: str
+    image: str
+    #: A machine that answers on the cluster's node ports.
+    address: str = "127.0.0.1"
+    kubectl_command: str = field(
+        default_factory=lambda: shutil.which("kubectl") or shutil.which("kubectl-lab") or "kubectl"
+    )
+    report: list[str] = field(default_factory=list)
+
+    def kubectl(self, *words: str, stdin: str = "", check: bool = True, timeout_s: float = 300) -> str:
+        """Run kubectl in the namespace, and return what it prints."""
+        command = [self.kubectl_command, "--namespace", self.namespace, *words]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        assert done.returncode == 0 or not check, f"{shlex.join(command)}: {done.stderr}{done.stdout}"
+        return done.stdout if check else done.stdout + done.stderr
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "--output", "json"))
+
+    def version(self) -> str:
+        return str(json.loads(self.kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"])
+
+    def documents(self, name: str, *options: str) -> list[dict[str, Any]]:
+        """Return what ``sm template`` writes, with a port that callers outside of the cluster reach."""
+        words = ("template", name, "--format", "kubernetes", "--image", self.image, *POD, *options)
+        done = subprocess.run(
+            [sys.executable, "-m", "sm.cli", *words], cwd=HERE, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        known = self.kubectl("api-versions").split()
+        documents = []
+        for document in yaml.safe_load_all(done.stdout):
+            version = document["apiVersion"]
+            document["apiVersion"] = version if version in known else OLDER[version]
+            if document["kind"] == "Service":
+                document["spec"]["type"] = "NodePort"
+            # The callers come from outside, which the policy forbids.
+            if document["kind"] != "NetworkPolicy":
+                documents.append(document)
+        return documents
+
+    @contextmanager
+    def deployed(self, name: str, *options: str, wait_ready: bool = True) -> Iterator[Deployment]:
+        documents = yaml.safe_dump_all(self.documents(name, *options))
+        self.kubectl("apply", "--filename", "-", stdin=documents)
+        try:
+            port = self.get("service", name)["spec"]["ports"][0]["nodePort"]
+            deployment = Deployment(self, name, port)
+            if wait_ready:
+                deployment.wait_rolled_out()
+            yield deployment
+        except BaseException:
+            print(self.view())  # noqa: T201
+            raise
+        finally:
+            self.kubectl("delete", "--filename", "-", "--wait=false", stdin=documents)
+            self.kubectl("delete", "pods", "--selector", selector(name), "--grace-period", "1", "--wait")
+
+    def view(self) -> str:
+        """Return what someone would look at who has only kubectl."""
+        parts = [
+            self.kubectl("get", "nodes,pods,endpoints,horizontalpodautoscalers", "-o", "wide", check=False),
+            self.kubectl("get", "events", "--sort-by", ".lastTimestamp", check=False)[-6000:],
+        ]
+        for pod in self.kubectl("get", "pods", "-o", "name", check=False).split():
+            for words in (["--previous"], []):
+                log = self.kubectl("logs", pod, "--tail", "30", *words, check=False, timeout_s=20)
+                parts.append(f"--- logs {pod} {' '.join(words)}\n{log}")
+        return "\n".join(parts)
+
+
+def wait_slowly(condition: Callable[[], Any], timeout_s: float, description: str) -> Any:
+    """Wait without keeping the cluster's API server busy."""
+
+    def paused() -> Any:
+        return condition() or pause()
+
+    def pause() -> bool:
+        time.sleep(0.5)
+        return False
+
+    return wait_until(paused, timeout_s, description)
+
+
+def selector(name: str) -> str:
+    return f"app.kubernetes.io/instance={name}"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Pods behind a Service."""
+
+    cluster: Cluster
+    name: str
+    port: int
+
+    @property
+    def object(self) -> str:
+        return f"deployment/{self.name}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.cluster.address}:{self.port}"
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the pods that are not ending."""
+        pods = self.cluster.get("pods", "--selector", selector(self.name))["items"]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def pod_names(self) -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in self.pods())
+
+    def wait_rolled_out(self) -> None:
+        self.cluster.kubectl("rollout", "status", self.object, f"--timeout={READY_S:g}s")
+
+    def wait_ready(self, count: int) -> None:
+        """Wait until the Service sends requests to so many pods, and no other pod is left."""
+
+        def is_so() -> bool:
+            subsets = self.cluster.get("endpoints", self.name).get("subsets", [])
+            ready = sum(len(subset.get("addresses", [])) for subset in subsets)
+            pods = self.cluster.get("pods", "--selector", selector(self.name))["items"]
+            return ready == count == len(pods)
+
+        wait_slowly(is_so, READY_S, f"{count} ready pods of {self.name}")
+
+    def scale(self, count: int) -> None:
+        self.cluster.kubectl("scale", self.object, f"--replicas={count}")
+        self.wait_ready(count)
+
+    def set_env(self, **settings: str) -> None:
+        self.cluster.kubectl(
+            "set", "env", self.object, *(f"{name}={value}" for name, value in settings.items())
+        )
+
+    def kill(self, pod: str, words: str) -> None:
+        """End a process of a pod by SIGKILL."""
+        self.cluster.kubectl("exec", pod, "--", PYTHON, "-c", KILL, words)
+
+    def log(self, pod: str, *options: str) -> str:
+        return self.cluster.kubectl("logs", pod, *options, check=False)
+
+    def invoke(self, body: dict[str, Any], session: str = "") -> requests.Response:
+        headers = {"X-Amzn-SageMaker-Session-Id": session} if session else {}
+        return requests.post(f"{self.url}/invocations", json=body, headers=headers, timeout=HANG_S)
+
+    @contextmanager
+    def under_load(
+        self, scenario: str, model: str = "double", settle_s: float = 3.0, allowed: Sequence[str] = ()
+    ) -> Iterator[Load]:
+        """Check the answers of 8 callers during the block; half of them keep their connection.
+
+        AssertionError afterwards if any answer was not right, but for the ``allowed`` outcomes.
+        """
+        callers = Callers(self.port, samples(model), CALLERS, hang_after_s=HANG_S, host=self.cluster.address)
+        load = Load(callers.start(), set(allowed))
+        started = time.monotonic()
+        try:
+            time.sleep(settle_s)
+            yield load
+            time.sleep(settle_s)
+        finally:
+            callers.stop()
+            seconds, wrong = time.monotonic() - started, load.wrong()
+            total = sum(callers.outcomes().values())
+            slowest = max((reply.ended - reply.started for reply in callers.snapshot()), default=0.0)
+            found = ", ".join(f"{count} × {name}" for name, count in sorted(wrong.items())) or "0"
+            self.cluster.report.append(
+                f"| {scenario} | {seconds:.0f} s | {total:,} | {found} | {slowest:.1f} s |"
+            )
+        assert not {name: count for name, count in wrong.items() if name not in load.allowed}, (
+            f"{scenario}: {found} of {total}; {callers.details}"
+        )
+
+
+def cluster_tool(*words: str) -> None:
+    """Run the program that loads images and stops nodes: TRIREME_CLUSTER_TOOL."""
+    done = subprocess.run(
+        [os.environ["TRIREME_CLUSTER_TOOL"], *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
