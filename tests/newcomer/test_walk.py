@@ -21,7 +21,6 @@ import pytest
 from sm.commands.golden import differences
 from sm.settings import HERE
 from tests.support.boxes import free_port, wait_until
-from tests.support.pages import code_blocks
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
@@ -160,88 +159,9 @@ def test_a_client_in_ten_lines_is_served_at_the_next_start(ready_clone: Newcomer
     assert answer["result"]["cat"] > 0.5
 
 
-def test_the_commands_of_bring_your_model_give_the_answers_of_the_page(
-    ready_clone: Newcomer, tmp_path: Path
-) -> None:
-    page = "start/bring-your-model.md"
-    commands = [block for block in code_blocks(page) if "docker" not in block]
-    # The page expects the clone's folder. A link to its .venv is enough, and keeps the clone clean.
-    (tmp_path / ".venv").symlink_to(ready_clone.checkout / ".venv")
-    answers = ready_clone.run_commands("\n".join(commands), tmp_path, free_port())
-    expected = [json.loads(line) for line in code_blocks(page, "json")[0].splitlines()]
-    assert list(differences(answers, expected)) == []
-
-
 def test_two_unknown_models_can_be_built_served_and_called(ready_clone: Newcomer, tmp_path: Path) -> None:
     speech, lines = ready_clone.run_commands(TWO_MODELS_SCRIPT, tmp_path, free_port())
     (probability,) = [output for output in speech["outputs"] if output["name"] == "output"]
     assert probability["shape"] == [1, 1]
     assert 0 <= probability["data"][0] < 0.5
     assert lines["outputs"][0]["shape"] == [1, 1, 64, 96]
-
-
-def output_of_failed_serve(newcomer: Newcomer, folder: Path, **variables: str) -> str:
-    """The output of a ``sm serve`` that must end with 1."""
-    completed = subprocess.run(
-        ["sm", "serve"],
-        cwd=folder,
-        env={**newcomer.environment_with_tools, "SAGEMAKER_BIND_TO_PORT": str(free_port()), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert completed.returncode == 1, completed.stdout
-    return completed.stdout + completed.stderr
-
-
-def test_an_empty_model_folder_is_reported_by_name(ready_clone: Newcomer, tmp_path: Path) -> None:
-    assert f"There is no model in {tmp_path}" in output_of_failed_serve(
-        ready_clone, tmp_path, TRIREME_MODEL_REPOSITORY=str(tmp_path)
-    )
-
-
-def test_a_client_folder_that_does_not_exist_is_reported_with_its_setting(
-    ready_clone: Newcomer, tmp_path: Path
-) -> None:
-    (tmp_path / "model" / "m" / "1").mkdir(parents=True)
-    (tmp_path / "model" / "m" / "config.pbtxt").write_text('backend: "python"\n')
-    (tmp_path / "model" / "m" / "1" / "model.py").write_text("class TritonPythonModel: ...\n")
-    output = output_of_failed_serve(
-        ready_clone, tmp_path, TRIREME_MODEL_REPOSITORY="model", TRIREME_CLIENTS="cleints"
-    )
-    assert "cleints" in output
-    assert "TRIREME_CLIENTS" in output
-
-
-def test_a_misspelled_field_of_a_configuration_is_reported_with_its_line(
-    ready_clone: Newcomer, tmp_path: Path
-) -> None:
-    (tmp_path / "model" / "m" / "1").mkdir(parents=True)
-    (tmp_path / "model" / "m" / "config.pbtxt").write_text('backend: "python"\nmax_batch_siz: 8\n')
-    output = output_of_failed_serve(ready_clone, tmp_path, TRIREME_MODEL_REPOSITORY="model")
-    assert re.search(r"config\.pbtxt.*\b2\b.*max_batch_siz", output)
-
-
-def test_a_wrong_name_and_a_forgotten_content_type_are_explained(
-    ready_clone: Newcomer, tmp_path: Path
-) -> None:
-    with ready_clone.serving(tmp_path / "log", "make", "serve") as port:
-
-        def run_curl(*arguments: str) -> dict[str, Any]:
-            completed = subprocess.run(
-                ["curl", "-s", *arguments],
-                cwd=ready_clone.checkout,
-                capture_output=True,
-                check=True,
-            )
-            answer: dict[str, Any] = json.loads(completed.stdout)
-            return answer
-
-        url, cat = f"http://127.0.0.1:{port}/invocations", "@clients/resnet/sample/cat.png"
-        unknown = run_curl(f"{url}?modelname=resnt", "-H", "Content-Type: image/png", "--data-binary", cat)
-        assert unknown["code"] == "unknown_model"
-        assert "resnet" in str(unknown)
-        without_type = run_curl(f"{url}?modelname=resnet", "--data-binary", cat)
-        assert without_type["code"] == "unsupported_content_type"
-        assert "image/png" in str(without_type)

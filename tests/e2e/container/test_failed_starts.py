@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 
-from sm.repository.manifest import GpuPart, Manifest, Source, Tool
 from tests.support.containers import PAGE, only_error, running_container, write_team_repository
 
 #: The page promises 5 s, and 3 s were measured on 2 idle cores. A test machine may be busy.
@@ -26,11 +24,6 @@ def failed_start(image: str, repository: Path | None, *flags: str) -> str:
     assert "Traceback" not in message
     assert message.startswith(tuple(BEGINNINGS)), "docs/run/image.md has no row for it"
     return message
-
-
-def test_an_empty_model_folder_is_named(image: str, tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    assert "There is no model in /opt/ml/model" in failed_start(image, tmp_path)
 
 
 def test_a_missing_model_folder_is_named(image: str) -> None:
@@ -55,33 +48,6 @@ def test_a_model_that_cannot_load_is_named_with_the_reason(image: str, tmp_path:
     message = failed_start(image, repository)
     assert "'echo' cannot be loaded" in message
     assert "no_such_module" in message
-
-
-def test_a_client_that_cannot_load_is_named_with_its_line(image: str, tmp_path: Path) -> None:
-    message = failed_start(image, write_team_repository(tmp_path / "model", "import no_such_module\n"))
-    assert message.startswith("/opt/ml/model/code/team.py: line 1: ModuleNotFoundError")
-
-
-def test_a_plan_for_another_gpu_is_named_with_the_command_that_builds_one(image: str, tmp_path: Path) -> None:
-    repository = write_team_repository(tmp_path / "model")
-    Manifest(
-        model="echo",
-        target="tensorrt",
-        source=Source(name="echo.onnx", sha256="0" * 64),
-        tool=Tool(name="TensorRT", version="10.1"),
-        gpu=GpuPart(name="Tesla T4", compute_capability="7.5"),
-        built=datetime.now(timezone.utc),
-    ).write(repository / "echo" / "1")
-    message = failed_start(image, repository)
-    assert "echo's plan was built for compute capability 7.5 with TensorRT 10.1" in message
-    assert "sm build-model echo --target tensorrt" in message
-
-
-def test_a_port_outside_the_safe_range_is_named(image: str, tmp_path: Path) -> None:
-    flags = ("-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009", "-e", "SAGEMAKER_TRITON_GRPC_PORT=8001")
-    message = failed_start(image, write_team_repository(tmp_path / "model"), *flags)
-    assert "SAGEMAKER_TRITON_GRPC_PORT" in message
-    assert "SAGEMAKER_SAFE_PORT_RANGE" in message
 
 
 def test_an_unknown_command_is_a_usage_error(image: str) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from botocore.exceptions import ClientError
 
 from tests.support.aws_command import run_aws
-from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
-from tests.support.platform import runtime
+from tests.support.boxes import wait_until
 from tests.support.platform.account import BUCKET, Account
 from tests.support.platform.fixtures import Platform, write_team_repository
 from tests.support.platform.host import aws_client
-from tests.support.platform.machines import ProcessLauncher
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +52,6 @@ def test_a_containers_error_is_a_model_error_with_its_status_and_message(
     status, code, response = error_of(caught)
     assert (status, code, response["OriginalStatusCode"]) == (424, "ModelError", 500)
     assert json.loads(response["OriginalMessage"])["code"] == "client_failed"
-
-
-def test_the_runtime_refuses_wrong_requests_itself(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ClientError, match="not found"):
-        account.invoke_text("nobody", "x")
-    with pytest.raises(ClientError, match="not a multi-model endpoint"):
-        account.invoke_text("plain", "x", TargetModel="a.tar.gz")
-    with pytest.raises(ClientError, match="InvokeEndpointAsync alone"):
-        account.invoke_text("later", "x")
-    monkeypatch.setattr(runtime, "MAX_BODY_BYTES", 10)
-    with pytest.raises(ClientError) as caught:
-        account.invoke_text("plain", "more than ten bytes")
-    assert error_of(caught)[0] == 413
 
 
 def stream_events(account: Account, text: str) -> Iterator[str]:
@@ -179,137 +162,3 @@ def test_the_containers_log_is_in_cloudwatch(platform: Platform, account: Accoun
 
     # They are sent now and then.
     wait_until(has_line, description="the line that says that the box is ready")
-
-
-def scale_to(platform: Platform, account: Account, count: int) -> None:
-    """Give ``plain`` so many instances, and wait until it has them."""
-    account.sagemaker.update_endpoint_weights_and_capacities(
-        EndpointName="plain",
-        DesiredWeightsAndCapacities=[{"VariantName": "AllTraffic", "DesiredInstanceCount": count}],
-    )
-    wait_until(
-        lambda: len(platform.host.endpoints["plain"].instances) == count, description=f"{count} instances"
-    )
-    account.wait_until_steady("plain")
-
-
-def test_a_killed_instance_loses_only_its_own_requests(platform: Platform, account: Account) -> None:
-    scale_to(platform, account, 2)
-    victim, other = platform.host.endpoints["plain"].instances
-    failures: list[str] = []
-    answers: list[str] = []
-    stopping = threading.Event()
-
-    def call() -> None:
-        while not stopping.is_set():
-            try:
-                answers.append(account.invoke_text("plain", "wait"))
-            except ClientError as error:
-                failures.append(error.response.get("LogStreamArn", str(error)))
-
-    callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
-    for caller in callers:
-        caller.start()
-    try:
-        wait_until(
-            lambda: victim.active_requests >= 2 and other.active_requests >= 2, description="work on both"
-        )
-        victim.machine.kill()
-        before = len(answers)
-        wait_until(lambda: len(answers) > before + 12, description="answers of the other")
-    finally:
-        stopping.set()
-    for caller in callers:
-        caller.join()
-    # Those that it worked on, and those that arrived before its sockets were closed.
-    assert 0 < len(failures) <= 12
-    assert all(victim.id in arn for arn in failures), failures
-    wait_until(
-        lambda: len(platform.host.endpoints["plain"].instances) == 2, description="another in its place"
-    )
-
-
-def test_scaling_in_removes_instances(platform: Platform, account: Account) -> None:
-    scale_to(platform, account, 1)
-    assert account.wait_until_steady("plain")["ProductionVariants"][0]["CurrentInstanceCount"] == 1
-    assert "SO" in account.invoke_text("plain", "so")
-
-
-def test_a_failed_update_is_rolled_back_and_a_good_one_takes_over(
-    account: Account, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, start = threading.Event(), ProcessLauncher.launch
-
-    def start_when_seen(launcher: ProcessLauncher, *arguments: Any) -> Any:
-        """The instance fails at once, so it does not start before the test has seen the update."""
-        seen.wait(WAIT_TIMEOUT_S)
-        return start(launcher, *arguments)
-
-    monkeypatch.setattr(ProcessLauncher, "launch", start_when_seen)
-    url = f"s3://{BUCKET}/plain/model.tar.gz"
-    account.configure("broken", url, environment={"SAGEMAKER_TRITON_INFERENCE_TYPE": "guess"})
-    account.sagemaker.update_endpoint(EndpointName="plain", EndpointConfigName="broken")
-    assert account.describe("plain")["EndpointStatus"] == "Updating"
-    seen.set()
-    record = account.wait_until_steady("plain")
-    assert record["EndpointConfigName"] == "plain"
-    assert "did not pass the ping health check" in record["FailureReason"]
-    assert "NOBODY" in account.invoke_text("plain", "name")
-    before = account.describe("plain")["ProductionVariants"][0]["DesiredInstanceCount"]
-    account.configure("named", url, instance_count=2, environment={"NAME": "ann"})
-    account.sagemaker.update_endpoint(
-        EndpointName="plain", EndpointConfigName="named", RetainAllVariantProperties=True
-    )
-    record = account.wait_until_steady("plain")
-    assert (record["EndpointConfigName"], record.get("FailureReason")) == ("named", None)
-    assert record["ProductionVariants"][0]["DesiredInstanceCount"] == before, "as many as there were"
-    assert "ANN" in account.invoke_text("plain", "name")
-
-
-def test_missing_model_data_fail_the_endpoint_with_the_reason(account: Account) -> None:
-    account.create("missing", f"s3://{BUCKET}/nothing.tar.gz")
-    record = account.wait_until_steady("missing")
-    assert record["EndpointStatus"] == "Failed"
-    assert "Failed to download model data" in record["FailureReason"]
-
-
-def test_more_instances_than_the_host_has_are_refused(account: Account) -> None:
-    account.create("crowd", f"s3://{BUCKET}/plain/model.tar.gz", instance_count=9)
-    assert "InsufficientInstanceCapacity" in account.wait_until_steady("crowd")["FailureReason"]
-
-
-def test_a_shadow_gets_a_copy_of_its_share_and_callers_get_productions_answers(
-    platform: Platform, account: Account
-) -> None:
-    url = f"s3://{BUCKET}/plain/model.tar.gz"
-    account.configure("twin", url, environment={"NAME": "ann"})
-    created = account.sagemaker.describe_endpoint_config(EndpointConfigName="twin")
-    account.configure("other", url, environment={"NAME": "bob"})
-    production = created["ProductionVariants"][0]
-    shadow = {**production, "VariantName": "shadow", "ModelName": "other", "InitialVariantWeight": 0.2}
-    account.sagemaker.create_endpoint_config(
-        EndpointConfigName="shadowed", ProductionVariants=[production], ShadowProductionVariants=[shadow]
-    )
-    account.sagemaker.create_endpoint(EndpointName="shadowed", EndpointConfigName="shadowed")
-    assert account.wait_until_steady("shadowed")["EndpointStatus"] == "InService"
-    assert all("ANN" in account.invoke_text("shadowed", "name") for _ in range(20))
-    (instance,) = platform.host.endpoints["shadowed"].shadow_instances
-
-    def copies() -> int:
-        lines = requests.get(f"{instance.machine.url}/metrics", timeout=10).text.splitlines()
-        counts = [line for line in lines if line.startswith("trireme_invocations_total{")]
-        return sum(int(float(line.split()[-1])) for line in counts)
-
-    wait_until(lambda: copies() == 4, description="a copy of every fifth request")
-    account.sagemaker.delete_endpoint(EndpointName="shadowed")
-    wait_until(lambda: not instance.machine.alive(), description="the shadow's end")
-
-
-def test_a_deleted_endpoint_leaves_no_process(platform: Platform, account: Account) -> None:
-    account.create("short", f"s3://{BUCKET}/plain/model.tar.gz")
-    account.wait_until_steady("short")
-    instance = platform.host.endpoints["short"].instances[0]
-    account.sagemaker.delete_endpoint(EndpointName="short")
-    wait_until(lambda: not instance.machine.alive() and not instance.folder.exists(), description="its end")
-    with pytest.raises(ClientError, match="not found"):
-        account.invoke_text("short", "x")

@@ -17,7 +17,6 @@ from bench import driver, tree
 from bench.contestant import Contestant
 from bench.driver import Load, Request
 from bench.running import free_port, running
-from sm.errors import CommandError
 from tests.support.boxes import wait_until
 
 #: Starts an orphan that works for 0.3 s and then stays.
@@ -57,14 +56,6 @@ def test_orphaned_processes_are_counted_and_ended(tmp_path: Path, capsys: pytest
         assert total_memory == own_memory > 2**20
     assert not pids & tree.pids(os.getpid())
     assert "left 1 processes behind" in capsys.readouterr().out
-
-
-def test_a_contestant_that_does_not_start_is_an_error_with_its_output(tmp_path: Path) -> None:
-    with (
-        pytest.raises(CommandError, match=r"ended with 3:\nno such luck"),
-        running(scripted_contestant(tmp_path, "print('no such luck'); raise SystemExit(3)")),
-    ):
-        pass
 
 
 class UnreliableHandler(BaseHTTPRequestHandler):

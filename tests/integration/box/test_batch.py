@@ -12,7 +12,6 @@ import requests
 from sm.control.routes import batch_parameters
 from sm.settings import Settings
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.tritons import MODELS
 
 LINES = "application/jsonlines"
@@ -71,23 +70,11 @@ def test_each_line_gets_its_result_or_error_in_its_place(box: RunningBox) -> Non
     assert (wrong["code"], wrong["field"]) == ("wrong_payload", "payload.wrong")
 
 
-def test_a_header_names_the_model_of_lines_that_name_none(box: RunningBox) -> None:
-    body = ECHO_BODY + b"\n" + ECHO_BODY
-    results = parse_lines(box.send(body, LINES, headers={"X-Amzn-SageMaker-Target-Model": "echo"}))
-    assert [result["outputs"][0]["data"] for result in results] == [[1, 2], [1, 2]]
-
-
 def test_five_thousand_lines_on_two_threads_come_back_in_order(box: RunningBox) -> None:
     body = b"\n".join(b'{"numbers":[%d]}' % number for number in range(5000))
     assert [row["result"] for row in parse_lines(box.send(body, LINES))] == [
         [number] for number in range(5000)
     ]
-
-
-def test_if_every_line_fails_the_status_is_that_of_the_first(box: RunningBox) -> None:
-    response = box.send(b'{"modelname":"nobody","payload":1}\nnot JSON', LINES)
-    assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
-    assert box.send(b"\n", LINES).status_code == 400
 
 
 def test_a_body_over_the_real_time_limit_is_accepted_in_batch_mode(box: RunningBox) -> None:

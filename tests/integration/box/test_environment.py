@@ -151,17 +151,6 @@ def test_a_restricted_api_is_a_403_without_the_header_and_200_with_it(configured
     assert requests.post(index, headers=KEY, timeout=5).status_code == 200
 
 
-def test_apis_that_are_not_restricted_need_no_key(configured_box: RunningBox) -> None:
-    infer = f"{configured_box.url}/v2/models/echo/infer"
-    assert requests.post(infer, json=V2_REQUEST, timeout=5).status_code == 200
-    assert requests.get(f"{configured_box.url}/v2/models/echo/config", timeout=5).status_code == 200
-
-
-def test_ports_are_drawn_from_the_safe_range(triton_command: list[str]) -> None:
-    for name in ("http-port", "grpc-port", "metrics-port"):
-        assert 21000 <= int(option_value(triton_command, name)) <= 21400
-
-
 def test_tritons_own_grpc_client_works_against_the_open_port(
     configured_box: RunningBox, triton_command: list[str]
 ) -> None:
@@ -274,12 +263,6 @@ def test_a_broken_client_is_skipped_if_the_setting_says_so(minimal_box: RunningB
     assert minimal_box.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
 
 
-def test_the_local_endpoints_for_boto3_can_be_switched_off(minimal_box: RunningBox) -> None:
-    for path in ("invocations", "invocations-response-stream"):
-        response = requests.post(f"{minimal_box.url}/endpoints/any/{path}", json={}, timeout=5)
-        assert (response.status_code, response.json()["code"]) == (404, "not_found")
-
-
 def test_gunicorns_own_worker_class_can_be_set(minimal_box: RunningBox) -> None:
     assert requests.get(f"{minimal_box.url}/nowhere", timeout=10).json()["code"] == "not_found"
     with socket.socket(socket.AF_UNIX) as connection:
@@ -299,34 +282,11 @@ def test_the_log_can_be_plain_text(minimal_box: RunningBox) -> None:
     assert not any(line.startswith("{") for line in lines)
 
 
-def test_a_port_outside_of_the_range_stops_the_start_naming_both(
-    minimal_box: RunningBox, tmp_path: Path
-) -> None:
-    for name in ("HTTP", "GRPC", "METRICS"):
-        variable = f"SAGEMAKER_TRITON_{name}_PORT"
-        log = refused_start_with_models_of(
-            minimal_box, tmp_path, SAGEMAKER_SAFE_PORT_RANGE="21000-21100", **{variable: "9001"}
-        )
-        assert f"{variable}=9001 is outside SAGEMAKER_SAFE_PORT_RANGE=21000-21100." in log
-
-
 def test_a_model_that_exceeds_the_startup_timeout_stops_the_start(tmp_path: Path) -> None:
     slow = MODELS["fixed"].head + "        time.sleep(60)\n"
     replace(MODELS["fixed"], head=slow).write(tmp_path / "model" / "lazy")
     log = log_of_failed_start(tmp_path, tmp_path / "model", clients=(CLIENTS,), SAGEMAKER_STARTUP_TIMEOUT="3")
     assert "was not ready within 3 s (set by SAGEMAKER_STARTUP_TIMEOUT)." in log
-
-
-def refused_start_with_models_of(box: RunningBox, folder: Path, **variables: str) -> str:
-    """Start a box that must fail, with the models of another; return its log."""
-    return log_of_failed_start(
-        folder, Path(box.environment["TRIREME_MODEL_REPOSITORY"]), clients=(CLIENTS,), **variables
-    )
-
-
-def test_an_unknown_default_model_stops_the_start(minimal_box: RunningBox, tmp_path: Path) -> None:
-    log = refused_start_with_models_of(minimal_box, tmp_path, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="nobody")
-    assert "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME='nobody' is not served; there are: fixed, probe." in log
 
 
 def test_a_short_drain_ends_a_long_request(minimal_box: RunningBox, tmp_path: Path) -> None:

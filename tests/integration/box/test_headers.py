@@ -93,16 +93,6 @@ def test_no_header_of_the_caller_is_echoed(box: RunningBox, path: str, body: byt
     assert "echo-me-not" not in str(response.headers) + response.text
 
 
-def test_the_callers_request_id_is_in_its_error_and_in_the_log(box: RunningBox) -> None:
-    headers = {"X-Amzn-SageMaker-Inference-Id": "mine-17", "X-Amzn-Trace-Id": "Root=1"}
-    assert box.send(b"{", headers=headers).json()["request_id"] == "mine-17"
-    assert box.wait_for_log('"mine-17"')
-    trace_id = "Root=1-5759e988-bd862e3fe1be46a994272793"
-    assert box.send(b"{", headers={"X-Amzn-Trace-Id": trace_id}).json()["request_id"] == trace_id
-    assert " " not in box.send(b"{", headers={"X-Amzn-Trace-Id": f"{trace_id} forged"}).json()["request_id"]
-    assert len({box.send(b"{").json()["request_id"] for _ in range(3)}) == 3
-
-
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -58,15 +58,6 @@ class Named(Client):
     def inference(self, payload):
         return "{name}"
 """
-TOOLKIT_SCRIPT = """
-import json
-
-def model_fn(model_dir):
-    return int(open(f"{model_dir}/weights.txt").read())
-
-def transform_fn(model, data, content_type, accept):
-    return json.dumps({"model": model, "length": len(data)}), "application/json"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,23 +83,6 @@ def endpoint(shared_endpoint: MultiModelEndpoint) -> Iterator[MultiModelEndpoint
         assert shared_endpoint.unload(name).status_code == 200
 
 
-def test_a_box_without_a_model_is_ready_and_lists_none(endpoint: MultiModelEndpoint) -> None:
-    assert endpoint.box.ping()[0] == 200
-    assert endpoint.list_page() == {"models": []}
-
-
-def test_a_model_can_be_loaded_shown_invoked_and_unloaded(endpoint: MultiModelEndpoint) -> None:
-    url = endpoint.platform.write_flat("h1", multiplying_model(2))
-    assert endpoint.load("h1", url).status_code == 200
-    description = {"modelName": "h1", "modelUrl": str(endpoint.platform.home / "h1")}
-    assert endpoint.list_page() == {"models": [description]}
-    assert endpoint.get("h1").json() == description
-    assert endpoint.infer_y("h1") == [2, 4]
-    assert endpoint.unload("h1").status_code == 200
-    assert (endpoint.get("h1").status_code, endpoint.invoke("h1").status_code) == (404, 404)
-    assert endpoint.list_page() == {"models": []}
-
-
 def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: MultiModelEndpoint) -> None:
     for factor in (2, 3):
         url = endpoint.platform.write_flat(
@@ -118,13 +92,6 @@ def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: MultiModel
         response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
         assert response.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
         endpoint.unload("h1")
-
-
-def test_an_archive_with_one_model_folder_is_registered_as_it_is(endpoint: MultiModelEndpoint) -> None:
-    url = endpoint.platform.write_nested("h1", {"inner": multiplying_model(3)})
-    endpoint.load_successfully("h1", url)
-    assert endpoint.get("h1").json()["modelUrl"] == str(Path(url).parent)
-    assert endpoint.infer_y("h1") == [3, 6]
 
 
 def test_ensembles_whose_steps_have_the_same_names_do_not_mix(endpoint: MultiModelEndpoint) -> None:
@@ -191,15 +158,6 @@ def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: Mul
             assert endpoint.infer_y(name) == [factor, 2 * factor]
 
 
-def test_a_toolkit_script_can_serve_an_archive(endpoint: MultiModelEndpoint) -> None:
-    """The script has a model of its own, which Triton does not know."""
-    url = endpoint.platform.write_nested("h1", {}, inference=TOOLKIT_SCRIPT)
-    (Path(url) / "weights.txt").write_text("7")
-    endpoint.load_successfully("h1", url)
-    response = endpoint.invoke("h1", {"any": "body"})
-    assert response.json() == {"model": 7, "length": 15}
-
-
 def test_a_client_that_cannot_be_imported_is_a_500_with_the_reason_and_harms_no_other(
     endpoint: MultiModelEndpoint,
 ) -> None:
@@ -219,22 +177,6 @@ def test_a_payload_for_a_model_without_a_client_is_a_400_that_names_v2(endpoint:
     # A 404 would tell the platform that the model is not loaded.
     assert response.status_code == 400
     assert "v2" in response.json()["error"]
-
-
-def test_loading_a_name_that_is_taken_is_a_409(endpoint: MultiModelEndpoint) -> None:
-    url = endpoint.platform.write_flat("h1")
-    endpoint.load_successfully("h1", url)
-    response = endpoint.load("h1", url)
-    assert (response.status_code, response.json()["code"]) == (409, "conflict")
-    assert endpoint.infer_y("h1") == [1, 2]
-
-
-def test_of_several_loads_of_one_name_exactly_one_succeeds(endpoint: MultiModelEndpoint) -> None:
-    url = endpoint.platform.write_flat("h1", multiplying_model(seconds=1))
-    with ThreadPoolExecutor(4) as pool:
-        statuses = list(pool.map(lambda _: endpoint.load("h1", url).status_code, range(4)))
-    assert sorted(statuses) == [200, 409, 409, 409]
-    assert endpoint.infer_y("h1") == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -286,27 +228,9 @@ def test_an_archive_that_would_harm_triton_or_other_archives_is_a_400(endpoint: 
     assert endpoint.infer_y("other") == [2, 4]
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["/etc", "/dev/shm", "/proc/self", "/sys/class", "relative", "{home}/../up", "{home}/missing", "{home}"],
-)
-def test_a_url_that_is_no_archive_is_a_400(endpoint: MultiModelEndpoint, url: str) -> None:
-    response = endpoint.load("h1", url.format(home=endpoint.platform.home))
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-
-
 def test_a_url_with_a_hyphen_is_accepted(endpoint: MultiModelEndpoint) -> None:
     endpoint.load_successfully("a-b", endpoint.platform.write_flat("a-b-c", multiplying_model(2)))
     assert endpoint.infer_y("a-b") == [2, 4]
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"url": "/x"}', b'{"model_name": 1, "url": "/x"}', b"{"])
-def test_a_malformed_load_is_an_error_of_the_contracts_shape(
-    endpoint: MultiModelEndpoint, body: bytes
-) -> None:
-    response = requests.post(f"{endpoint.url}/models", data=body, timeout=10)
-    assert response.status_code in (400, 422)
-    assert {"error", "code", "request_id"} <= response.json().keys()
 
 
 def test_a_name_equal_to_anothers_target_model_is_refused_in_either_order(
@@ -439,13 +363,6 @@ def test_a_served_model_does_not_change_with_its_archive(endpoint: MultiModelEnd
     assert endpoint.infer_y("kept") == [2, 4]
 
 
-def test_unknown_model_names_are_404s(endpoint: MultiModelEndpoint) -> None:
-    assert endpoint.get("nobody").status_code == 404
-    assert endpoint.unload("nobody").status_code == 404
-    assert endpoint.invoke("nobody").status_code == 404
-    assert requests.put(f"{endpoint.url}/models/nobody", timeout=10).status_code == 405
-
-
 def loading_until(release_file: Path, model: Model) -> Model:
     """Return the model with a load that does not end before the file ``release_file`` exists."""
     head = f"{model.head}        while not os.path.exists({str(release_file)!r}):\n            time.sleep(0.02)\n"
@@ -482,30 +399,6 @@ def test_a_long_load_does_not_delay_ping_or_other_models(
             release_file.touch()
         assert pending_load.result().status_code == 200
     assert endpoint.infer_y("slow") == [3, 6]
-
-
-def test_invocations_succeed_while_other_models_are_loaded_and_unloaded(endpoint: MultiModelEndpoint) -> None:
-    endpoint.load_successfully("steady", endpoint.platform.write_flat("steady", multiplying_model(2)))
-    expected = endpoint.invoke("steady").content
-
-    def load_invoke_unload(index: int) -> list[float]:
-        name = f"passing{index}"
-        endpoint.load_successfully(name, endpoint.platform.write_flat(name, multiplying_model(index)))
-        output = endpoint.infer_y(name)
-        assert endpoint.unload(name).status_code == 200
-        assert endpoint.invoke(name).status_code == 404
-        return output
-
-    body = json.dumps(ECHO_REQUEST).encode()
-    with (
-        Load(endpoint.box.port, body, path="/models/steady/invoke").start(callers=2) as load,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        outputs = list(pool.map(load_invoke_unload, range(8)))
-    assert outputs == [[index, 2 * index] for index in range(8)]
-    assert set(load.outcomes) == {"200"}
-    assert load.bodies == {expected}
-    assert endpoint.names() == ["steady"]
 
 
 def test_models_loaded_and_unloaded_under_load_answer_correctly_or_404_and_never_500(

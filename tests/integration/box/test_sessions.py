@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -62,16 +60,6 @@ def invoke_probe(box: RunningBox, session: str, **members: object) -> requests.R
     return box.send(body, headers={SESSION_HEADER: session})
 
 
-def test_a_new_session_has_an_id_and_an_expiry_time(box: RunningBox) -> None:
-    response = box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"})
-    session_id, expires = response.headers["X-Amzn-SageMaker-New-Session-Id"].split("; Expires=")
-    assert response.headers[SESSION_HEADER] == session_id
-    assert re.fullmatch(r"[0-9a-f-]{36}", session_id)
-    end = datetime.datetime.strptime(expires, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
-    seconds_left = (end - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
-    assert 1200 - 60 < seconds_left <= 1200
-
-
 def test_every_worker_sees_what_another_stored(box: RunningBox) -> None:
     session = open_session(box)
     assert invoke_probe(box, session, keep={"told": "a secret"}).headers[SESSION_HEADER] == session
@@ -124,53 +112,10 @@ def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
     assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
 
 
-def test_two_sessions_have_nothing_in_common(box: RunningBox) -> None:
-    first_session, second_session = open_session(box), open_session(box)
-    invoke_probe(box, first_session, keep={"a": "1"})
-    assert invoke_probe(box, second_session).json()["result"]["session"] == {}
-
-
 def test_a_request_outside_of_a_session_has_none(box: RunningBox) -> None:
     response = box.invoke("probe", {})
     assert response.json()["result"]["session"] is None
     assert SESSION_HEADER not in response.headers
-
-
-def test_a_closed_session_is_a_400(box: RunningBox) -> None:
-    session = open_session(box)
-    response = box.send(CLOSE_BODY, headers={SESSION_HEADER: session})
-    assert (response.status_code, response.headers["X-Amzn-SageMaker-Closed-Session-Id"]) == (200, session)
-    for late_response in (
-        box.send(CLOSE_BODY, headers={SESSION_HEADER: session}),
-        invoke_probe(box, session),
-    ):
-        assert (late_response.status_code, late_response.json()["code"]) == (400, "bad_input")
-        assert session in late_response.json()["error"]
-
-
-@pytest.mark.parametrize("key", ["k" * 255, "/" * 100, "k" * 100_000])
-def test_a_key_that_is_too_long_is_a_400(box: RunningBox, key: str) -> None:
-    session = open_session(box)
-    response = invoke_probe(box, session, keep={key: "value"})
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    assert "254 bytes" in response.json()["error"]
-    assert invoke_probe(box, session, keep={"k": "value"}).json()["result"]["session"] == {"k": "value"}
-
-
-@pytest.mark.parametrize(
-    "session_id",
-    ["../../etc/passwd", "/dev/shm", "x" * 8000, "0" * 36, "", "new_session", "a;b=c", "%2e%2e"],
-)
-def test_an_invalid_session_id_is_a_400(box: RunningBox, session_id: str) -> None:
-    response = invoke_probe(box, session_id)
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    assert "there is no session" in response.json()["error"]
-
-
-def test_a_new_session_without_its_body_is_a_400(box: RunningBox) -> None:
-    response = invoke_probe(box, "NEW_SESSION")
-    assert response.status_code == 400
-    assert "requestType" in response.json()["error"]
 
 
 def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) -> None:
@@ -260,15 +205,6 @@ def test_a_caller_cannot_take_all_sessions(repository: Path, tmp_path: Path, ngi
         assert [status for status, _ in answers] == 45 * [200] + 15 * [429]
         assert all(1100 < seconds <= 1200 for _, seconds in answers[45:])
         assert open_from(box, "127.0.0.3")[0] == 200
-
-
-def test_sessions_are_off_by_default_and_leave_no_files(repository: Path, tmp_path: Path) -> None:
-    with running_box(tmp_path, repository, clients=(CLIENTS,), SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        response = box.send(NEW_SESSION_BODY, headers={SESSION_HEADER: "NEW_SESSION"})
-        assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-        assert "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in response.json()["error"]
-        box_id = box.box_id()
-    assert list(Path("/dev/shm").glob(f"trireme-{box_id}*")) == []
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import requests
 
 from bench import tree
 from sm.settings import HERE
-from tests.support.boxes import free_port, log_of_failed_start, running_box, wait_until
+from tests.support.boxes import log_of_failed_start, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.model_archives import chain_config, multiplying_model
 
@@ -87,58 +86,6 @@ def test_a_bad_value_stops_the_start_naming_variable_and_value(demo: Path, tmp_p
 def test_a_missing_folder_of_clients_stops_the_start(demo: Path, tmp_path: Path) -> None:
     log = log_of_failed_start(tmp_path, demo, (tmp_path / "clinets",))
     assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is not a folder" in log
-
-
-def test_a_typo_in_config_pbtxt_is_named_with_its_line_before_triton_starts(
-    demo: Path, tmp_path: Path
-) -> None:
-    model_folder = tmp_path / "models" / "resnet"
-    shutil.copytree(demo / "resnet", model_folder, copy_function=shutil.copy)
-    text = (model_folder / "config.pbtxt").read_text()
-    (model_folder / "config.pbtxt").write_text(f"max_batch_sizes: 8\n{text}")
-    log = log_of_failed_start(tmp_path, tmp_path / "models")
-    assert "line 1: there is no field 'max_batch_sizes' (is 'max_batch_size' meant?)" in log.splitlines()[0]
-    assert '"process":"triton"' not in log
-
-
-def test_a_port_in_use_stops_the_start(demo: Path, tmp_path: Path) -> None:
-    with socket.create_server(("0.0.0.0", free_port())) as listener:
-        port = listener.getsockname()[1]
-        log = log_of_failed_start(tmp_path, demo, SAGEMAKER_BIND_TO_PORT=str(port))
-    assert f"Port {port} is already in use" in log
-
-
-def test_a_repository_without_models_stops_the_start(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    log = log_of_failed_start(tmp_path, tmp_path / "empty")
-    assert f"There is no model in {tmp_path / 'empty'}" in log
-    assert "Traceback" not in log
-
-
-def test_a_config_at_the_root_stops_the_start_with_the_contracts_sentence(tmp_path: Path) -> None:
-    (tmp_path / "config.pbtxt").write_text('name: "m"\n')
-    assert "Model directory needs to contain the top level folder" in log_of_failed_start(tmp_path, tmp_path)
-
-
-def test_a_broken_client_stops_the_start_with_its_file_and_reason(demo: Path, tmp_path: Path) -> None:
-    client_folder = tmp_path / "clients" / "broken"
-    client_folder.mkdir(parents=True)
-    (client_folder / "client.py").write_text("import nothing_of_this_name\n")
-    log = log_of_failed_start(tmp_path, demo, (tmp_path / "clients",))
-    assert log.count("client.py: line 1: ModuleNotFoundError") == 1
-    assert "Traceback" not in log
-
-
-def test_a_client_with_other_inputs_than_its_model_stops_the_start(demo: Path, tmp_path: Path) -> None:
-    readme = (HERE / "README.md").read_text()
-    code = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "class Hello" in block)
-    client_folder = tmp_path / "clients" / "other"
-    client_folder.mkdir(parents=True)
-    wrong_inputs = 'ImagePayload\n    inputs = {"pixels": ("FP32", (3, 224, 224))}\n'
-    (client_folder / "client.py").write_text(code.replace("ImagePayload\n    def", f"{wrong_inputs}    def"))
-    assert "it names the input 'pixels', but 'resnet' has input" in log_of_failed_start(
-        tmp_path, demo, (tmp_path / "clients",)
-    )
 
 
 def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_path: Path) -> None:

@@ -78,76 +78,12 @@ def test_the_server_metadata_is_tritons_plus_the_boxs_version(box: RunningBox) -
     assert not [name for name in metadata["extensions"] if "shared_memory" in name]
 
 
-def test_members_of_a_request_may_come_in_any_order(box: RunningBox) -> None:
-    assert box.send(json.dumps({"parameters": {}, **ECHO_REQUEST}).encode()).json() == ECHO_RESPONSE
-
-
-@pytest.mark.parametrize(
-    ("headers", "query"),
-    [
-        ({"X-Amzn-SageMaker-Target-Model": "raises"}, {}),
-        ({"X-Amzn-SageMaker-Custom-Attributes": "modelname=raises;version=1"}, {}),
-        ({}, {"modelname": "raises"}),
-    ],
-)
-def test_header_attribute_and_query_name_the_model_of_a_v2_request(
-    box: RunningBox, headers: dict[str, str], query: dict[str, str]
-) -> None:
-    request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": X.tolist()}]}
-    response = box.send(json.dumps(request).encode(), headers=headers, params=query)
-    assert (response.status_code, response.json()["code"]) == (500, "model_failed")
-    assert "no such luck" in response.json()["error"]
-
-
-def test_binary_tensors_come_back_with_a_header_size(box: RunningBox) -> None:
-    response = send_binary(box, len(BINARY_HEAD), BINARY_HEAD + X.tobytes())
-    content_type, _, head_size = response.headers["Content-Type"].partition(";json-header-size=")
-    assert (response.status_code, content_type) == (200, BINARY)
-    assert json.loads(response.content[: int(head_size)])["outputs"][0]["parameters"] == {
-        "binary_data_size": 12
-    }
-    assert response.content[int(head_size) :] == X.tobytes()
-    assert int(response.headers["Content-Length"]) == len(response.content)
-
-
 def test_a_binary_request_for_json_gets_json(box: RunningBox) -> None:
     head = json.dumps({"inputs": json.loads(BINARY_HEAD)["inputs"]}).encode()
     head = head.replace(b'"inputs"', b'"parameters": {"binary_data_output": false}, "inputs"')
     response = send_binary(box, len(head), head + X.tobytes())
     assert response.headers["Content-Type"] == "application/json"
     assert response.json() == ECHO_RESPONSE
-
-
-def test_with_header_size_0_the_body_is_the_only_tensor(box: RunningBox) -> None:
-    response = send_binary(box, 0, X.tobytes())
-    head_size = int(response.headers["Content-Type"].rpartition("=")[2])
-    assert response.content[head_size:] == X.tobytes()
-
-
-@pytest.mark.parametrize(
-    "content_type",
-    [
-        f"{BINARY};json-header-size=abc",
-        f"{BINARY};json-header-size=-1",
-        f"{BINARY};json-header-size=999999",
-        f"{BINARY};json-header-size=99999999999999999999999999",
-        f"{BINARY};json-header-size=",
-        BINARY,
-        f"application/octet-stream;{BINARY};json-header-size=5",
-        f"{BINARY};json-header-size=0x10",
-        f"{BINARY};json-header-size=12junk",
-    ],
-)
-def test_a_malformed_header_size_is_a_400_and_the_server_goes_on(box: RunningBox, content_type: str) -> None:
-    response = box.send(BINARY_HEAD + X.tobytes(), content_type)
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-    assert "json-header-size" in response.json()["error"]
-    assert box.send(json.dumps(ECHO_REQUEST).encode()).json() == ECHO_RESPONSE
-
-
-def test_a_header_size_inside_the_json_is_a_400(box: RunningBox) -> None:
-    response = send_binary(box, 5, BINARY_HEAD + X.tobytes())
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")
 
 
 @pytest.mark.parametrize(
@@ -188,12 +124,6 @@ def test_a_body_that_triton_refuses_is_a_4xx(box: RunningBox, body: bytes, statu
     assert box.send(json.dumps(ECHO_REQUEST).encode()).json() == ECHO_RESPONSE
 
 
-def test_an_unknown_model_or_version_is_a_404(box: RunningBox) -> None:
-    for query in ({"modelname": "nobody"}, {"modelname": "echo", "version": "9"}):
-        response = box.send(json.dumps(ECHO_REQUEST).encode(), params=query)
-        assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
-
-
 def test_unknown_model_names_add_no_metrics(box: RunningBox) -> None:
     count_before = box.metric("trireme_invocations_total", model="-", status="404")
     for number in range(5):
@@ -216,10 +146,6 @@ def test_a_request_is_counted_before_it_is_answered(box: RunningBox) -> None:
         assert count == count_before + number + 1
 
 
-def test_a_request_may_name_the_model_version(box: RunningBox) -> None:
-    assert box.send(json.dumps(ECHO_REQUEST).encode(), params={"version": "1"}).json() == ECHO_RESPONSE
-
-
 def test_a_dispatch_request_for_a_model_without_a_client_is_a_404(box: RunningBox) -> None:
     response = box.invoke("echo", {"x": 1})
     assert response.status_code == 404
@@ -230,22 +156,6 @@ def test_a_picture_for_a_model_without_a_client_is_a_415(box: RunningBox) -> Non
     response = box.send(b"?", "image/png")
     assert (response.status_code, response.json()["code"]) == (415, "unsupported_content_type")
     assert BINARY in response.json()["error"]
-
-
-def test_tritons_own_client_works_unchanged(client: Any) -> None:
-    assert client.is_server_live()
-    assert client.is_server_ready()
-    assert client.is_model_ready("echo", "1")
-    assert client.get_server_metadata()["name"] == "triton"
-    assert client.get_model_metadata("echo")["inputs"][0]["name"] == "x"
-    assert client.get_model_config("echo")["max_batch_size"] == 8
-    assert {row["name"] for row in client.get_model_repository_index()} == set(MODEL_NAMES)
-    assert client.get_inference_statistics("echo")["model_stats"]
-    tensor = triton.InferInput("x", [1, 3], "FP32")
-    tensor.set_data_from_numpy(X[None])
-    result = client.infer("echo", [tensor], request_id="mine")
-    assert result.get_response()["id"] == "mine"
-    np.testing.assert_array_equal(result.as_numpy("y"), X[None])
 
 
 def test_tritons_own_client_may_compress(client: Any) -> None:
@@ -287,13 +197,6 @@ def test_requests_that_change_the_server_for_everyone_are_403(
 ) -> None:
     response = requests.request(method, f"{box.url}{path}", data=b"{}", timeout=10)
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/v2/nothing", "/v2/models", "/v2/models/echo/nothing", "/v2/health/"])
-def test_an_unknown_path_below_v2_is_a_404(box: RunningBox, method: str, path: str) -> None:
-    response = requests.request(method, f"{box.url}{path}", timeout=10)
-    assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -404,11 +307,6 @@ def test_a_path_with_an_extra_slash_is_never_a_redirect(box: RunningBox, path: s
     assert head.split(b" ")[1] in (b"400", b"404", *statuses), head
     assert b"elsewhere" not in head + body
     assert path == "//" or json.loads(body)
-
-
-def test_generate_takes_and_returns_flat_json(box: RunningBox) -> None:
-    response = requests.post(f"{box.url}/v2/models/echo/generate", json={"x": [1.0, 2.0]}, timeout=10)
-    assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
 
 
 @pytest.mark.parametrize("body", [b"[]", b"7", b"null", b'"x"', b"{", b'{"parameters": 1}'])

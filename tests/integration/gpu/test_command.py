@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -13,33 +12,6 @@ import pytest
 from bench.gpu import bundle
 from bench.gpu.unpacking import PROGRAMS, unpack
 from sm.settings import HERE
-
-
-def test_without_a_bundle_the_command_says_how_to_make_one(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "bench.gpu", "--bundle", tmp_path / "none", "--out", tmp_path / "out")
-    completed = subprocess.run(
-        (*command, "--work", tmp_path / "work"),
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert completed.returncode == 2
-    assert "make gpu-bundle" in completed.stderr
-
-
-def test_without_a_container_engine_the_image_script_says_so() -> None:
-    completed = subprocess.run(
-        (HERE / "bench" / "gpu" / "image.sh",),
-        env={**os.environ, "ENGINE": "no-such-engine"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert completed.returncode == 1
-    assert "no-such-engine" in completed.stderr
 
 
 def test_a_repacked_wheel_has_only_the_files_that_triton_needs(

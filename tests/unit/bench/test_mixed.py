@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench.mixed import LIGHT, MEGABYTE, Results, Row, markdown, p99_ratio, targets
-from bench.open_loop import arrivals, sequence
 
 BASE_ROW = Row("trireme", 0, "light", "bert_base", 4.0, 0.02, 0.03, 60, 0, 0, 5.0, 100 * MEGABYTE)
 
@@ -28,16 +26,6 @@ def results_of(*row_lists: list[Row], **fields: Any) -> Results:
     return Results(
         {"machine": "2 cores"}, {}, descriptions, [row for rows in row_lists for row in rows], **fields
     )
-
-
-def test_arrivals_follow_the_rate_and_repeat_for_the_same_seed() -> None:
-    times = list(arrivals(50.0, 40.0, random.Random(1)))
-    assert len(times) == pytest.approx(2000, rel=0.1)
-    assert times == sorted(times) == list(arrivals(50.0, 40.0, random.Random(1)))
-
-
-def test_a_round_calls_each_model_as_often_as_its_share() -> None:
-    assert sorted(sequence({"a": 3, "b": 1})) == ["a", "a", "a", "b"]
 
 
 def test_the_p99_ratio_is_the_median_of_the_draws_and_infinite_without_answers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from bench.measuring import Record
 from bench.ratios import ratios
 from bench.results import Results
-from bench.table import markdown
 
 
 def record(contestant: str, rate: float, draw: int = 0, **fields: Any) -> Record:
@@ -60,14 +58,3 @@ def test_ratios_compare_medians_and_leave_out_contestants_with_wrong_answers(res
     ]
     assert cost.reached == pytest.approx((0.002 - 0.0004) / 0.001)
     assert cost.met is False
-
-
-def test_the_table_shows_the_range_wrong_answers_and_what_was_not_measured(
-    results: Results, tmp_path: Path
-) -> None:
-    results.missing["rayserve"] = "It did not start."
-    results.save(tmp_path / "results.json")
-    page = markdown(Results.load(tmp_path / "results.json"))
-    assert "| trireme | 8 | 500.0 (90–900) |" in page
-    assert "| fastapi | 8 | 1,000.0, **3 wrong or lost** |" in page
-    assert "Not measured: rayserve. It did not start." in page

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
 from bench.gpu import stages as stages_module
-from bench.gpu.report import markdown
 from bench.gpu.stages import RESULTS, Context, Result, Results, Stage, run_all
 
 
@@ -61,27 +59,3 @@ def test_a_stage_whose_files_were_lost_runs_again(tmp_path: Path, started_stages
     (tmp_path / "model").unlink()
     run_stages(tmp_path, stage)
     assert started_stages == ["first", "first"]
-
-
-def test_no_stage_runs_after_a_failed_one_that_the_rest_needs(
-    tmp_path: Path, started_stages: list[str]
-) -> None:
-    assert not run_stages(tmp_path, Stage("slow", do_nothing, 60, makes="model"), FIRST)
-    assert started_stages == ["slow"]
-
-
-def test_after_a_failed_stage_that_nothing_needs_the_rest_runs_and_it_is_retried(
-    tmp_path: Path, started_stages: list[str]
-) -> None:
-    slow = Stage("slow", do_nothing, 60)
-    assert run_stages(tmp_path, slow, FIRST)
-    assert run_stages(tmp_path, slow, FIRST)
-    assert started_stages == ["slow", "first", "slow"]
-
-
-def test_the_report_names_each_check_with_its_outcome_and_escapes_table_bars(
-    tmp_path: Path, started_stages: list[str]
-) -> None:
-    run_stages(tmp_path, FIRST)
-    report = markdown(json.loads((tmp_path / RESULTS).read_text())["stages"])
-    assert "| first | passed | a / b |" in report

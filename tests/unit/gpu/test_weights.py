@@ -52,8 +52,3 @@ def test_random_weights_are_the_same_on_every_machine(graph: Path, tmp_path: Pat
     assert (tmp_path / "b.onnx").read_bytes() == (tmp_path / "c.onnx").read_bytes()
     expected = [0.03096126, 0.00388799, 0.00694251]
     assert np.allclose(read_weights(tmp_path / "b.onnx")["large"].reshape(-1)[:3], expected, atol=1e-6)
-
-
-def test_a_packed_graph_is_small(graph: Path, tmp_path: Path) -> None:
-    weights.pack(graph, tmp_path / "packed", "random")
-    assert sum(path.stat().st_size for path in (tmp_path / "packed").iterdir()) < 5000
