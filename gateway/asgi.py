@@ -31,7 +31,7 @@ from chalicelib.keys import HEADER, Keys
 from chalicelib.options import Options
 
 from sm.errors import CallerGone, NotFound, Overloaded, TooLarge, TriremeError
-from sm.router.s3.uris import may_have_member
+from sm.router.s3 import may_have_member
 
 log = logging.getLogger(__name__)
 

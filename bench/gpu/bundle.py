@@ -35,7 +35,7 @@ from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from sm.settings import HERE, Settings
 
 MIB = 2**20

@@ -23,7 +23,7 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import JSON, write_error
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from sm.server import logs
 
 from .failures import Unauthorized

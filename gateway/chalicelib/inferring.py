@@ -13,9 +13,9 @@ from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
 from sm.http import messages
 from sm.plugins.registry import Registry
-from sm.router.answer import write
+from sm.router.answers import write
+from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record
-from sm.router.invocation import DispatchRequest, RawRecord
 
 from .cache import Cache
 from .storage import Storage, Stored, check_key

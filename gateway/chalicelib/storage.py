@@ -23,8 +23,7 @@ from botocore.exceptions import (
 
 from sm.deadline import current
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
-from sm.router.s3.connections import watch_connections
-from sm.router.s3.transfers import Transfers
+from sm.router.s3 import Transfers, watch_connections
 
 from .failures import NoSuchObject
 

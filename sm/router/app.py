@@ -7,65 +7,54 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from flask import Flask
 
 from sm.client.sessions import Sessions
 from sm.control import dashboard, models, pages, routes
 from sm.control.openapi.document import document
-from sm.http.responses import handle_errors
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
+from sm.router import openai_routes, v2_routes, websocket, wsgi
 from sm.router.admission import FairGate
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.pipeline import Lane, Pipeline
-from sm.router.routes import invocations, openai_routes, v2_routes, websocket_route
-from sm.router.running import WATCH_INTERVAL_S, RequestLog, record_overdue
-from sm.router.s3.store import open_store
+from sm.router.lists import Lane
+from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_overdue
+from sm.router.s3 import open_store
 from sm.router.triton_requests import Triton
-from sm.router.wsgi import Router, Service, direct
+from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
 
-if TYPE_CHECKING:
-    pass
-
 log = logging.getLogger(__name__)
 
 
-def create(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Flask:
+def create(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Router:
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
-    app = Router("trireme", box.fronted)
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body
-    handle_errors(app)
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
-    service = Service(
+    app = Router(
         pipeline_of(settings, box, registry, capture),
-        RequestLog(settings.log_sample, settings.log_slow),
+        LogSample(settings.log_sample, settings.log_slow),
         settings.max_body,
         settings.timeout,
         settings.longest_stream,
         box.fronted,
     )
-    app.direct.update(direct(service))
-    app.register_blueprint(invocations.blueprint(service, settings.local_endpoints))
+    app.register_blueprint(wsgi.blueprint(app, settings.local_endpoints))
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)
     app.register_blueprint(
-        websocket_route.blueprint(service, max_connections, settings.max_body, lambda: is_draining(box))
+        websocket.blueprint(app, max_connections, settings.max_body, lambda: is_draining(box))
     )
-    app.register_blueprint(v2_routes.blueprint(service))
+    app.register_blueprint(v2_routes.blueprint(app))
     if settings.embeddings_api:
-        app.register_blueprint(openai_routes.blueprint(service))
+        app.register_blueprint(openai_routes.blueprint(app))
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))

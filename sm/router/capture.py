@@ -26,10 +26,9 @@ from sm.client.base import Client
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.plugins.registry import Registry
 from sm.polling import Poll
-from sm.router.answer import dumps
-from sm.router.invocation import Message, media_type
-from sm.router.s3.store import open_client
-from sm.router.s3.uris import SCHEME, S3Uri
+from sm.router.answers import dumps
+from sm.router.classify import Message, media_type
+from sm.router.s3 import SCHEME, S3Uri, open_client
 from sm.settings import Settings
 
 log = logging.getLogger(__name__)

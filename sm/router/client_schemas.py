@@ -16,8 +16,8 @@ from sm.client.base import Client, TensorClient
 from sm.client.payloads import Payload
 from sm.control.openapi.parts import EXAMPLE_ID, MAX_SAMPLE_BYTES
 from sm.errors import TriremeError, WrongPayload
+from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
-from sm.router.invocation import DispatchRequest
 
 Schema = dict[str, Any]
 #: Larger samples are not examples in the document: nobody reads a picture in base64.

@@ -1,13 +1,11 @@
-"""Run the records of an invocation through its client, several at a time."""
+"""Run a record through its client: validate it as the payload, call the client, translate its errors."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
-from itertools import chain
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -28,19 +26,13 @@ from sm.errors import (
 from sm.http.messages import JSON, JSON_LINES
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.admission import Admission
-from sm.router.answer import dumps
-from sm.router.invocation import DispatchRequest, RawRecord
-from sm.router.ordered import OrderedRunner
-from sm.router.s3.store import Store, inline_objects
-from sm.router.s3.uris import URI
-from sm.router.streaming.stream import finish
+from sm.router.answers import dumps, finish
+from sm.router.classify import DispatchRequest, RawRecord
+from sm.router.s3 import URI, Store, inline_objects
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.
 MAX_NAME_CHARACTERS = 40
-
-EncodedResult = TypeVar("EncodedResult")
 
 
 def run_record(
@@ -63,7 +55,7 @@ def run_record(
     assert client is not None
     try:
         with stage(client.name, "decode"):
-            payload = _validate(client, request, request.records[number], path, store)
+            payload = validate_payload(client, request, request.records[number], path, store)
         if client.batches is None:
             result = client.inference(payload)
         else:
@@ -76,95 +68,7 @@ def run_record(
             raise DeadlinePassed(deadline.PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
-        return _to_error(registry, error, client, request, path, payload)
-
-
-def run_records(
-    request: DispatchRequest,
-    registry: Registry,
-    encode: Callable[[object], EncodedResult],
-    runner: OrderedRunner,
-    store: Store | None = None,
-    slot: Admission | None = None,
-) -> Iterator[EncodedResult]:
-    """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
-
-    Args:
-        request: With its client.
-        registry: Describes a client's errors.
-        encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
-            and a hundred thousand results would not fit into memory.
-        runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
-        store: Reads payloads in S3; None if that is off.
-        slot: That of the request.
-    """
-    deadline_failure = encode(DeadlinePassed(deadline.PASSED))
-    numbers = range(len(request.records))
-    if request.client is not None and request.client.batches is not None:
-        size = request.client.batches.max_batch
-        parts = [numbers[start : start + size] for start in numbers[::size]]
-
-        def run_part(part: Sequence[int]) -> list[EncodedResult]:
-            return [*map(encode, run_together(request, registry, part, store))]
-
-        results: Iterator[list[EncodedResult]] = runner.run(parts, run_part, list, slot)
-        return chain.from_iterable(
-            part_results or [deadline_failure] * len(part)
-            for part, part_results in zip(parts, results, strict=True)
-        )
-
-    def run_one(number: int) -> EncodedResult:
-        path = f"payload[{number}]"
-        with deadline.part("record", {"trireme.record": path}) as part:
-            result = run_record(request, registry, store, number, path)
-            if isinstance(result, TriremeError):
-                part.fail(result)
-        return encode(result)
-
-    return runner.run(numbers, run_one, lambda: deadline_failure, slot)
-
-
-def run_together(
-    request: DispatchRequest, registry: Registry, numbers: Sequence[int], store: Store | None = None
-) -> list[object]:
-    """Run records of a list through a client with batches; return the result or the error of each."""
-    client = request.client
-    assert client is not None
-    assert client.batches is not None
-    results: dict[int, object] = {}
-    payloads: dict[int, Payload] = {}
-
-    def fail(number: int, error: BaseException) -> None:
-        path, payload = f"payload[{number}]", payloads.get(number)
-        results[number] = failure = _to_error(registry, error, client, request, path, payload)
-        spans[number].fail(failure)
-
-    with ExitStack() as stack:
-        spans = {
-            number: stack.enter_context(
-                deadline.part("record", {"trireme.record": f"payload[{number}]"}, nests=False)
-            )
-            for number in numbers
-        }
-        for number in numbers:
-            try:
-                with stage(client.name, "decode"):
-                    payloads[number] = _validate(
-                        client, request, request.records[number], f"payload[{number}]", store
-                    )
-            except BaseException as error:
-                fail(number, error)
-        try:
-            for number, answer in zip(payloads, client.batches.answer([*payloads.values()]), strict=True):
-                if isinstance(answer, BaseException):
-                    fail(number, answer)
-                else:
-                    results[number] = answer
-            _check_deadline()
-        except TriremeError as error:
-            for number in payloads:
-                fail(number, error)
-    return [results[number] for number in numbers]
+        return to_error(registry, error, client, request, path, payload)
 
 
 def stream(
@@ -185,7 +89,7 @@ def stream(
     with deadline.part("stream") as span:
         try:
             with stage(client.name, "decode"):
-                payload = _validate(client, request, request.records[0], "payload", store)
+                payload = validate_payload(client, request, request.records[0], "payload", store)
             parts = client.stream(payload)
             try:
                 for part in parts:
@@ -195,24 +99,16 @@ def stream(
                         span.notice("first part")
                     span.describe({"trireme.stream.parts": count})
                     yield part
-                    _check_deadline()
+                    check_deadline()
             finally:
                 finish(parts)
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise _to_error(registry, error, client, request, "payload", payload) from None
+            raise to_error(registry, error, client, request, "payload", payload) from None
 
 
-def _validate(
-    client: Client, request: DispatchRequest, record: Any, path: str, store: Store | None
-) -> Payload:
-    if type(record) is dict and (URI in record or dict in map(type, record.values())):
-        record = inline_objects(client.payload, record, path, store)
-    return validate_payload(client, request, record, path)
-
-
-def _to_error(
+def to_error(
     registry: Registry,
     error: BaseException,
     client: Client,
@@ -240,7 +136,7 @@ def _to_error(
     return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
 
 
-def _check_deadline() -> None:
+def check_deadline() -> None:
     running = deadline.current()
     if running:
         running.check()
@@ -260,12 +156,17 @@ def _with_path(error: TriremeError, path: str) -> TriremeError:
 
 
 def validate_payload(
-    client: Client, request: DispatchRequest, record: object, path: str = "payload"
+    client: Client, request: DispatchRequest, record: Any, path: str = "payload", store: Store | None = None
 ) -> Payload:
-    """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
+    """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path.
+
+    ``store`` reads payloads in S3.
+    """
     kind = client.payload
+    if type(record) is dict and (URI in record or dict in map(type, record.values())):
+        record = inline_objects(kind, record, path, store)
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
-    members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)  # type: ignore[assignment]
+    members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)
     for name, value in members.items():
         if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
             members = {**members, name: value.text}

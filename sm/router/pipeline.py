@@ -5,73 +5,51 @@ Every route that runs a model calls :meth:`Pipeline.answer`; a line and a record
 
 from __future__ import annotations
 
-import threading
+import logging
+import random
+import re
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
+from sm import metrics
 from sm.client.decode_budget import DECODED
 from sm.client.decoded_base64 import MIN_BYTES
-from sm.client.sessions import Session, Sessions
-from sm.deadline import begin, end
-from sm.errors import BadInput, Forbidden, Interrupted, Overloaded
+from sm.client.sessions import Sessions
+from sm.deadline import Deadline, begin, end
+from sm.errors import (
+    BadInput,
+    CallerGone,
+    ClientFailed,
+    DeadlinePassed,
+    Forbidden,
+    Interrupted,
+    TriremeError,
+)
 from sm.http.messages import JSON, Answer
 from sm.plugins.registry import Registry
-from sm.router import dispatch
-from sm.router.admission import UNKNOWN, Admission, FairGate
-from sm.router.answer import dumps, encode_record, write, write_list
+from sm.router.admission import UNKNOWN, Admission
+from sm.router.answers import Stream, dumps, encode_record, write, write_list, write_stream
 from sm.router.capture import Capture
-from sm.router.classify import Classifier, ModelRequest
-from sm.router.invocation import DispatchRequest, LinesRequest, Message, SessionCommand, estimate_parsed_bytes
-from sm.router.lines import answer_lines
-from sm.router.ordered import OrderedRunner
-from sm.router.running import RunningInvocation
-from sm.router.s3.store import S3_OFF, Store
-from sm.router.s3.uris import URI, may_have_member
-from sm.router.streaming import server_sent_events
+from sm.router.classify import (
+    Classifier,
+    DispatchRequest,
+    LinesRequest,
+    Message,
+    ModelRequest,
+    SessionCommand,
+    estimate_parsed_bytes,
+)
+from sm.router.dispatch import run_record, stream
+from sm.router.lists import NOTHING, Lane, answer_lines, run_records
+from sm.router.s3 import S3_OFF, URI, Store, may_have_member
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
 
-#: The memory of a request that needs none.
-NOTHING: AbstractContextManager[object] = nullcontext()
-
-
-class Lane:
-    """The threads for the records and the lines of requests, and what limits these requests.
-
-    Requests with S3 have a lane of their own, because a slow S3 must block no other request.
-
-    Args:
-        records: Runs the records of lists.
-        lines: Runs lines; not ``records``, because lines that wait for their records could take all threads.
-        threads: Threads of each that one request may use.
-        gate: Admits requests by model; None if ``max_requests`` limits them.
-        max_requests: Requests that may be served at once; 0 for no limit.
-    """
-
-    def __init__(
-        self,
-        records: Executor,
-        lines: Executor,
-        threads: int,
-        gate: FairGate | None = None,
-        max_requests: int = 0,
-    ) -> None:
-        self.records, self.lines = OrderedRunner(records, threads), OrderedRunner(lines, threads)
-        self.gate, self._max_requests = gate, max_requests
-        self._slots = threading.BoundedSemaphore(max_requests or 1)
-        #: Entered by each request.
-        self.limit: AbstractContextManager[object] = self if max_requests else NOTHING
-
-    def __enter__(self) -> None:
-        if not self._slots.acquire(blocking=False):
-            raise Overloaded(f"{self._max_requests} requests with S3 are being served already")
-
-    def __exit__(self, *_: object) -> None:
-        self._slots.release()
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,7 +88,10 @@ class Pipeline:
             with invocation:  # record
                 message = read()
                 invocation.bytes_in = len(message.body)
-                lane = self.lane if self.s3_lane is None else self._lane_of(message)
+                lane = self.lane
+                # Before the body is parsed: S3 is read by records that run already.
+                if self.s3_lane is not None and may_have_member(message.body, URI):
+                    lane = self.s3_lane
                 invocation.slot = Admission(lane.gate)
                 is_contended = lane.gate is not None and lane.gate.has_queue
                 is_plain = not is_contended and len(message.body) < MIN_BYTES
@@ -144,7 +125,7 @@ class Pipeline:
                 finally:
                     # Nothing is delivered, no error either, that may be made from another's answers.
                     if deadline.admissions:
-                        self._confirm(invocation)
+                        self._confirm(deadline)
             except Interrupted:
                 session = getattr(request, "session", None)
                 if (
@@ -157,12 +138,6 @@ class Pipeline:
                 deadline.check()
                 deadline.admissions.clear()
                 deadline.repeats += 1
-
-    def _lane_of(self, message: Message) -> Lane:
-        """Return the lane of a request, before its body is parsed: S3 is read by records that run already."""
-        if self.s3_lane is not None and may_have_member(message.body, URI):
-            return self.s3_lane
-        return self.lane
 
     def _memory_for(
         self, invocation: RunningInvocation, message: Message, is_contended: bool
@@ -226,45 +201,36 @@ class Pipeline:
         if request.session is not None:
             request.answer_headers[SESSION_ID] = request.session.id
         invocation.model = request.model
+        address = None
+        if request.result_s3_uri:
+            if request.streamed:
+                raise BadInput("result_s3_uri: a stream goes to its caller, not to S3")
+            if self.store is None:
+                raise Forbidden(f"result_s3_uri: {S3_OFF}")
+            # Check the address before the model runs.
+            address = self.store.parse_address(request.result_s3_uri, "result_s3_uri")
+            request.accept = JSON
         if request.streamed:
-            return self._stream(invocation, request)
-        if request.result_s3_uri:
-            return self._write_to_s3(invocation, request, lane)
-        return self._dispatch(invocation, request, lane)
-
-    def _dispatch(self, invocation: RunningInvocation, request: DispatchRequest, lane: Lane) -> Answer:
+            parts = stream(request, self.registry, partial(self._confirm, invocation.deadline), self.store)
+            return write_stream(request, parts)
         if not request.many:
-            return write(request, dispatch.run_record(request, self.registry, self.store))
-        encode = partial(encode_record, request.model)
-        records = dispatch.run_records(
-            request, self.registry, encode, lane.records, self.store, invocation.slot
-        )
-        return write_list(request, records)
-
-    def _stream(self, invocation: RunningInvocation, request: DispatchRequest) -> Answer:
-        if request.result_s3_uri:
-            raise BadInput("result_s3_uri: a stream goes to its caller, not to S3")
-        parts = dispatch.stream(request, self.registry, partial(self._confirm, invocation), self.store)
-        return server_sent_events.write(request, parts)
-
-    def _write_to_s3(self, invocation: RunningInvocation, request: DispatchRequest, lane: Lane) -> Answer:
-        """Run the client; its result goes to S3."""
-        if self.store is None:
-            raise Forbidden(f"result_s3_uri: {S3_OFF}")
-        # Check the address before the model runs.
-        address = self.store.parse_address(request.result_s3_uri, "result_s3_uri")
-        request.accept = JSON
-        answer = self._dispatch(invocation, request, lane)
-        self._confirm(invocation)
+            answer = write(request, run_record(request, self.registry, self.store))
+        else:
+            encode = partial(encode_record, request.model)
+            records = run_records(request, self.registry, encode, lane.records, self.store, invocation.slot)
+            answer = write_list(request, records)
+        if self.store is None or address is None:
+            return answer
+        self._confirm(invocation.deadline)
         self.store.write(address, answer.read(), answer.content_type)
         body = {"modelname": request.model, "result_s3_uri": str(address)}
         return Answer(dumps(body), headers=request.answer_headers)
 
-    def _confirm(self, invocation: RunningInvocation) -> None:
-        admissions = invocation.deadline.admissions
-        if admissions:
+    def _confirm(self, deadline: Deadline) -> None:
+        """Refuse to deliver what may be made from another's answers."""
+        if deadline.admissions:
             # Copy in one step: other records of the request may still be running.
-            self.guard.confirm_delivery(tuple(admissions))
+            self.guard.confirm_delivery(tuple(deadline.admissions))
 
 
 SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
@@ -283,12 +249,214 @@ def run_session_command(sessions: Sessions | None, command: SessionCommand, call
     """
     # If sessions are off, the classifier has refused the command.
     assert sessions is not None
-    if not command.close:
-        return _session_opened(sessions.open(caller))
-    sessions.close(command.close)
-    return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
-
-
-def _session_opened(session: Session) -> Answer:
+    if command.close:
+        sessions.close(command.close)
+        return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
+    session = sessions.open(caller)
     expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
     return Answer(b"{}", headers={SESSION_ID: session.id, NEW_SESSION_ID: f"{session.id}; Expires={expires}"})
+
+
+#: Characters of a reason. The caller reads the whole sentence in the answer.
+MAX_REASON_CHARACTERS = 200
+#: What an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)", re.DOTALL)
+
+
+#: The slot of an invocation that needs none.
+NO_SLOT = Admission(None)
+#: Seconds after its deadline at which an invocation that still runs is logged: before nginx, which does not
+#: know its model, answers for it (:data:`sm.server.supervisor.front.TIMEOUT_MARGIN_S`).
+OVERDUE_S = 4.0
+#: Seconds between two checks for such invocations.
+WATCH_INTERVAL_S = 0.5
+OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
+
+
+class LogSample(NamedTuple):
+    """Which successful invocations are logged. Errors always are."""
+
+    #: The fraction of them.
+    fraction: float = 1.0
+    #: Those that took more seconds are always logged.
+    slow_s: float = 1.0
+    #: Returns a number from 0 to 1 for each line.
+    chance: Callable[[], float] = random.random
+
+
+def line_level(sample: LogSample, status: int, seconds: float) -> int:
+    """Return the level of an invocation's line, the same as in nginx's; 0 if there is no line."""
+    level = logging.INFO
+    if status >= 400 and status != CallerGone.status:  # a caller that leaves is not a fault
+        level = logging.WARNING if status < 500 else logging.ERROR
+    if status < 400 and sample.fraction < 1.0 and seconds <= sample.slow_s:
+        level = level if sample.chance() < sample.fraction else 0
+    return level if level and log.isEnabledFor(level) else 0
+
+
+def as_trireme_error(error: BaseException) -> TriremeError:
+    """Return the error that the caller of a failed invocation reads."""
+    if isinstance(error, TriremeError):
+        return error
+    if isinstance(error, GeneratorExit):
+        # The caller left before the stream ended.
+        return CallerGone("the caller hung up")
+    return ClientFailed(f"unexpected {type(error).__name__}")
+
+
+def describe_error(error: BaseException) -> tuple[int, str, str]:
+    """Return the status, the code and the reason of a failed invocation."""
+    trireme_error = as_trireme_error(error)
+    return trireme_error.status, trireme_error.code, reason_of(trireme_error)
+
+
+def reason_of(error: TriremeError) -> str:
+    """Return an error's sentence for the log: one short line without what the caller sent."""
+    text = error.sentence if error.log_reason is None else error.log_reason
+    if error.quotes_caller:
+        text = QUOTED.sub("'…'", text)
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
+
+
+#: The invocations of this process that are not recorded yet. Whoever removes one records it.
+_unrecorded: set[RunningInvocation] = set()
+
+
+def record_overdue() -> None:
+    """Count and log the invocations that still run :data:`OVERDUE_S` after their deadline."""
+    latest = time.monotonic() - OVERDUE_S
+    for invocation in list(_unrecorded):
+        if invocation.deadline.at < latest:
+            invocation.record(describe_error(OVERDUE))
+
+
+@dataclass(slots=True, eq=False)
+class RunningInvocation:
+    """One invocation: its deadline, its slot, and its line in the log, which never has a payload.
+
+    Entering it begins the count; leaving it counts, logs and gives back the slot. A streamed answer enters it
+    a second time, so that the invocation ends with the stream.
+    """
+
+    #: Decides whether it is logged.
+    sample: LogSample
+    deadline: Deadline
+    #: Seconds that it waited for a worker.
+    waited: float = 0.0
+    #: The name of the caller's API key.
+    api_key_name: str = ""
+    #: The caller's address; empty if it is not needed.
+    address: str = ""
+    #: True if the answer says where the time went.
+    wants_timing: bool = False
+    slot: Admission = NO_SLOT
+    model: str = "-"
+    #: The version that the caller named.
+    version: str = ""
+    #: Bytes of the request's body and of the answer's.
+    bytes_in: int = 0
+    bytes_out: int = 0
+    #: Records or lines of the request; None if it is not a list.
+    records: int | None = None
+    #: Parts sent of a streamed answer.
+    parts: int | None = None
+    _entered: int = 0
+    _started: float = 0.0
+
+    @property
+    def caller(self) -> str:
+        """The name of the caller's API key, or the caller's address."""
+        return self.api_key_name or self.address
+
+    def __enter__(self) -> RunningInvocation:
+        if not self._entered:
+            self._started = time.perf_counter()
+            metrics.IN_FLIGHT.inc()
+            _unrecorded.add(self)
+        self._entered += 1
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._entered -= 1
+        if self._entered:
+            return
+        self.slot.leave()
+        self.record(None if error is None else describe_error(error), -1.0)
+        if self.deadline.listener is not None:
+            self.deadline.listener.ended(error)
+
+    def record(self, failure: tuple[int, str, str] | None, running: float = 0.0) -> None:
+        """Count and log the invocation, the first time that this is called.
+
+        Args:
+            failure: Status, code and reason of its error.
+            running: Added to the invocations that are running.
+        """
+        try:
+            _unrecorded.remove(self)
+        except KeyError:
+            metrics.IN_FLIGHT.inc(running)
+            return
+        seconds = time.perf_counter() - self._started
+        status = 200 if failure is None else failure[0]
+        observations, self.deadline.observations = self.deadline.observations or (), None
+        metrics.write_end(self.model, status, seconds, observations, running)
+        level = line_level(self.sample, status, seconds)
+        if level:
+            log.log(level, "invocation", extra=self._line(status, failure, seconds))
+
+    def finish(self, answer: Answer) -> Answer:
+        """Complete the answer. If it is a stream, this object stays open until the stream ends."""
+        if isinstance(answer.body, bytes):
+            self.bytes_out = len(answer.body)
+        else:
+            answer.body = Stream(answer.body, self, self._count_part)
+        if self.deadline.repeats:
+            answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
+        if self.wants_timing:
+            answer.headers = {**answer.headers, "Server-Timing": self._timing()}
+        return answer
+
+    def _count_part(self, part: bytes) -> None:
+        self.parts = (self.parts or 0) + 1
+        self.bytes_out += len(part)
+
+    def _timing(self) -> str:
+        """Say where the time went; for a stream, until its first part."""
+        stages = self.deadline.stages
+        entries = {
+            metrics.QUEUE: self.waited + stages.get(metrics.QUEUE, 0.0),
+            **{name: seconds for name, seconds in stages.items() if name != metrics.QUEUE},
+            "total": time.perf_counter() - self._started,
+        }
+        # A name must be a token of HTTP.
+        names = (re.sub("[^0-9A-Za-z]", "-", name) for name in entries)
+        return ", ".join(
+            f"{name};dur={1000 * seconds:.2f}" for name, seconds in zip(names, entries.values(), strict=True)
+        )
+
+    def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
+        line: dict[str, object] = {"model": self.model, "status": status}
+        if self.version:
+            line["version"] = self.version
+        if failure is not None:
+            _, line["code"], line["reason"] = failure
+        line["ms"] = round(seconds * 1000, 2)
+        stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
+        line["queue_ms"] = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
+        if stages:
+            line["stages_ms"] = stages
+        if self.deadline.repeats:
+            line["repeats"] = self.deadline.repeats
+        line["bytes_in"] = self.bytes_in
+        if self.bytes_out:
+            line["bytes_out"] = self.bytes_out
+        if self.records is not None:
+            line["records"] = self.records
+        line["request_id"] = self.deadline.request_id
+        if self.parts is not None:
+            line["parts"] = self.parts
+        if self.api_key_name:
+            line["api_key_name"] = self.api_key_name
+        return line

@@ -24,9 +24,8 @@ from sm.errors import (
 )
 from sm.http.messages import BINARY, JSON, Answer
 from sm.plugins.registry import NO_MODEL, Registry
-from sm.router.invocation import GenerateRequest, Message, TritonRequest
-from sm.router.streaming.server_sent_events import split_events
-from sm.router.streaming.stream import finish
+from sm.router.answers import finish, split_events
+from sm.router.classify import GenerateRequest, Message, TritonRequest
 from sm.triton.call_failures import translate_http_status
 from sm.triton.http_proxy import Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN

@@ -1,69 +1,56 @@
-"""HTTP in and out, without Flask for nearly all requests: a message is read, an answer becomes a response."""
+"""HTTP in and out, and the routes that run a model: a message is read, an answer becomes a response.
+
+Nearly all requests are a POST to ``/invocations``; they go past Flask.
+"""
 
 from __future__ import annotations
 
 import io
 import socket
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from flask import Flask, Response
+import orjson
+from flask import Blueprint, Flask, Response, request
 from flask import Request as FlaskRequest
 from flask import request as flask_request
 from gunicorn.http.errors import ParseException
 from werkzeug import Request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, TooLarge
-from sm.http.messages import EVENTS, Answer
-from sm.http.responses import REQUEST_ID_KEY, ReadResponse, error_answer, request_id, with_request_id
-from sm.router.invocation import HEADER_PREFIX, Message
-from sm.router.pipeline import Pipeline
-from sm.router.running import RequestLog, RunningInvocation
-from sm.router.streaming.aws_eventstream import EVENT_STREAM, frames
-from sm.router.streaming.server_sent_events import with_final_error
-from sm.router.streaming.stream import finish
+from sm.errors import BadInput, ClientFailed, ModelFailed, TooLarge, TriremeError, UnknownModel
+from sm.http.messages import EVENTS, Answer, write_error
+from sm.http.responses import (
+    REQUEST_ID_KEY,
+    ReadResponse,
+    error_answer,
+    handle_errors,
+    request_id,
+    with_request_id,
+)
+from sm.router.answers import EVENT_STREAM, finish, frames, with_final_error
+from sm.router.classify import HEADER_PREFIX, Message
+from sm.router.pipeline import LogSample, Pipeline, RunningInvocation
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 #: Headers with variables of their own in WSGI, and variables that could be mistaken for them.
 CGI_HEADERS = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 NOT_HEADERS = frozenset(f"HTTP_{name}" for name in CGI_HEADERS)
 #: WSGI variables that are not headers; skipping them as a set is faster than looking at each name.
 SERVER_VARIABLES = frozenset(
-    {
-        "REQUEST_METHOD",
-        "SCRIPT_NAME",
-        "PATH_INFO",
-        "QUERY_STRING",
-        "RAW_URI",
-        "REQUEST_URI",
-        "REMOTE_ADDR",
-        "REMOTE_PORT",
-        "SERVER_NAME",
-        "SERVER_PORT",
-        "SERVER_PROTOCOL",
-        "SERVER_SOFTWARE",
-        "wsgi.version",
-        "wsgi.url_scheme",
-        "wsgi.input",
-        "wsgi.input_terminated",
-        "wsgi.errors",
-        "wsgi.multithread",
-        "wsgi.multiprocess",
-        "wsgi.run_once",
-        "wsgi.file_wrapper",
-        "gunicorn.socket",
-    }
+    """REQUEST_METHOD SCRIPT_NAME PATH_INFO QUERY_STRING RAW_URI REQUEST_URI REMOTE_ADDR REMOTE_PORT
+    SERVER_NAME SERVER_PORT SERVER_PROTOCOL SERVER_SOFTWARE wsgi.version wsgi.url_scheme wsgi.input
+    wsgi.input_terminated wsgi.errors wsgi.multithread wsgi.multiprocess wsgi.run_once wsgi.file_wrapper
+    gunicorn.socket""".split()  # noqa: SIM905
 )
 BODY_TOO_LARGE = "the body is larger than this box accepts"
 #: Flags to look at a connection without waiting and without taking bytes from it.
@@ -159,59 +146,35 @@ def header_name(variable: str) -> str:
     return variable[5:].replace("_", "-").lower()
 
 
-def invocation_of(
-    environ: WSGIEnvironment, requests: RequestLog, timeout: float, fronted: bool
-) -> RunningInvocation:
-    """Begin the invocation of a request.
+def begin_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> tuple[Deadline, float]:
+    """Return the deadline of a request, and the seconds that it waited for a worker.
 
     Args:
         environ: Of the request.
-        requests: Decides whether it is logged.
-        timeout: Seconds from when nginx had the request, so they include the wait for a worker.
+        seconds: From when nginx had the request, so they include the wait.
         fronted: True if nginx is in front. Without it, callers could set its headers themselves.
     """
-    identity = environ.get("HTTP_X_TRIREME_REQUEST_ID", "") if fronted else ""
-    if identity:
-        environ[REQUEST_ID_KEY] = identity  # nginx has checked it
     waited = 0.0
-    if fronted and (start := environ.get("HTTP_X_TRIREME_START")):
+    if fronted:
+        if identity := environ.get("HTTP_X_TRIREME_REQUEST_ID"):
+            environ[REQUEST_ID_KEY] = identity  # nginx has checked it
         try:
-            waited = max(0.0, time.time() - float(start))
-        except ValueError:
+            waited = max(0.0, time.time() - float(environ["HTTP_X_TRIREME_START"]))
+        except (KeyError, ValueError):
             waited = 0.0
-    return RunningInvocation(
-        requests,
-        identity or request_id(environ),
-        timeout,
-        waited,
+    return Deadline(
+        time.monotonic() + seconds - waited,
         partial(_is_disconnected, environ.get("gunicorn.socket")),
-        environ.get(LISTENER_KEY),
-        environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
-        environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
-        TIMING_HEADER in environ,
-    )
-
-
-def seconds_waited(environ: WSGIEnvironment) -> float:
-    """Return the seconds from when nginx handed the request on until a worker took it."""
-    try:
-        return max(0.0, time.time() - float(environ["HTTP_X_TRIREME_START"]))
-    except (KeyError, ValueError):
-        return 0.0
+        environ.get(REQUEST_ID_KEY) or request_id(environ),
+        listener=environ.get(LISTENER_KEY),
+    ), waited
 
 
 def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
     """Set the deadline of a request that runs no model. Raises if it has passed already."""
-    waited = seconds_waited(environ) if fronted else 0.0
-    connection = environ.get("gunicorn.socket")
-    limit = Deadline(
-        time.monotonic() + seconds - waited,
-        partial(_is_disconnected, connection),
-        request_id(environ),
-        listener=environ.get(LISTENER_KEY),
-    )
-    limit.check()
-    return running(limit)
+    deadline, _ = begin_deadline(environ, seconds, fronted)
+    deadline.check()
+    return running(deadline)
 
 
 def _is_disconnected(connection: socket.socket | None) -> bool:
@@ -262,56 +225,6 @@ def to_response(answer: Answer, environ: WSGIEnvironment) -> Response:
     return response
 
 
-@dataclass(frozen=True)
-class Service:
-    """The pipeline as the routes call it."""
-
-    pipeline: Pipeline
-    #: Decides which requests are logged.
-    requests: RequestLog
-    #: Bytes of a request's body, and seconds of an invocation, at most.
-    max_body: int
-    timeout: float
-    #: Seconds of a streamed invocation, at most.
-    stream_timeout: float
-    #: True if nginx is in front, so that its headers can be trusted: time of arrival, name of the API key.
-    fronted: bool
-
-    def answer(self, environ: WSGIEnvironment, model: str = "", target: str = "") -> Answer:
-        """Answer a request that runs a model.
-
-        Args:
-            environ: Of the request.
-            model: The model in the path.
-            target: Path and query of a request in Triton's own API.
-        """
-        return self.pipeline.answer(
-            invocation_of(environ, self.requests, self.timeout, self.fronted),
-            partial(read_message, environ, self.max_body, model, target),
-        )
-
-    def answer_in_parts(self, environ: WSGIEnvironment) -> Answer:
-        """Answer a request of the runtime's streaming call, in AWS's event-stream frames."""
-        return frame_answer(
-            self.pipeline.answer(
-                invocation_of(environ, self.requests, self.timeout, self.fronted),
-                lambda: with_runtime_accept(read_message(environ, self.max_body)),
-            )
-        )
-
-
-def direct(service: Service) -> dict[str, WSGIApplication]:
-    """Return the WSGI handlers of POST by path, which :class:`sm.router.app.Router` calls without Flask."""
-
-    def invoke(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        try:
-            return send(service.answer(environ), environ, start_response)
-        except Exception as error:
-            return send(error_answer(error, environ), environ, start_response)
-
-    return {"/invocations": invoke}
-
-
 def with_runtime_accept(message: Message) -> Message:
     """Take the Accept header from the one that the runtime's streaming call has in its place."""
     accept = message.headers.get(f"{HEADER_PREFIX}accept", "")
@@ -326,29 +239,135 @@ def frame_answer(answer: Answer) -> Answer:
 
 
 class Router(Flask):
-    """Flask with a shortcut for the paths of nearly all requests, and without host matching.
+    """The application: Flask, with a shortcut for the path of nearly all requests, and without host matching.
 
     Args:
-        name: Of the Flask application.
-        fronted: True if nginx is in front; it adds the request's id to each response.
+        pipeline: Answers invocations.
+        sample: Which of them are logged.
+        max_body: Bytes of a request's body, at most.
+        timeout: Seconds of an invocation, at most.
+        stream_timeout: Seconds of a streamed invocation, at most.
+        fronted: True if nginx is in front: it adds the request's id to each response, and its headers can be
+            trusted (time of arrival, name of the API key).
     """
 
-    def __init__(self, name: str, fronted: bool) -> None:
-        super().__init__(name)
-        self._fronted = fronted
-        #: Applications by path that answer a POST without Flask.
-        self.direct: dict[str, WSGIApplication] = {}
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sample: LogSample,
+        max_body: int,
+        timeout: float,
+        stream_timeout: float,
+        fronted: bool,
+    ) -> None:
+        super().__init__("trireme")
+        self.config["MAX_CONTENT_LENGTH"] = max_body
+        self.pipeline, self.sample, self.fronted = pipeline, sample, fronted
+        self.max_body, self.timeout, self.stream_timeout = max_body, timeout, stream_timeout
+        handle_errors(self)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path.startswith("//"):  # nginx and Flask take it for one slash too
             path = environ["PATH_INFO"] = f"/{path.lstrip('/')}"
-        application = self.direct.get(path) if environ["REQUEST_METHOD"] == "POST" else None
-        start = start_response if self._fronted else with_request_id(environ, start_response)
-        return (application or self.wsgi_app)(environ, start)
+        start = start_response if self.fronted else with_request_id(environ, start_response)
+        if path != "/invocations" or environ["REQUEST_METHOD"] != "POST":
+            return self.wsgi_app(environ, start)
+        try:
+            return send(self.answer(environ), environ, start)
+        except Exception as error:
+            return send(error_answer(error, environ), environ, start)
+
+    def answer(self, environ: WSGIEnvironment, model: str = "", target: str = "") -> Answer:
+        """Answer a request that runs a model.
+
+        Args:
+            environ: Of the request.
+            model: The model in the path.
+            target: Path and query of a request in Triton's own API.
+        """
+        return self.pipeline.answer(
+            self.begin(environ), partial(read_message, environ, self.max_body, model, target)
+        )
+
+    def answer_in_parts(self, environ: WSGIEnvironment) -> Answer:
+        """Answer a request of the runtime's streaming call, in AWS's event-stream frames."""
+        return frame_answer(
+            self.pipeline.answer(
+                self.begin(environ), lambda: with_runtime_accept(read_message(environ, self.max_body))
+            )
+        )
+
+    def begin(self, environ: WSGIEnvironment) -> RunningInvocation:
+        """Begin the invocation of a request."""
+        deadline, waited = begin_deadline(environ, self.timeout, self.fronted)
+        return RunningInvocation(
+            self.sample,
+            deadline,
+            waited,
+            environ.get("HTTP_X_TRIREME_KEY_NAME", "") if self.fronted else "",
+            environ.get("HTTP_X_TRIREME_ADDRESS" if self.fronted else "REMOTE_ADDR", ""),
+            TIMING_HEADER in environ,
+        )
 
     def create_url_adapter(self, request: FlaskRequest | None) -> MapAdapter | None:
         # Only werkzeug's own adapter tells a WebSocket's routes from the others.
         if request is None or "HTTP_UPGRADE" in request.environ:
             return super().create_url_adapter(request)
         return MapAdapter(self.url_map, "localhost", "/", "", "http", request.path, request.method)
+
+
+OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def blueprint(router: Router, local_endpoints: bool) -> Blueprint:
+    """Return the routes that run a model, besides the router's shortcut."""
+    routes = Blueprint("invocations", __name__)
+
+    @routes.route("/invocations", methods=OTHER_METHODS)
+    def invocations() -> Response:
+        raise MethodNotAllowed(valid_methods=["POST"])
+
+    @routes.post("/models/<name>/invoke")
+    def invoke(name: str) -> Response:
+        try:
+            return respond(router.answer(request.environ, model=name))
+        except (ClientFailed, ModelFailed):
+            if router.pipeline.registry.is_served(name):
+                raise
+            # The model was unloaded while the request ran, so its files are gone.
+            raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
+
+    if local_endpoints:
+
+        @routes.route("/endpoints/<name>/invocations", methods=["POST"])
+        def endpoint(name: str) -> Response:
+            return respond_as_endpoint(name, lambda: router.answer(request.environ))
+
+        @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
+        def response_stream(name: str) -> Response:
+            return respond_as_endpoint(name, lambda: router.answer_in_parts(request.environ))
+
+    return routes
+
+
+def respond_as_endpoint(name: str, container: Callable[[], Answer]) -> Response:
+    """Translate the container's answer as SageMaker does: every error is a 424 ``ModelError``."""
+    try:
+        answer = container()
+    except TriremeError as error:
+        answer = _model_error(write_error(error, request_id(request.environ)), name)
+    answer.headers = {**answer.headers, "x-Amzn-Invoked-Production-Variant": "AllTraffic"}
+    return respond(answer)
+
+
+def _model_error(answer: Answer, endpoint: str) -> Answer:
+    original = answer.read().decode()
+    kind = "client" if answer.status < 500 else "server"
+    body = {
+        "Message": f'Received {kind} error ({answer.status}) from primary with message "{original}"',
+        "OriginalStatusCode": answer.status,
+        "OriginalMessage": original,
+        "LogStreamArn": f"local:/endpoints/{endpoint}",
+    }
+    return Answer(orjson.dumps(body), status=424, headers={"x-amzn-ErrorType": "ModelError"})

@@ -13,7 +13,7 @@ from sm.commands.build.onnx_graph import Graph, Value
 from sm.commands.golden import differences
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 
 PICTURES = (".png", ".jpg", ".jpeg")
 #: More samples of a client that takes texts, one a line.

@@ -22,8 +22,8 @@ from sm.errors import TriremeError, WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.manifest import Manifest, Profile, Source, Tool, now
+from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
-from sm.router.invocation import DispatchRequest
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings

@@ -13,7 +13,7 @@ from chalicelib.service import Service
 from chalicelib.storage import Storage
 from chalicelib.tritons import Tritons
 
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from tests.support.gateway_requests import BLUE, RED
 from tests.support.gateways import BUCKET, MODELS, FakeBucket, Gateway
 

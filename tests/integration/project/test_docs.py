@@ -14,8 +14,8 @@ from flask import Flask
 from sm.client import base, payloads, results
 from sm.control import models, pages, routes
 from sm.plugins.loading import discover
+from sm.router import openai_routes, websocket, wsgi
 from sm.router.classify import ClassifiedRequest
-from sm.router.routes import invocations, openai_routes, websocket_route
 from sm.settings import HERE, markdown, table
 
 pytestmark = pytest.mark.core
@@ -73,9 +73,9 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, and never called.
-    app.register_blueprint(invocations.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
+    app.register_blueprint(wsgi.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
     app.register_blueprint(openai_routes.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(websocket_route.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
+    app.register_blueprint(websocket.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(routes.execution_parameters(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from sm.client.payloads import BodyPayload, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput, Forbidden, WrongPayload
-from sm.router.s3.store import Store, inline_objects
+from sm.router.s3 import Store, inline_objects
 from tests.support.s3 import client
 
 URI = {"s3_uri": "s3://inputs/word.txt"}

@@ -25,9 +25,7 @@ from sm.errors import (
     StorageFailed,
     TooLarge,
 )
-from sm.router.s3.store import Store, open_store
-from sm.router.s3.transfers import Transfer
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri, Store, Transfer, open_store
 from sm.settings import Settings
 from tests.support.boxes import free_port, wait_until
 from tests.support.dripping_proxy import running_dripping_proxy

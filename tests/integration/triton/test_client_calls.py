@@ -16,8 +16,8 @@ from sm.metrics import DURATIONS
 from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry, check
 from sm.router import app
+from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
-from sm.router.invocation import DispatchRequest
 from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
@@ -87,7 +87,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     http = app.create(
         triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.running"):
+    with caplog.at_level(logging.INFO, "sm.router.pipeline"):
         response = http.post(
             "/invocations",
             json={"modelname": "pipeline", "payload": {"rows": 2}},
@@ -116,7 +116,7 @@ def test_a_request_that_ends_too_late_is_logged_as_a_504_with_its_model(
     client.name = "sleeper"
     settings = Settings.read({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"})
     http = app.create(settings, triton.box, Registry({"sleeper": client})).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.running"):
+    with caplog.at_level(logging.INFO, "sm.router.pipeline"):
         response = http.post("/invocations", json={"modelname": "sleeper", "payload": {"rows": 1}})
     assert (response.status_code, response.json and response.json["code"]) == (504, "deadline_passed")
     (line,) = [record for record in caplog.records if record.message == "invocation"]

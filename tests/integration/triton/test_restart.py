@@ -14,7 +14,7 @@ import pytest
 from sm.errors import BadInput, NotReady, UnknownModel
 from sm.metrics import TENSORS
 from sm.plugins.registry import Registry
-from sm.router.invocation import Message, TritonRequest
+from sm.router.classify import Message, TritonRequest
 from sm.router.triton_requests import Triton
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import requests
 from flask import Blueprint, Request, Response, request
 
-from sm.router.streaming import aws_eventstream
+from sm.router import answers
 from tests.support.platform.asynchronous import AsyncInvocation, AsyncWorker
 from tests.support.platform.endpoint import Endpoint
 from tests.support.platform.failures import InvocationFailed, model_error, validation_error
@@ -57,7 +57,7 @@ def blueprint(find_endpoint: Callable[[str], Endpoint], worker: AsyncWorker) -> 
             **_response_headers(endpoint, response),
             f"{HEADER_PREFIX}Content-Type": response.headers["Content-Type"],
         }
-        return Response(_event_frames(response), 200, headers, content_type=aws_eventstream.EVENT_STREAM)
+        return Response(_event_frames(response), 200, headers, content_type=answers.EVENT_STREAM)
 
     @routes.post("/endpoints/<name>/async-invocations")
     def invoke_async(name: str) -> Response:
@@ -153,10 +153,10 @@ def _event_frames(response: requests.Response) -> Iterator[bytes]:
     """Yield one event of AWS's event stream for each chunk that the container sends."""
     try:
         for chunk in response.iter_content(chunk_size=None):
-            yield aws_eventstream.part(chunk)
+            yield answers.payload_part(chunk)
     except requests.RequestException:
         headers = {":message-type": "exception", ":exception-type": "ModelStreamError"}
         body = b'{"Message":"The stream of container primary broke.","ErrorCode":"StreamBroken"}'
-        yield aws_eventstream.frame({**headers, ":content-type": "application/json"}, body)
+        yield answers.frame({**headers, ":content-type": "application/json"}, body)
     finally:
         response.close()

@@ -11,9 +11,9 @@ import pytest
 from sm.client.base import Payload
 from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64, parse
 from sm.client.payloads import Base64Bytes
-from sm.router.answer import dumps
+from sm.router.answers import dumps
+from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
-from sm.router.invocation import DispatchRequest
 
 LONG_BASE64 = "ACGT" * MIN_BYTES
 OTHER_BASE64 = "Zm9v" * MIN_BYTES

@@ -11,7 +11,7 @@ import pytest
 
 from sm.client import results
 from sm.client.results import Picture
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 
 
 @dataclass

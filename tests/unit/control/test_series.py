@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import (
 from sm.control.recorder import MAX_POINTS
 from sm.control.series import MAX_STAGES, Counts, describe, percentile
 from sm.metrics import MODELS
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 
 BOUNDS = {0.01: 10.0, 0.1: 90.0, 1.0: 100.0, math.inf: 100.0}
 

@@ -13,8 +13,8 @@ import pytest
 from sm.client.results import Encoded, Picture
 from sm.errors import BadInput, ClientFailed, WrongPayload
 from sm.http.messages import Answer, write_error
-from sm.router.answer import encode_record, write, write_list
-from sm.router.invocation import DispatchRequest
+from sm.router.answers import encode_record, write, write_list
+from sm.router.classify import DispatchRequest
 
 
 def request(**fields: Any) -> DispatchRequest:

@@ -28,7 +28,7 @@ from sm.router.capture import (
     read_percents,
     write_file,
 )
-from sm.router.invocation import Message
+from sm.router.classify import Message
 from sm.settings import Settings
 
 LINE = re.compile(r"m/AllTraffic/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.jsonl")

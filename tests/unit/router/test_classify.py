@@ -18,8 +18,9 @@ from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES
 from sm.plugins.registry import Registry
-from sm.router.classify import ClassifiedRequest, Classifier
-from sm.router.invocation import (
+from sm.router.classify import (
+    ClassifiedRequest,
+    Classifier,
     DispatchRequest,
     GenerateRequest,
     LinesRequest,

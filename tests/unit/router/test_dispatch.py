@@ -26,9 +26,9 @@ from sm.errors import (
     WrongPayload,
 )
 from sm.plugins.registry import Registry
-from sm.router.dispatch import run_record, run_records, stream
-from sm.router.invocation import DispatchRequest, RawRecord
-from sm.router.ordered import OrderedRunner
+from sm.router.classify import DispatchRequest, RawRecord
+from sm.router.dispatch import run_record, stream
+from sm.router.lists import OrderedRunner, run_records
 
 
 class EchoParameters(Parameters):

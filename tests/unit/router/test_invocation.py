@@ -13,8 +13,8 @@ from sm.client.base import Client
 from sm.client.payloads import BodyPayload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.plugins.registry import Registry
-from sm.router.classify import Classifier
-from sm.router.invocation import (
+from sm.router.classify import (
+    Classifier,
     DispatchRequest,
     Message,
     RawRecord,

@@ -13,9 +13,8 @@ import pytest
 from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.http.messages import JSON_LINES, Answer
-from sm.router.invocation import LinesRequest, Message, RecordLimit
-from sm.router.lines import answer_lines, check_count, messages
-from sm.router.ordered import OrderedRunner
+from sm.router.classify import LinesRequest, Message, RecordLimit
+from sm.router.lists import OrderedRunner, answer_lines, check_count, messages
 
 
 @pytest.fixture

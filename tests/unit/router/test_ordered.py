@@ -12,7 +12,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import CallerGone
-from sm.router.ordered import MAX_BATCH, MAX_BATCHES_PER_THREAD, OrderedRunner
+from sm.router.lists import MAX_BATCH, MAX_BATCHES_PER_THREAD, OrderedRunner
 
 THREADS = 4
 #: Items that may have been started when the work is stopped.

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from sm.errors import BadInput, ChosenStatus, ModelFailed, TooLarge, TriremeError, UnknownModel, WrongPayload
-from sm.router.running import MAX_REASON_CHARACTERS, RequestLog, as_trireme_error, reason_of
+from sm.router.pipeline import MAX_REASON_CHARACTERS, LogSample, as_trireme_error, line_level, reason_of
 
 
 @pytest.fixture(autouse=True)
@@ -27,21 +27,21 @@ def log_at_info_level(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_the_level_of_a_line_follows_its_status(status: int, level: int) -> None:
-    assert RequestLog().level(status, 0.1) == level
+    assert line_level(LogSample(), status, 0.1) == level
 
 
 def test_successes_are_sampled_but_errors_and_slow_requests_are_always_logged() -> None:
-    request_log = RequestLog(sample=0.25, slow_s=1.0, chance=iter([0.24, 0.25, 0.9]).__next__)
-    assert request_log.level(200, 0.1)
-    assert not request_log.level(200, 0.1)
-    assert not request_log.level(200, 1.0)
-    assert request_log.level(200, 1.01)
-    assert all(request_log.level(status, 0.1) for status in (400, 404, 429, 499, 500, 503))
+    sample = LogSample(fraction=0.25, slow_s=1.0, chance=iter([0.24, 0.25, 0.9]).__next__)
+    assert line_level(sample, 200, 0.1)
+    assert not line_level(sample, 200, 0.1)
+    assert not line_level(sample, 200, 1.0)
+    assert line_level(sample, 200, 1.01)
+    assert all(line_level(sample, status, 0.1) for status in (400, 404, 429, 499, 500, 503))
 
 
 def test_requests_below_the_log_level_have_no_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    assert [RequestLog().level(status, 0.1) for status in (200, 400, 500)] == [0, 0, logging.ERROR]
+    assert [line_level(LogSample(), status, 0.1) for status in (200, 400, 500)] == [0, 0, logging.ERROR]
 
 
 @pytest.mark.parametrize(

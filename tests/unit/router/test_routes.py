@@ -14,14 +14,12 @@ from flask.testing import FlaskClient
 from gunicorn.http.errors import InvalidChunkSize
 
 from sm.client.base import Client, TextPayload
-from sm.http.responses import handle_errors
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier
-from sm.router.pipeline import Lane, Pipeline
-from sm.router.routes.invocations import blueprint
-from sm.router.running import RequestLog
+from sm.router.lists import Lane
+from sm.router.pipeline import LogSample, Pipeline
 from sm.router.triton_requests import Triton
-from sm.router.wsgi import Router, Service, direct
+from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
@@ -53,8 +51,6 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         # These clients never call Triton.
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
-    app = Router("test", behind_nginx)
-    handle_errors(app)
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
         registry = Registry(clients)
         pipeline = Pipeline(
@@ -64,9 +60,8 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             AnswerGuard(None),
             Lane(pool, lines, 2),
         )
-        service = Service(pipeline, RequestLog(), 1000, 5.0, 5.0, behind_nginx)
-        app.direct.update(direct(service))
-        app.register_blueprint(blueprint(service, local_endpoints=behind_nginx))
+        app = Router(pipeline, LogSample(), 1000, 5.0, 5.0, behind_nginx)
+        app.register_blueprint(blueprint(app, local_endpoints=behind_nginx))
         yield app.test_client()
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from sm.http.messages import Answer
 from sm.plugins.registry import Registry
-from sm.router.classify import Classifier, JsonBody
-from sm.router.invocation import (
+from sm.router.classify import (
+    Classifier,
     DispatchRequest,
     GenerateRequest,
+    JsonBody,
     Message,
     TritonRequest,
     estimate_parsed_bytes,

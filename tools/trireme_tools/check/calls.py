@@ -20,10 +20,10 @@ from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.answer import dumps, encode_record, write, write_list
+from sm.router.answers import dumps, encode_record, write, write_list
 from sm.router.classify import read_dispatch
-from sm.router.dispatch import run_record, run_records
-from sm.router.ordered import OrderedRunner
+from sm.router.dispatch import run_record
+from sm.router.lists import OrderedRunner, run_records
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0

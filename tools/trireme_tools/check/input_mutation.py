@@ -13,7 +13,7 @@ from sm.client.base import Client
 from sm.client.results import Picture
 from sm.commands.golden import differences
 from sm.errors import TriremeError
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from sm.router.classify import read_dispatch
 from sm.router.dispatch import validate_payload
 from trireme_tools.check.calls import Request

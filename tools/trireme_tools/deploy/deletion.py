@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sm.errors import CommandError
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri
 from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources

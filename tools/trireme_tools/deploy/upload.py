@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands.inspect import client_loading
 from sm.errors import CommandError
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri
 from trireme_tools.deploy import aws, resource_names
 from trireme_tools.deploy.account import Account
 from trireme_tools.package import archive_plan, archive_writer

@@ -15,7 +15,7 @@ from sm.commands.selftest import Outcome, compare_sample, samples
 from sm.errors import UnknownModel
 from sm.plugins.loading import discover, discover_tasks
 from sm.plugins.registry import select_sources
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri
 from sm.run_state import CODE
 from trireme_tools.deploy import aws
 from trireme_tools.deploy.account import Account

@@ -11,7 +11,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.errors import CommandError
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri
 from trireme_tools.deploy import aws
 from trireme_tools.invoke.endpoint import media_type, translate_errors
 from trireme_tools.invoke.invoke_request import InvokeRequest

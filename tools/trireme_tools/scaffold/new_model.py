@@ -23,7 +23,7 @@ from sm.errors import CommandError, StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
-from sm.router.answer import dumps
+from sm.router.answers import dumps
 from sm.settings import Settings
 from trireme_tools.scaffold.model_source import copy_samples, read_source
 from trireme_tools.scaffold.writing import NAME, class_name

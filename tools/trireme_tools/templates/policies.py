@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.errors import CommandError
-from sm.router.s3.uris import S3Uri
+from sm.router.s3 import S3Uri
 from trireme_tools.deploy import aws
 
 ECR = re.compile(

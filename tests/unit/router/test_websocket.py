@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from sm.errors import CallerGone
-from sm.router.streaming import websocket
-from sm.router.streaming.websocket import WebSocket
+from sm.router import websocket
+from sm.router.websocket import WebSocket
 from tests.support.websocket_frames import (
     BINARY,
     CASES,

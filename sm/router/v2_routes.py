@@ -16,7 +16,7 @@ from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
 from sm.router.classify import INFERENCE
 from sm.router.triton_requests import without_request_token
-from sm.router.wsgi import Service, read_message, respond, within_deadline
+from sm.router.wsgi import Router, read_message, respond, within_deadline
 
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
@@ -72,7 +72,7 @@ ROUTES = (
 )
 
 
-def blueprint(service: Service) -> Blueprint:
+def blueprint(router: Router) -> Blueprint:
     """Create Triton's routes."""
     routes = Blueprint("v2", __name__)
 
@@ -84,12 +84,12 @@ def blueprint(service: Service) -> Blueprint:
         request.environ[ROUTE] = check_allowed(request.method, path)
         inference = INFERENCE.fullmatch(path)
         if inference is not None:
-            return respond(service.answer(request.environ, model=unquote(inference[1]), target=target))
-        with within_deadline(request.environ, service.timeout, service.fronted):
-            message = read_message(request.environ, service.max_body, target=target)
+            return respond(router.answer(request.environ, model=unquote(inference[1]), target=target))
+        with within_deadline(request.environ, router.timeout, router.fronted):
+            message = read_message(request.environ, router.max_body, target=target)
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method
-            answer = service.pipeline.triton.pass_on(method, message)
+            answer = router.pipeline.triton.pass_on(method, message)
         if path.rstrip("/") == "/v2":
             return respond(describe_box(answer))
         return respond(without_request_token(answer))

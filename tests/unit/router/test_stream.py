@@ -11,7 +11,7 @@ import pytest
 
 from sm.deadline import Deadline, current, running
 from sm.errors import BadInput, CallerGone, StreamStalled
-from sm.router.streaming.stream import MIN_RATE, Stream
+from sm.router.answers import MIN_RATE, Stream
 from sm.triton.read_ahead import PATIENCE
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.errors import ClientFailed, DeadlinePassed, TriremeError
-from sm.router.streaming.aws_eventstream import MAX_PAYLOAD_BYTES, frame, frames
+from sm.router.answers import MAX_PAYLOAD_BYTES, frame, frames
 
 
 def parse_frames(content: bytes) -> list[Any]:

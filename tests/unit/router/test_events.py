@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sm.client.results import Encoded, Picture
 from sm.errors import ClientFailed
-from sm.router.streaming.server_sent_events import events, raw_parts, split_events, with_final_error
+from sm.router.answers import events, raw_parts, split_events, with_final_error
 
 PICTURE = Picture(np.zeros((2, 3, 3), np.uint8))
 

@@ -22,9 +22,9 @@ from sm.errors import BadInput, Overloaded, TriremeError, UnknownModel, WrongPay
 from sm.http.messages import JSON, Answer, parse_json
 from sm.http.responses import error_answer
 from sm.plugins.registry import Registry
-from sm.router.answer import dumps
-from sm.router.invocation import Message, estimate_parsed_bytes
-from sm.router.wsgi import NO_PARAMETERS, Service, invocation_of, read_message, respond
+from sm.router.answers import dumps
+from sm.router.classify import Message, estimate_parsed_bytes
+from sm.router.wsgi import NO_PARAMETERS, Router, read_message, respond
 
 #: The members of a request, with their types. ``user`` is OpenAI's, and means nothing here.
 MEMBERS: Mapping[str, tuple[type, ...]] = {
@@ -38,7 +38,7 @@ MEMBERS: Mapping[str, tuple[type, ...]] = {
 FIELD = re.compile(r"\bpayload(\[\d+\])?(\.(?:text|token_ids))?")
 
 
-def blueprint(service: Service) -> Blueprint:
+def blueprint(router: Router) -> Blueprint:
     """Create the routes."""
     routes = Blueprint("openai", __name__)
     routes.register_error_handler(Exception, write_error)
@@ -52,7 +52,7 @@ def blueprint(service: Service) -> Blueprint:
                 "created": int(client.folder.stat().st_mtime),
                 "owned_by": "trireme",
             }
-            for client in embedding_clients(service.pipeline.registry)
+            for client in embedding_clients(router.pipeline.registry)
         ]
         return respond(Answer(orjson.dumps({"object": "list", "data": rows})))
 
@@ -61,17 +61,17 @@ def blueprint(service: Service) -> Blueprint:
         asked: dict[str, Any] = {}
 
         def read() -> Message:
-            message = read_message(request.environ, service.max_body)
+            message = read_message(request.environ, router.max_body)
             with DECODED.reserve(estimate_parsed_bytes(message)):
                 asked.update(read_request(message.body))
                 body = dumps({"payload": read_records(asked.pop("input"))})
-            find_client(service.pipeline.registry, asked["model"])
+            find_client(router.pipeline.registry, asked["model"])
             headers = {**message.headers, "content-type": JSON, "accept": JSON}
             return Message(body, headers, NO_PARAMETERS, message.request_id, asked["model"])
 
         # A failure of one record is that of the invocation, so it ends only with the answer.
-        with invocation_of(request.environ, service.requests, service.timeout, service.fronted) as invocation:
-            answer = service.pipeline.answer(invocation, read)
+        with router.begin(request.environ) as invocation:
+            answer = router.pipeline.answer(invocation, read)
             body = write_embeddings(asked, orjson.loads(answer.read())["result"])
             return respond(Answer(body, headers=answer.headers))
 

@@ -1,0 +1,372 @@
+"""Requests of several records, as a list or as JSON lines: run a few at a time, and answer in order."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+from sm import deadline
+from sm.client.payloads import Payload
+from sm.errors import BadInput, DeadlinePassed, Overloaded, TooLarge, TriremeError
+from sm.http.messages import JSON, JSON_LINES, Answer
+from sm.metrics import stage
+from sm.plugins.registry import Registry
+from sm.router.admission import Admission, FairGate, Loan
+from sm.router.answers import EncodedRecord, encode_failure, join_records
+from sm.router.classify import DispatchRequest, LinesRequest, Message
+from sm.router.dispatch import check_deadline, run_record, to_error, validate_payload
+from sm.router.s3 import Store
+
+#: Batches for each thread that may be submitted before the oldest has its results.
+MAX_BATCHES_PER_THREAD = 2
+#: Items of a batch. Quick items share a batch, because submitting one may cost more than running it.
+MAX_BATCH = 16
+#: After a batch that took less, the next one is twice as large; after a slower one, items run one by one.
+QUICK_BATCH_S = 0.002
+#: Late items that are skipped between two checks of the caller.
+CHECK_INTERVAL = 2**10
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+EncodedResult = TypeVar("EncodedResult")
+#: The limit of a lane whose gate limits it.
+NOTHING: AbstractContextManager[object] = nullcontext()
+
+
+class _Batches(Generic[Item, Result]):
+    """The batches of one request that have not begun, and the number of threads that run them.
+
+    The first thread uses the request's own slot; each other thread needs a borrowed one.
+    """
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._lock = threading.Lock()
+        self._ready: deque[tuple[list[Item], Future[Result]]] = deque()
+        self._threads, self._own_place_in_use = 0, False
+
+    def put(self, batch: list[Item]) -> Future[Result]:
+        future: Future[Result] = Future()
+        with self._lock:
+            self._ready.append((batch, future))
+        return future
+
+    def add_thread(self, admission: Admission) -> tuple[Loan | None] | None:
+        """Count another thread and return its loan; None if it is not needed or has no slot.
+
+        The loan of the thread that uses the request's own slot is None.
+        """
+        with self._lock:
+            if self._threads >= min(self._max_threads, self._threads + len(self._ready)):
+                return None
+            loan = None
+            if self._own_place_in_use and (loan := admission.borrow()) is None:
+                return None
+            self._own_place_in_use = True
+            self._threads += 1
+            return (loan,)
+
+    def take(self, loan: Loan | None) -> tuple[list[Item], Future[Result]] | None:
+        """Take the next batch. None ends the thread: there is none, or another request needs its slot."""
+        with self._lock:
+            if self._ready and not (loan and loan.is_wanted_back()):
+                return self._ready.popleft()
+            self._threads -= 1
+            if loan is None:
+                self._own_place_in_use = False
+            else:
+                loan.end()
+            return None
+
+    def clear(self) -> None:
+        with self._lock:
+            self._ready.clear()
+
+
+class OrderedRunner:
+    """Runs items on ``executor``, with at most ``threads`` of its threads for each request.
+
+    If the request has a slot, each thread but the first borrows one of the model, and gives it back when
+    another request waits for it. So a long list does not block others.
+    """
+
+    def __init__(self, executor: Executor, threads: int) -> None:
+        self._executor, self._threads, self._max_waiting = executor, threads, MAX_BATCHES_PER_THREAD * threads
+
+    def run(
+        self,
+        items: Iterable[Item],
+        work: Callable[[Item], Result],
+        when_late: Callable[[], Result],
+        slot: Admission | None = None,
+    ) -> Iterator[Result]:
+        """Yield the results of ``work`` in the order of ``items``.
+
+        Each item runs in a copy of the calling thread's context. After the request's deadline no item begins,
+        and each result is that of ``when_late``. No item begins after the iterator is closed.
+
+        Raises:
+            CallerGone: The caller disconnected.
+        """
+        source, context = iter(items), contextvars.copy_context()
+        limit, stopped = deadline.current(), threading.Event()
+        admission = slot or Admission(None)
+        batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads)
+
+        def run_batch(batch: list[Item]) -> tuple[list[Result], float]:
+            started, results = time.perf_counter(), []
+            for item in batch:
+                if stopped.is_set():
+                    break
+                if limit is not None and not limit.remaining():
+                    results.append(when_late())
+                else:
+                    results.append(context.copy().run(work, item))
+            return results, time.perf_counter() - started
+
+        def run_batches(loan: Loan | None) -> None:
+            while batch_and_future := batches.take(loan):
+                batch, future = batch_and_future
+                try:
+                    future.set_result(run_batch(batch))
+                except BaseException as error:  # SystemExit too: a client may call sys.exit.
+                    future.set_exception(error)
+
+        waiting: deque[Future[tuple[list[Result], float]]] = deque()
+        size = 1
+        try:
+            while True:
+                while (
+                    (limit is None or limit.remaining())
+                    and len(waiting) < self._max_waiting
+                    and (batch := list(islice(source, size)))
+                ):
+                    waiting.append(batches.put(batch))
+                if not waiting:
+                    break
+                while thread := batches.add_thread(admission):
+                    self._executor.submit(run_batches, *thread)
+                results, seconds = waiting.popleft().result()
+                size = min(2 * size, MAX_BATCH) if seconds < QUICK_BATCH_S else 1
+                if limit is not None:
+                    limit.check_caller()
+                yield from results
+            for number, _ in enumerate(source):
+                # The caller of many late items may leave too.
+                if limit is not None and number % CHECK_INTERVAL == 0:
+                    limit.check_caller()
+                yield when_late()
+        finally:
+            stopped.set()
+            batches.clear()
+
+
+class Lane:
+    """The threads for the records and the lines of requests, and what limits these requests.
+
+    Requests with S3 have a lane of their own, because a slow S3 must block no other request.
+
+    Args:
+        records: Runs the records of lists.
+        lines: Runs lines; not ``records``, because lines that wait for their records could take all threads.
+        threads: Threads of each that one request may use.
+        gate: Admits requests by model; None if ``max_requests`` limits them.
+        max_requests: Requests that may be served at once; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        records: Executor,
+        lines: Executor,
+        threads: int,
+        gate: FairGate | None = None,
+        max_requests: int = 0,
+    ) -> None:
+        self.records, self.lines = OrderedRunner(records, threads), OrderedRunner(lines, threads)
+        self.gate, self._max_requests = gate, max_requests
+        self._slots = threading.BoundedSemaphore(max_requests or 1)
+        #: Entered by each request.
+        self.limit: AbstractContextManager[object] = self if max_requests else NOTHING
+
+    def __enter__(self) -> None:
+        if not self._slots.acquire(blocking=False):
+            raise Overloaded(f"{self._max_requests} requests with S3 are being served already")
+
+    def __exit__(self, *_: object) -> None:
+        self._slots.release()
+
+
+def run_records(
+    request: DispatchRequest,
+    registry: Registry,
+    encode: Callable[[object], EncodedResult],
+    runner: OrderedRunner,
+    store: Store | None = None,
+    slot: Admission | None = None,
+) -> Iterator[EncodedResult]:
+    """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
+
+    Args:
+        request: With its client.
+        registry: Describes a client's errors.
+        encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
+            and a hundred thousand results would not fit into memory.
+        runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
+        store: Reads payloads in S3; None if that is off.
+        slot: That of the request.
+    """
+    deadline_failure = encode(DeadlinePassed(deadline.PASSED))
+    numbers = range(len(request.records))
+    if request.client is not None and request.client.batches is not None:
+        size = request.client.batches.max_batch
+        parts = [numbers[start : start + size] for start in numbers[::size]]
+
+        def run_part(part: Sequence[int]) -> list[EncodedResult]:
+            return [*map(encode, run_together(request, registry, part, store))]
+
+        results: Iterator[list[EncodedResult]] = runner.run(parts, run_part, list, slot)
+        return chain.from_iterable(
+            part_results or [deadline_failure] * len(part)
+            for part, part_results in zip(parts, results, strict=True)
+        )
+
+    def run_one(number: int) -> EncodedResult:
+        path = f"payload[{number}]"
+        with deadline.part("record", {"trireme.record": path}) as part:
+            result = run_record(request, registry, store, number, path)
+            if isinstance(result, TriremeError):
+                part.fail(result)
+        return encode(result)
+
+    return runner.run(numbers, run_one, lambda: deadline_failure, slot)
+
+
+def run_together(
+    request: DispatchRequest, registry: Registry, numbers: Sequence[int], store: Store | None = None
+) -> list[object]:
+    """Run records of a list through a client with batches; return the result or the error of each."""
+    client = request.client
+    assert client is not None
+    assert client.batches is not None
+    results: dict[int, object] = {}
+    payloads: dict[int, Payload] = {}
+
+    def fail(number: int, error: BaseException) -> None:
+        path, payload = f"payload[{number}]", payloads.get(number)
+        results[number] = failure = to_error(registry, error, client, request, path, payload)
+        spans[number].fail(failure)
+
+    with ExitStack() as stack:
+        spans = {
+            number: stack.enter_context(
+                deadline.part("record", {"trireme.record": f"payload[{number}]"}, nests=False)
+            )
+            for number in numbers
+        }
+        for number in numbers:
+            try:
+                with stage(client.name, "decode"):
+                    payloads[number] = validate_payload(
+                        client, request, request.records[number], f"payload[{number}]", store
+                    )
+            except BaseException as error:
+                fail(number, error)
+        try:
+            for number, answer in zip(payloads, client.batches.answer([*payloads.values()]), strict=True):
+                if isinstance(answer, BaseException):
+                    fail(number, answer)
+                else:
+                    results[number] = answer
+            check_deadline()
+        except TriremeError as error:
+            for number in payloads:
+                fail(number, error)
+    return [results[number] for number in numbers]
+
+
+#: The first byte of a line that is not blank.
+NOT_BLANK = re.compile(rb"\S")
+#: Lines that are counted between two checks of the deadline.
+LINES_PER_CHECK = 2**14
+
+
+def answer_lines(
+    request: LinesRequest,
+    answer_line: Callable[[Message], Answer],
+    runner: OrderedRunner,
+    slot: Admission | None = None,
+) -> Answer:
+    """Answer each line, in order and several at a time; a line that failed gets ``{"error", "code"}``.
+
+    Args:
+        request: The lines.
+        answer_line: Answers one.
+        runner: Runs the lines. It must not have the executor of the records: lines that wait for their
+            records could take all of its threads.
+        slot: That of the request.
+
+    Raises:
+        TooLarge: The body has too many lines.
+        TriremeError: The first failure, if no line succeeded.
+    """
+    check_count(request)
+    deadline_failure = encode_failure(DeadlinePassed(deadline.PASSED))
+
+    def answer(line: Message) -> EncodedRecord:
+        with deadline.part("record") as record:
+            try:
+                return EncodedRecord(answer_line(line).read())
+            except TriremeError as error:
+                record.fail(error)
+                return encode_failure(error)
+
+    records = runner.run(messages(request.message), answer, lambda: deadline_failure, slot)
+    body = join_records(records, b"\n")
+    if not body:
+        raise BadInput("the body has no line")
+    return Answer(body, JSON_LINES)
+
+
+def check_count(request: LinesRequest) -> None:
+    """Raise :class:`TooLarge` if the body has more lines than the request may have records."""
+    limit, body = request.limit, request.message.body
+    # Counting line breaks is fast, and usually enough: only blank lines make it too high.
+    if limit is None or body.count(b"\n") < limit.max_records:
+        return
+    running = deadline.current()
+    for number, _ in enumerate(split(body), 1):
+        if number > limit.max_records:
+            raise TooLarge(
+                f"the body has more than {limit.max_records:,} lines, the most that are accepted",
+                max_records=limit.max_records,
+            )
+        if running is not None and number % LINES_PER_CHECK == 0:
+            running.check()
+
+
+def split(body: bytes) -> Iterator[bytes]:
+    """Yield each line that is not blank, one by one: a list of a million lines would take much memory."""
+    end = 0
+    # Blank lines are skipped in one search, because a loop over 25 MB of them takes seconds.
+    while first := NOT_BLANK.search(body, end):
+        start = first.start()
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        yield body[start:end].rstrip()
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """Yield each line as a message that accepts JSON."""
+    headers = {**message.headers, "content-type": JSON, "accept": JSON}
+    # Not with _replace: for short lines that would be a tenth of all the work.
+    shared_fields = (headers, message.query, message.request_id, message.model)
+    for line in split(message.body):
+        yield Message(line, *shared_fields)

@@ -1,1 +1,0 @@
-"""The HTTP routes, a module for each family. Nothing below them knows HTTP."""

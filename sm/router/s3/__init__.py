@@ -1,1 +1,0 @@
-"""Payloads and results in S3, in the buckets that a setting names."""

@@ -1,1 +1,0 @@
-"""Answers in parts: server-sent events, AWS's event-stream frames and WebSockets."""

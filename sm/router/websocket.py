@@ -1,0 +1,275 @@
+"""``/invocations-bidirectional-stream``: a WebSocket (RFC 6455) on which each message is an invocation.
+
+The 101 is sent like any response; then the request's thread serves the connection, on the worker's own
+socket. wsproto implements the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, Response, request
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
+from wsproto.events import Message as MessagePart
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import generate_accept_token
+
+from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
+from sm.http.messages import JSON, Answer, write_error
+from sm.router.answers import dumps, finish
+from sm.router.classify import SESSION_HEADER, Message
+from sm.router.pipeline import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
+from sm.router.wsgi import Router, read_message
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+#: Bytes of one read.
+READ_BYTES = 2**18
+#: Seconds between two checks whether the box is stopping.
+POLL_INTERVAL_S = 0.5
+#: Seconds that the caller gets for the closing handshake.
+CLOSE_TIMEOUT_S = 1.0
+
+
+class WebSocket:
+    """One connection, for one thread.
+
+    A message of more than ``max_bytes`` ends it (1009), as does a frame that breaks the protocol (1002) or a
+    text that is not UTF-8 (1007).
+    """
+
+    def __init__(self, connection: socket.socket, max_bytes: int) -> None:
+        self._socket, self._max_bytes = connection, max_bytes
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._protocol = Connection(ConnectionType.SERVER)
+        self._messages: deque[bytes] = deque()
+        self._partial = bytearray()
+
+    def messages(self, idle_timeout_s: float, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
+        """Yield the caller's messages, then close the connection.
+
+        Args:
+            idle_timeout_s: Ends the connection if the caller sends nothing for so long.
+            is_stopping: Ends the connection when it returns True.
+        """
+        idle_until = time.monotonic() + idle_timeout_s
+        while self._open and not is_stopping():
+            if self._messages:
+                yield self._messages.popleft()
+                idle_until = time.monotonic() + idle_timeout_s
+            elif time.monotonic() > idle_until:
+                break
+            else:
+                self._receive(POLL_INTERVAL_S)
+        self.close(CloseReason.GOING_AWAY)
+
+    def send(self, payload: bytes, text: bool) -> None:
+        """Send a message. Raises :class:`CallerGone` if the connection is closed."""
+        while self._open and not self._messages and self._receive(0):
+            pass
+        if not self._open:
+            raise CallerGone("the caller closed the connection")
+        self._write(TextMessage(payload.decode("utf-8", "replace")) if text else BytesMessage(payload))
+
+    def close(self, code: int, reason: str | None = None, is_broken: bool = False) -> None:
+        """Close the connection if it is open; the server closes the socket.
+
+        Args:
+            code: Tells the caller why.
+            reason: The same in words.
+            is_broken: True if what the caller sends cannot be parsed any more.
+        """
+        with contextlib.suppress(OSError):
+            if self._open:
+                self._write(CloseConnection(code, reason))
+                self._wait_for_close(is_broken)
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def _open(self) -> bool:
+        return self._protocol.state is ConnectionState.OPEN
+
+    def _wait_for_close(self, is_broken: bool) -> None:
+        """Discard what the caller still sends, until it has the close frame or the time is over.
+
+        Closing the socket with unread data would reset it before the close frame is read.
+        """
+        end = time.monotonic() + CLOSE_TIMEOUT_S
+        while self._protocol.state is ConnectionState.LOCAL_CLOSING:
+            seconds = end - time.monotonic()
+            if seconds <= 0 or not self._poll.poll(seconds * 1000):
+                return
+            received = self._socket.recv(READ_BYTES)
+            if not received:
+                return
+            if not is_broken:
+                self._protocol.receive_data(received)
+                is_broken = any(isinstance(event, CloseConnection) for event in self._protocol.events())
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Read what has arrived; False if nothing arrives in time."""
+        if not self._poll.poll(timeout_s * 1000):
+            return False
+        try:
+            self._protocol.receive_data(self._socket.recv(READ_BYTES) or None)
+            for event in self._protocol.events():
+                self._handle(event)
+                if not self._open:
+                    break
+        except OSError:
+            self._protocol.receive_data(None)
+        return True
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, MessagePart):
+            self._partial += event.data.encode() if isinstance(event.data, str) else event.data
+            if len(self._partial) > self._max_bytes:
+                self.close(CloseReason.MESSAGE_TOO_BIG)
+            elif event.message_finished:
+                self._messages.append(bytes(self._partial))
+                self._partial.clear()
+        elif isinstance(event, CloseConnection) and self._open:
+            # wsproto reports a broken rule of the protocol as a close that leaves the connection open.
+            self.close(event.code, event.reason, is_broken=True)
+        elif isinstance(event, Ping) or (
+            isinstance(event, CloseConnection) and self._protocol.state is ConnectionState.REMOTE_CLOSING
+        ):
+            self._write(event.response())
+
+    def _write(self, event: Event) -> None:
+        self._socket.sendall(self._protocol.send(event))
+
+
+PATH = "/invocations-bidirectional-stream"
+
+
+def blueprint(
+    router: Router, max_connections: int, max_message: int, is_stopping: Callable[[], bool]
+) -> Blueprint:
+    """Create the WebSocket's route.
+
+    Args:
+        router: Answers the messages.
+        max_connections: Open connections of each worker.
+        max_message: Bytes of a message.
+        is_stopping: Returns True if the box is about to stop.
+    """
+    routes = Blueprint("websocket", __name__)
+    slots = threading.BoundedSemaphore(max_connections)
+
+    # Werkzeug keeps the routes of upgrades apart. The second route answers requests without one.
+    @routes.get(PATH, websocket=True)
+    @routes.get(PATH)
+    def websocket() -> Response:
+        handshake = read_message(request.environ, max_message)
+        accept = accept_token(handshake)
+        if not slots.acquire(blocking=False):
+            raise Overloaded(
+                f"{max_connections} WebSockets are open here already, and other callers need the last thread"
+            )
+
+        environ = {**request.environ}
+        # A message's deadline begins with the message, not with the handshake that nginx had.
+        environ.pop("HTTP_X_TRIREME_START", None)
+
+        def serve(connection: Any) -> None:
+            websocket = WebSocket(connection, max_message)
+            with suppress(CallerGone, OSError):
+                headers = handshake.headers
+                for body in websocket.messages(router.stream_timeout, is_stopping):
+                    message = handshake._replace(body=body, headers=headers, in_parts=True)
+                    answer_headers = _answer(websocket, router, environ, message)
+                    if NEW_SESSION_ID in answer_headers:
+                        headers = {**headers, SESSION_HEADER: answer_headers[SESSION_ID]}
+
+        return Upgraded(accept, serve, slots.release)
+
+    return routes
+
+
+class Upgraded(Response):
+    """A 101 response; then ``serve`` has the connection, in the context of the request that opened it.
+
+    Args:
+        accept: The value of ``Sec-WebSocket-Accept``.
+        serve: Called with the socket.
+        release_slot: Called at the end.
+    """
+
+    def __init__(self, accept: str, serve: Callable[[Any], None], release_slot: Callable[[], None]) -> None:
+        super().__init__(status=101)
+        self._accept, self._serve, self._release_slot = accept, serve, release_slot
+        self._context = contextvars.copy_context()
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        headers = [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", self._accept),
+        ]
+        start_response("101 Switching Protocols", headers)
+        return self._serve_connection(environ)
+
+    def _serve_connection(self, environ: WSGIEnvironment) -> Iterator[bytes]:
+        try:
+            # An empty chunk makes gunicorn send the response's head.
+            yield b""
+            self._context.run(self._serve, environ["gunicorn.socket"])
+        finally:
+            self._release_slot()
+
+
+def accept_token(handshake: Message) -> str:
+    """Return the ``Sec-WebSocket-Accept`` of a well-formed handshake (RFC 6455, section 4.2)."""
+    headers = handshake.headers
+    key = headers.get("sec-websocket-key", "")
+    if headers.get("upgrade", "").lower() != "websocket" or not key:
+        raise BadInput("this path is a WebSocket's: the request must ask for an upgrade to websocket")
+    if headers.get("sec-websocket-version") != "13":
+        raise BadInput("the box speaks version 13 of the WebSocket protocol")
+    return generate_accept_token(key.encode()).decode()
+
+
+def _answer(
+    websocket: WebSocket, router: Router, environ: WSGIEnvironment, message: Message
+) -> Mapping[str, str]:
+    """Answer a message; return the headers that the answer would have over HTTP."""
+    try:
+        invocation = router.begin(environ)
+        answer = router.pipeline.answer(invocation, lambda: message)
+        if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
+            # A message has no headers, and these are all that the answer says.
+            answer.body = dumps(dict(answer.headers))
+        _send(websocket, answer)
+        return answer.headers
+    except CallerGone:
+        raise
+    except TriremeError as error:
+        websocket.send(write_error(error, message.request_id).read(), text=True)
+        return {}
+
+
+def _send(websocket: WebSocket, answer: Answer) -> None:
+    """Send the answer as a message; a stream as one message for each chunk, then an empty message."""
+    text = answer.content_type.startswith(("text/", JSON))
+    if isinstance(answer.body, bytes):
+        websocket.send(answer.body, text)
+        return
+    try:
+        for chunk in answer.body:
+            websocket.send(chunk, text)
+    finally:
+        finish(answer.body)
+    websocket.send(b"", text)
