@@ -10,7 +10,7 @@ from sm.client.base import Client, Triton
 from sm.errors import ClientFailed, StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, discover, load
-from sm.plugins.unserved_clients import ModelMissing
+from sm.plugins.registry import ModelMissing
 
 from .model_files import ModelFiles
 from .plain import PlainModel

@@ -16,9 +16,8 @@ from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
 from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
-from sm.plugins.registry import Registry
-from sm.plugins.toolkit import script_modules
-from sm.plugins.unserved_clients import ModelMissing
+from sm.plugins.registry import ModelMissing, Registry
+from sm.plugins.toolkit import code_imports
 from sm.triton.transport import Transport
 
 
@@ -164,7 +163,7 @@ def _unload(records: list[Record]) -> None:
     """Forget the modules of clients."""
     for record in records:
         unload(_client_source(record))
-        script_modules.forget_modules(_client_source(record).home)
+        code_imports.forget_modules(_client_source(record).home)
     # Collect now: classes and modules form reference cycles and may hold much memory.
     gc.collect()
 

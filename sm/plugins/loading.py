@@ -28,8 +28,8 @@ from sm.client.results import ResultKind
 from sm.client.tasks.task_file import TASK_FILE, task_class
 from sm.errors import StartError
 from sm.plugins import ported
-from sm.plugins.toolkit import script_modules
-from sm.plugins.toolkit.script_client import ToolkitClient
+from sm.plugins.toolkit import code_imports
+from sm.plugins.toolkit.scripts import ToolkitClient
 from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PROGRAM
 
@@ -168,7 +168,7 @@ def plain_names(source: ClientSource) -> AbstractContextManager[None]:
     """
     has_folder = not source.is_bundled and not source.module
     has_folder = has_folder and (source.file.name == "client.py" or ported.is_ported(source.file))
-    return script_modules.plain_names(source.home) if has_folder else nullcontext()
+    return code_imports.plain_names(source.home) if has_folder else nullcontext()
 
 
 def load(source: ClientSource, triton: Triton, repository: Path) -> Client:

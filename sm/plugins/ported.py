@@ -16,8 +16,7 @@ from sm.client.base import Client, Triton
 from sm.client.payloads import Base64Bytes, ImagePayload, Payload, TextPayload
 from sm.errors import BadInput
 from sm.plugins.toolkit.codecs import to_json
-from sm.plugins.toolkit.script_client import ToolkitClient
-from sm.plugins.toolkit.script_functions import Context, ScriptFunctions
+from sm.plugins.toolkit.scripts import Context, ScriptFunctions, ToolkitClient
 
 #: The page that shows how to port what is not served unchanged.
 PAGE = "docs/start/from-elsewhere.md"

@@ -20,8 +20,7 @@ from typing import Protocol
 from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
 from sm.plugins.loading import ClientSource, describe_failure
-from sm.plugins.registry import Registry
-from sm.plugins.unserved_clients import RETRY_INTERVAL_S
+from sm.plugins.registry import RETRY_INTERVAL_S, Registry
 from sm.polling import Poll
 
 log = logging.getLogger(__name__)

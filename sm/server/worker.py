@@ -30,10 +30,9 @@ from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Records
 from sm.plugins import registry
-from sm.plugins.registry import Registry
+from sm.plugins.registry import LateClients, Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
-from sm.plugins.toolkit import requirements
-from sm.plugins.unserved_clients import LateClients
+from sm.plugins.toolkit import code_imports
 from sm.polling import Poll
 from sm.repository.code_folder import CodeFolder
 from sm.router import app
@@ -135,7 +134,7 @@ class DataPlane(Plane):
                 CodeFolder.of(self.settings, self.box.repository),
                 self.settings.install_requirements,
             )
-            requirements.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
+            code_imports.install_or_check(code.folder, self.settings.cache, self.box.run, requested)
 
     def on_fork(self, _server: object, worker: Any) -> None:
         """Send heartbeats while the worker loads: a script's model may take minutes."""

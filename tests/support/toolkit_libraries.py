@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.plugins.toolkit import requirements
+from sm.plugins.toolkit import code_imports
 
 CACHE = Path.home() / ".cache" / "trireme" / "test-libraries"
 #: Adds the packages of ``folder`` after the box's own packages, as the box does.
@@ -38,13 +38,13 @@ class Libraries:
     def folder(self) -> Path:
         """Return the folder of the installed packages. Skips the test if they are not installed."""
         self.home.mkdir(parents=True, exist_ok=True)
-        file = self.home / requirements.REQUIREMENTS_FILE
+        file = self.home / code_imports.REQUIREMENTS_FILE
         if not file.is_file() or file.read_text() != self.requirements_text:
             file.write_text(self.requirements_text)
-        found = self.home / "requirements" / requirements.requirements_digest(file)
+        found = self.home / "requirements" / code_imports.requirements_digest(file)
         if not found.is_dir() and os.environ.get("TRIREME_TEST_LIBRARIES") != "true":
             pytest.skip(f"{self.names} are not installed: TRIREME_TEST_LIBRARIES=true does it")
-        return requirements.ensure_installed(file, self.home, self.home)
+        return code_imports.ensure_installed(file, self.home, self.home)
 
     def run(self, script: Path, *arguments: object) -> str:
         """Run a Python script that imports them in a process of its own, and return what it prints."""

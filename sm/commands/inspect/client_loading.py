@@ -18,11 +18,10 @@ from typing import cast
 from sm.client.base import Client, TensorClient, Triton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, describe_failure, load
-from sm.plugins.registry import check_name, find_sources
-from sm.plugins.toolkit import script_modules
-from sm.plugins.toolkit.requirements import REQUIREMENTS_FILE
-from sm.plugins.toolkit.script_functions import ScriptFunctions
-from sm.plugins.unserved_clients import choose_model
+from sm.plugins.registry import check_name, choose_model, find_sources
+from sm.plugins.toolkit import code_imports
+from sm.plugins.toolkit.code_imports import REQUIREMENTS_FILE
+from sm.plugins.toolkit.scripts import ScriptFunctions
 from sm.repository import models
 from sm.repository.code_folder import CodeFolder
 from sm.repository.problems import Problem
@@ -110,7 +109,7 @@ def _problems(
 def _load_script(source: ClientSource) -> None:
     """Import a toolkit script, which its client does in ``setup``."""
     try:
-        with script_modules.plain_names(source.home):
+        with code_imports.plain_names(source.home):
             ScriptFunctions(importlib.import_module(source.module))
     except CommandError as error:
         raise CommandError(f"{source.display_path}: {error}") from None

@@ -46,7 +46,7 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 def test_packages_are_installed_from_pips_configured_index(image: str, repository: Path, index: str) -> None:
     code = (
-        "import pathlib, tempfile; from sm.plugins.toolkit.requirements import install_or_check\n"
+        "import pathlib, tempfile; from sm.plugins.toolkit.code_imports import install_or_check\n"
         "run = pathlib.Path(tempfile.mkdtemp())\n"
         "install_or_check(pathlib.Path('/opt/ml/model/code'), run / 'cache', run, install=True)\n"
         "import trireme_tiny; print(trireme_tiny.NUMBER)"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.plugins.toolkit.script_modules import STAND_IN
+from sm.plugins.toolkit.code_imports import STAND_IN
 from tests.support.boxes import RunningBox, running_box
 from tests.support.script_archives import write_script
 

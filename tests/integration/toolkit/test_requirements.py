@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.plugins.toolkit import requirements
-from sm.plugins.toolkit.requirements import (
+from sm.plugins.toolkit import code_imports
+from sm.plugins.toolkit.code_imports import (
     ensure_installed,
     find_missing,
     install_or_check,
@@ -42,7 +42,7 @@ def test_installed_packages_are_used_again_at_the_next_start(
     code_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ensure_installed(code_folder / "requirements.txt", tmp_path, tmp_path)
-    monkeypatch.setattr(requirements, "_run_pip", None)
+    monkeypatch.setattr(code_imports, "_run_pip", None)
     assert ensure_installed(code_folder / "requirements.txt", tmp_path, tmp_path) == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -122,10 +122,10 @@ def test_without_pip_in_the_environment_pip_pyz_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    monkeypatch.setattr(requirements, "PIP_FILE", tmp_path / "pip.pyz")
+    monkeypatch.setattr(code_imports, "PIP_FILE", tmp_path / "pip.pyz")
     with pytest.raises(
         StartError, match=r"^there is no pip to install code/requirements\.txt with: .*pip\.pyz"
     ):
-        requirements.find_pip()
+        code_imports.find_pip()
     (tmp_path / "pip.pyz").touch()
-    assert requirements.find_pip() == (sys.executable, str(tmp_path / "pip.pyz"))
+    assert code_imports.find_pip() == (sys.executable, str(tmp_path / "pip.pyz"))

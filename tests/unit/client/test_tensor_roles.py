@@ -11,7 +11,7 @@ import pytest
 from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
-from sm.plugins.unserved_clients import choose_model, is_served
+from sm.plugins.registry import choose_model, is_served
 from tests.support.client_sources import EmptyTriton
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]

@@ -15,7 +15,7 @@ from sm.errors import StartError, UnknownModel
 from sm.plugins import registry
 from sm.plugins.loading import discover, load
 from sm.plugins.registry import Registry, check_name
-from sm.plugins.toolkit import script_modules as modules
+from sm.plugins.toolkit import code_imports as modules
 from sm.settings import HERE, Settings
 from tests.support.client_sources import CLIENT_SOURCE, EmptyTriton, write_client
 from trireme_tools.check import discovery

@@ -9,9 +9,8 @@ import pytest
 
 from sm.client.base import ModelMetadata
 from sm.errors import NotReady, UnknownModel
-from sm.plugins import registry, unserved_clients
-from sm.plugins.registry import Registry
-from sm.plugins.unserved_clients import LateClients
+from sm.plugins import registry
+from sm.plugins.registry import LateClients, Registry
 from tests.support.client_sources import EmptyTriton, write_client
 
 CLIENT_OF_LATE_MODEL = """
@@ -53,7 +52,7 @@ def triton() -> ChangingTriton:
 @pytest.fixture
 def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The registry of a worker that started while no model was served."""
-    monkeypatch.setattr(unserved_clients, "RETRY_INTERVAL_S", 0.0)
+    monkeypatch.setattr(registry, "RETRY_INTERVAL_S", 0.0)
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
     return replace(built, clients=LateClients(built.clients, built.unserved))
@@ -96,7 +95,7 @@ def test_a_watcher_is_notified_once_of_a_new_client(
 def test_triton_is_queried_once_per_interval_and_only_for_waiting_clients(
     worker_registry: Registry, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unserved_clients, "RETRY_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(registry, "RETRY_INTERVAL_S", 3600.0)
     calls_before = triton.metadata_calls
     for _ in range(5):
         assert not worker_registry.is_served("late_client")

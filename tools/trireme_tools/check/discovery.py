@@ -10,7 +10,7 @@ from sm.client.base import Client, TensorClient
 from sm.commands.selftest import find_sources
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
-from sm.plugins.unserved_clients import choose_model
+from sm.plugins.registry import choose_model
 from sm.repository import models
 from sm.server.startup import choose_repository
 from sm.settings import Settings

@@ -16,8 +16,7 @@ from sm.client.base import Client, Triton
 from sm.commands.inspect.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
-from sm.plugins.unserved_clients import ModelMissing
+from sm.plugins.registry import ModelMissing, check
 from sm.repository import overlay, problems
 from sm.repository.machine import Machine
 from sm.repository.models import read as models_of

@@ -13,17 +13,17 @@ import pytest
 
 from sm.errors import BadInput, StartError, UnsupportedType
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.codecs import NPZ, read_sparse
-from sm.plugins.toolkit.defaults import (
+from sm.plugins.toolkit.codecs import NPZ, read_libsvm, read_sparse
+from sm.plugins.toolkit.scripts import (
+    Context,
     Defaults,
     PyTorchDefaults,
     ScikitLearnDefaults,
+    ScriptFunctions,
     XGBoostDefaults,
     choose_defaults,
     load_torchscript,
 )
-from sm.plugins.toolkit.libsvm import read
-from sm.plugins.toolkit.script_functions import Context, ScriptFunctions
 
 
 def model_of_library(module: str, name: str) -> Any:
@@ -166,7 +166,7 @@ def test_the_error_for_a_sparse_body_without_scipy_says_what_to_install() -> Non
 
 
 def test_libsvm_labels_are_optional_and_indices_start_at_0_or_1() -> None:
-    assert read("0 1:1 2:2\n1 3:3").dense().tolist() == [[1, 2, 0], [0, 0, 3]]
-    assert read("0:1 2:2\n1 qid:7 1:3 # two").dense().tolist() == [[1, 0, 2], [0, 3, 0]]
-    assert read("1\n0 2:1").dense().tolist() == [[0, 0], [0, 1]]
-    assert read("-1.5").dense(4).tolist() == [[0, 0, 0, 0]]
+    assert read_libsvm("0 1:1 2:2\n1 3:3").dense().tolist() == [[1, 2, 0], [0, 0, 3]]
+    assert read_libsvm("0:1 2:2\n1 qid:7 1:3 # two").dense().tolist() == [[1, 0, 2], [0, 3, 0]]
+    assert read_libsvm("1\n0 2:1").dense().tolist() == [[0, 0], [0, 1]]
+    assert read_libsvm("-1.5").dense(4).tolist() == [[0, 0, 0, 0]]

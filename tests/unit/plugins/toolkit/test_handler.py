@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
-from sm.plugins.toolkit.defaults import Defaults
-from sm.plugins.toolkit.script_functions import Context, ScriptFunctions, accept_context, to_trireme_error
-from sm.plugins.toolkit.script_modules import STAND_IN
+from sm.plugins.toolkit.code_imports import STAND_IN
+from sm.plugins.toolkit.scripts import Context, Defaults, ScriptFunctions, accept_context, to_trireme_error
 
 
 def context() -> Context:

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from sm.plugins.toolkit import script_modules
-from sm.plugins.toolkit.script_modules import plain_names
+from sm.plugins.toolkit import code_imports
+from sm.plugins.toolkit.code_imports import plain_names
 
 
 @pytest.fixture(autouse=True)
 def restore_imports() -> Iterator[None]:
     """Undo changes of sys.path, sys.modules and the known folders."""
-    path, loaded, known = sys.path[:], set(sys.modules), set(script_modules._imported_folders)
+    path, loaded, known = sys.path[:], set(sys.modules), set(code_imports._imported_folders)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - loaded:
         del sys.modules[name]
-    script_modules._imported_folders.clear()
-    script_modules._imported_folders.update(known)
+    code_imports._imported_folders.clear()
+    code_imports._imported_folders.update(known)
 
 
 def write_script_folder(path: Path, word: str) -> Path:
@@ -160,7 +160,7 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert import_words(first) == ["a"] * 3
     sys.modules["toolkit_foreign"] = module
     assert [import_words(second), import_words(first)] == [["b"] * 3, ["a"] * 3]
-    script_modules.forget_modules(first)
+    code_imports.forget_modules(first)
     assert sys.modules["toolkit_foreign"] is module
 
 
@@ -174,7 +174,7 @@ def test_a_module_that_replaces_itself_in_sys_modules_belongs_to_its_folder(tmp_
             self_replacing_module.format(word=f"object of {script_folder.name}")
         )
     assert [import_words(first)[0], import_words(second)[0]] == ["object of a", "object of b"]
-    script_modules.forget_modules(second)
+    code_imports.forget_modules(second)
     assert "toolkit_helper" not in sys.modules
 
 

@@ -1,0 +1,319 @@
+"""What the code in a code folder imports: its own modules, its requirements, and the toolkit's names.
+
+Its modules are imported under their plain names: ``import helpers``. The toolkit does so, and pickles refer
+to their classes by these names. ``sys.modules`` has only one module of a name. So modules of other folders
+are removed from it before a folder is loaded; code that imported them keeps them.
+
+``code/requirements.txt`` is installed if a setting says so; otherwise what is missing is logged. Packages go
+into a folder of the cache that is named after the requirements, and come after the box's own packages on
+``sys.path``: the box's versions win.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from sm.errors import StartError
+from sm.settings import HERE
+
+log = logging.getLogger(__name__)
+
+
+#: Used in place of the toolkit if that is not installed.
+STAND_IN = str(Path(__file__).parent / "stand_in")
+#: Modules of Python that define the path class of namespace packages. Other path objects are not iterated.
+PATH_CLASSES = ("_frozen_importlib_external", "importlib._bootstrap_external")
+#: The folders from which scripts were loaded in this process.
+_imported_folders: set[Path] = set()
+#: Objects that a file put into ``sys.modules`` in its own place, with the file's folder: the object itself
+#: does not tell where it came from.
+_replaced: dict[str, tuple[object, Path]] = {}
+_lock = threading.RLock()
+#: The folders from which the thread that holds the lock is loading.
+_loading_folders: list[Path] = []
+
+
+@contextmanager
+def plain_names(folder: Path) -> Iterator[None]:
+    """Import from ``folder`` first, and load all its modules again; one folder at a time."""
+    with _lock:
+        if folder in _loading_folders:
+            yield
+            return
+        _imported_folders.add(folder)
+        _remove_conflicting_modules(folder)
+        paths = [str(root) for root in _import_roots(folder) if root.is_dir()]
+        removed = {imported for imported in _imported_folders if not imported.is_dir()}
+        old_paths = {str(root) for imported in removed for root in _import_roots(imported)}
+        others = [entry for entry in sys.path if entry not in {*paths, *old_paths, STAND_IN}]
+        sys.path[:] = [*paths, *others, STAND_IN]
+        _imported_folders.difference_update(removed)
+        importlib.invalidate_caches()
+        _loading_folders.append(folder)
+        before = dict(sys.modules)
+        try:
+            yield
+        finally:
+            _loading_folders.pop()
+            _record_replaced(folder, before)
+
+
+class AddedModules:
+    """Finds what :func:`add_module` made, for ``importlib.util.find_spec``."""
+
+    specs: ClassVar[dict[str, ModuleSpec]] = {}
+
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> ModuleSpec | None:
+        return cls.specs.get(name)
+
+
+def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
+    """Add a module of the stand-in. Its classes and functions then say that they come from it."""
+    module = ModuleType(name)
+    module.__spec__ = AddedModules.specs[name] = ModuleSpec(name, None)
+    module.__path__ = []
+    if AddedModules not in sys.meta_path:
+        sys.meta_path.append(AddedModules)
+    for member in members:
+        if member.__module__ == name.partition(".")[0]:
+            member.__module__ = name
+        setattr(module, member.__name__, member)
+    vars(module).update(constants)
+    parent, _, own_name = name.rpartition(".")
+    setattr(sys.modules[parent], own_name, module)
+    sys.modules[name] = module
+    return module
+
+
+def forget_modules(folder: Path) -> None:
+    """Forget all modules of ``folder``."""
+    with _lock:
+        _remove([name for name, home in _homes().items() if home == folder])
+        _imported_folders.discard(folder)
+        roots = set(map(str, _import_roots(folder)))
+        sys.path[:] = [entry for entry in sys.path if entry not in roots]
+        for root in _import_roots(folder):
+            sys.path_importer_cache.pop(str(root), None)
+
+
+def _remove_conflicting_modules(folder: Path) -> None:
+    """Forget modules of ``folder``, other modules of the same names, and modules whose files are gone."""
+    names = _importable_names(folder)
+    _remove(
+        [
+            name
+            for name, home in _homes().items()
+            if home == folder or name.partition(".")[0] in names or not home.is_dir()
+        ]
+    )
+
+
+def _importable_names(folder: Path) -> set[str]:
+    """Return the names that can be imported from ``folder``."""
+    return {path.stem for root in _import_roots(folder) for path in root.glob("*")}
+
+
+def _import_roots(folder: Path) -> tuple[Path, Path]:
+    """Return the folders of a code folder from which modules are imported."""
+    return folder, folder / "lib"
+
+
+def _remove(names: list[str]) -> None:
+    for name in names:
+        sys.modules.pop(name, None)
+        _replaced.pop(name, None)
+
+
+def _homes() -> dict[str, Path]:
+    """Return the code folder of each module that came from one.
+
+    All are determined before any is removed: the path of a namespace package needs its parent.
+    """
+    homes = {name: _home(name, module) for name, module in list(sys.modules.items())}
+    return {name: home for name, home in homes.items() if home}
+
+
+def _home(name: str, module: object) -> Path | None:
+    """Return the code folder that a module came from."""
+    replaced = _replaced.get(name)
+    if replaced and replaced[0] is module:
+        return replaced[1]
+    # Code folders may be nested: take the innermost.
+    parents = (parent for path in _module_paths(module) for parent in Path(path).parents)
+    return next((parent for parent in parents if parent in _imported_folders), None)
+
+
+def _module_paths(module: object) -> list[str]:
+    """Return the file and the folders of a module, as its import set them.
+
+    ``sys.modules`` may hold anything: None, or an object whose attributes raise or never return. So only the
+    module's own dictionary is read.
+    """
+    attributes = _dictionary(module)
+    path = attributes.get("__path__")
+    if not isinstance(path, (list, tuple)) and type(path).__module__ not in PATH_CLASSES:
+        path = ()
+    try:
+        paths = [attributes.get("__file__"), *path]  # type: ignore[misc]  # a namespace's path is a class without types
+    except Exception:
+        # A namespace package whose parent is gone.
+        paths = [attributes.get("__file__")]
+    return [path for path in paths if isinstance(path, str)]
+
+
+def _dictionary(module: object) -> Mapping[str, object]:
+    try:
+        attributes = object.__getattribute__(module, "__dict__")
+    except Exception:
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
+def _record_replaced(folder: Path, before: Mapping[str, object]) -> None:
+    """Record objects that ``folder``'s files put into ``sys.modules`` in their own place since ``before``."""
+    names = _importable_names(folder)
+    for name, module in list(sys.modules.items()):
+        is_new = module is not None and before.get(name) is not module
+        if is_new and name.partition(".")[0] in names and not _module_paths(module):
+            _replaced[name] = (module, folder)
+
+
+REQUIREMENTS_FILE = "requirements.txt"
+#: The folder of wheels beside the code. If it exists, no index is used.
+WHEELS_FOLDER = "wheels"
+#: The image's pip. Its environment has none, so that no client imports it.
+PIP_FILE = HERE / "pip.pyz"
+
+
+def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
+    """Make the packages of ``code/requirements.txt`` importable, in this process and its children.
+
+    Without ``install``, missing packages are logged. With it they are installed below ``cache``, or below
+    ``run`` if ``cache`` is read-only.
+
+    Raises:
+        StartError: A package cannot be installed.
+    """
+    file = code / REQUIREMENTS_FILE
+    if not file.is_file():
+        return
+    if install:
+        site.addsitedir(str(ensure_installed(file, cache, run)))
+        return
+    missing_packages = sorted(find_missing(file.read_text(errors="replace")))
+    if missing_packages:
+        log.warning(
+            "%s requires %s, which is not installed: TRIREME_INSTALL_REQUIREMENTS=true installs it",
+            file,
+            ", ".join(missing_packages),
+        )
+
+
+def find_missing(text: str) -> Iterator[str]:
+    """Yield the packages of a requirements file that are not installed in any version."""
+    for line in text.splitlines():
+        name = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line.strip())
+        if name:
+            try:
+                importlib.metadata.distribution(name[0])
+            except importlib.metadata.PackageNotFoundError:
+                yield name[0]
+
+
+def ensure_installed(file: Path, cache: Path, run: Path) -> Path:
+    """Return the folder with the packages of ``file``, after installing them if needed."""
+    name = f"requirements/{requirements_digest(file)}"
+    folder = cache / name
+    if folder.is_dir():
+        return folder
+    if not _writable(folder.parent):
+        folder = run / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        _install(folder, file)
+    return folder
+
+
+def requirements_digest(file: Path) -> str:
+    """Return a name for the requirements: a digest of the text, the wheels beside it, and this Python."""
+    wheels = [
+        f"{path.name} {path.stat().st_size}" for path in sorted((file.parent / WHEELS_FOLDER).glob("*"))
+    ]
+    inputs = "\n".join([file.read_text(errors="replace"), *wheels, sys.version, os.uname().machine])
+    return hashlib.sha256(inputs.encode()).hexdigest()[:32]
+
+
+def _install(folder: Path, file: Path) -> None:
+    """Install into a temporary folder, which is then renamed: two processes may install at once."""
+    log.info("installing %s", file)
+    staged = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        _run_pip(staged, file)
+        staged.chmod(0o755)
+        staged.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():
+            raise StartError(f"{file}: it cannot be installed into {folder}: {error.strerror}.") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def find_pip() -> tuple[str, ...]:
+    """Return the command line of pip: this environment's, or the image's, which is one file beside it."""
+    if importlib.util.find_spec("pip"):
+        return (sys.executable, "-m", "pip")
+    if PIP_FILE.is_file():
+        return (sys.executable, str(PIP_FILE))
+    raise StartError(
+        f"there is no pip to install code/requirements.txt with: neither in {sys.prefix} nor as {PIP_FILE}. "
+        "python -m ensurepip adds one."
+    )
+
+
+def _run_pip(target: Path, file: Path) -> None:
+    wheels = file.parent / WHEELS_FOLDER
+    sources = ("--no-index", "--find-links", str(wheels)) if wheels.is_dir() else ()
+    process = subprocess.run(
+        (
+            *(*find_pip(), "install", "--quiet", "--no-input", "--disable-pip-version-check"),
+            *("--target", str(target), "--requirement", str(file), *sources),
+        ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        # Relative paths in a requirement start at its file.
+        cwd=file.parent,
+    )
+    if process.returncode:
+        lines = [line.strip() for line in process.stderr.splitlines() if line.strip()] or ["no reason given"]
+        reason = next((line for line in lines if line.startswith("ERROR: ")), lines[-1])
+        raise StartError(f"{file}: pip cannot install it: {reason.removeprefix('ERROR: ').rstrip('.')}.")
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

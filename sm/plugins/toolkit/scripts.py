@@ -1,0 +1,535 @@
+"""Serve a script of the SageMaker toolkit as a client.
+
+The functions that it does not define are those of AWS's containers. The model's class decides: a torch module
+gets the defaults of the PyTorch container, models of scikit-learn and XGBoost those of their containers, and
+any other model those of the plain toolkit. The libraries come with the user's model, not with the box.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import inspect
+import json
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from inspect import Parameter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.lib.recfunctions import structured_to_unstructured
+from werkzeug.wrappers import Response
+
+from sm.client.base import Client, Triton
+from sm.client.payloads import BodyPayload
+from sm.client.results import Encoded
+from sm.deadline import current
+from sm.errors import (
+    BadInput,
+    ChosenStatus,
+    ClientFailed,
+    DeadlinePassed,
+    NotAcceptable,
+    StartError,
+    TriremeError,
+    UnsupportedType,
+)
+from sm.plugins.toolkit import codecs
+from sm.plugins.toolkit.code_imports import plain_names
+
+log = logging.getLogger(__name__)
+
+
+#: Suffixes of TorchScript files, and the name that is preferred if there are several.
+TORCH_SUFFIXES = (".pt", ".pth")
+TORCH_FILE = "model.pt"
+#: Characters of a CSV in which XGBoost's container searches for the delimiter.
+SNIFFED_CHARACTERS = 512
+
+
+class Defaults:
+    """The plain toolkit's defaults: arrays in, ``model.predict`` or a call of the model, arrays out."""
+
+    def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
+        return codecs.decode(body, content_type)
+
+    def predict(self, data: Any, model: Any) -> Any:
+        call = getattr(model, "predict", model)
+        if not callable(call):
+            raise ClientFailed(
+                f"the script has no predict_fn, and its model ({type(model).__name__}) cannot be called"
+            )
+        return call(data)
+
+    def encode(self, prediction: Any, accept: str) -> str | bytes:
+        return codecs.encode(prediction, accept)
+
+
+class PyTorchDefaults(Defaults):
+    """Tensors, on the GPU if there is one, without gradients."""
+
+    def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
+        """Return a tensor: float32 from text, the array's own type from ``.npy``."""
+        torch = import_torch()
+        array = codecs.decode(body, content_type)
+        if not isinstance(array, np.ndarray):
+            # A JSON object or a sparse matrix, which a tensor cannot hold.
+            return array
+        try:
+            if content_type == codecs.NPY:
+                tensor = torch.from_numpy(array)
+            else:
+                tensor = torch.from_numpy(to_plain_array(array).astype(np.float32))
+        except (TypeError, ValueError):
+            raise BadInput(
+                f"the body has values ({array.dtype}) that cannot be in a tensor: numbers are expected"
+            ) from None
+        return tensor.to(device(torch))
+
+    def predict(self, data: Any, model: Any) -> Any:
+        if not callable(getattr(model, "to", None)):
+            return super().predict(data, model)
+        torch = import_torch()
+        with torch.no_grad():
+            model = model.to(device(torch))
+            model.eval()
+            return model(data.to(device(torch)) if hasattr(data, "to") else data)
+
+    def encode(self, prediction: Any, accept: str) -> str | bytes:
+        if isinstance(prediction, import_torch().Tensor):
+            prediction = prediction.detach().cpu().tolist()
+        return codecs.encode(prediction, accept)
+
+
+class ScikitLearnDefaults(Defaults):
+    """Rows of float32 from text, and ``model.predict``."""
+
+    def decode(self, body: str | bytes, content_type: str, model: Any) -> Any:
+        if content_type in codecs.LIBSVM_TYPES:
+            columns = getattr(model, "n_features_in_", 0)
+            return codecs.read_libsvm(codecs.to_text(body)).dense(columns if isinstance(columns, int) else 0)
+        array = codecs.decode(body, content_type)
+        if not isinstance(array, np.ndarray):
+            return array
+        if content_type != codecs.NPY:
+            try:
+                array = to_plain_array(array).astype(np.float32)
+            except (TypeError, ValueError):
+                # Strings, which a pipeline with a vectorizer accepts.
+                return array
+        return array.reshape(1, -1) if array.ndim == 1 else array
+
+
+class XGBoostDefaults(Defaults):
+    """A ``DMatrix`` from CSV or LibSVM, and ``Booster.predict``."""
+
+    def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
+        if content_type == codecs.CSV:
+            return csv_to_dmatrix(body)
+        if content_type in codecs.LIBSVM_TYPES:
+            return libsvm_to_dmatrix(body)
+        if content_type == codecs.RECORDIO:
+            return recordio_protobuf_to_dmatrix(body)
+        array = codecs.decode(body, content_type)
+        if isinstance(array, dict):
+            raise BadInput("the body is a JSON object: XGBoost takes rows of numbers")
+        return dmatrix(array)
+
+    def predict(self, data: Any, model: Any) -> Any:
+        return model.predict(data, validate_features=False)
+
+
+def choose_defaults(model: Any, script: ModuleType | None = None) -> Defaults:
+    """Choose the defaults by the model's class, or by the script's imports if no library is recognised."""
+    classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(model).__mro__}
+    libraries = {name.partition(".")[0] for name in classes}
+    if "torch.nn.modules.module.Module" in classes:
+        return PyTorchDefaults()
+    if "xgboost.core.Booster" in classes:
+        return XGBoostDefaults()
+    if libraries & {"sklearn", "xgboost"}:
+        return ScikitLearnDefaults()
+    imported = set(_imported_libraries(script)) if script else set()
+    # Scripts for the Hugging Face container import both, and expect JSON objects instead of tensors.
+    if "torch" in imported and "transformers" not in imported:
+        return PyTorchDefaults()
+    return Defaults()
+
+
+def load_torchscript(folder: Path) -> Any:
+    """Load the TorchScript model in ``model.pt``, or in the only file of its kind: the default ``model_fn``.
+
+    Raises :class:`StartError` if there is none, or if torch is missing.
+    """
+    names = sorted(path.name for path in folder.glob("*") if path.suffix in TORCH_SUFFIXES and path.is_file())
+    if not names:
+        raise StartError(
+            "it has no model_fn, and the default for one needs a TorchScript model: "
+            f"there is no {TORCH_FILE} and no other .pt or .pth file in {folder}."
+        )
+    if TORCH_FILE not in names and len(names) > 1:
+        raise StartError(
+            f"it has no model_fn, and the default for one takes {TORCH_FILE} or the only .pt or .pth file: "
+            f"there are {', '.join(names)}."
+        )
+    path = folder / (TORCH_FILE if TORCH_FILE in names else names[0])
+    try:
+        torch = import_torch()
+    except ImportError:
+        raise StartError(
+            f"it has no model_fn, and torch, which would load {path.name}, is not installed: name it in "
+            "code/requirements.txt and set TRIREME_INSTALL_REQUIREMENTS=true, or build an image that has it."
+        ) from None
+    target = device(torch)
+    try:
+        return torch.jit.load(str(path), map_location=target).to(target)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise StartError(
+            f"it has no model_fn, and {path.name} is not a TorchScript model "
+            f"as torch.jit.save writes it: {reason}"
+        ) from error
+
+
+def import_torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def device(torch: Any) -> Any:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def to_plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Convert records to rows and columns: NumPy creates records from a CSV with integers and floats."""
+    if array.dtype.names is None:
+        return array
+    table: np.ndarray[Any, Any] = structured_to_unstructured(array, dtype=np.float64)
+    return table
+
+
+def csv_to_dmatrix(body: str | bytes) -> Any:
+    """Parse rows of numbers with any delimiter; an empty cell is a missing value."""
+    text = codecs.to_text(body).strip("\r\n")
+    if not text.strip():
+        raise BadInput("the body has no line of CSV")
+    lines = text.splitlines()
+    try:
+        delimiter = csv.Sniffer().sniff(lines[0][:SNIFFED_CHARACTERS]).delimiter
+    except csv.Error:
+        delimiter = ","
+    delimiter = "," if delimiter.isalnum() or delimiter in ".-+" else delimiter
+    try:
+        rows = [[float(cell) if cell.strip() else np.nan for cell in line.split(delimiter)] for line in lines]
+    except ValueError as error:
+        raise BadInput(f"the body is not CSV of numbers: {str(error)[:100]}") from None
+    if len(set(map(len, rows))) > 1:
+        raise BadInput("the lines of the body differ in their number of cells")
+    return dmatrix(np.array(rows))
+
+
+def libsvm_to_dmatrix(body: str | bytes) -> Any:
+    """Parse LibSVM. Values that are not written are missing, and indices are columns, as in XGBoost's
+    training.
+    """
+    return _sparse_dmatrix(codecs.read_libsvm(codecs.to_text(body)))
+
+
+def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
+    """Parse rows of SageMaker's protobuf records."""
+    return _sparse_dmatrix(codecs.read_recordio(body.encode() if isinstance(body, str) else body))
+
+
+def _sparse_dmatrix(rows: codecs.Rows) -> Any:
+    columns = int(rows.indices.max()) + 1 if len(rows.indices) else 0
+    sparse = importlib.import_module("scipy.sparse")
+    matrix = sparse.csr_matrix((rows.values, rows.indices, rows.starts), shape=(rows.count, columns))
+    return dmatrix(matrix)
+
+
+def dmatrix(rows: Any) -> Any:
+    """Create a ``DMatrix`` from rows of numbers. Raises :class:`BadInput`."""
+    xgboost = importlib.import_module("xgboost")
+    try:
+        if isinstance(rows, np.ndarray):
+            rows = to_plain_array(rows).astype(np.float64)
+            rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
+        return xgboost.DMatrix(rows)
+    except (TypeError, ValueError, xgboost.core.XGBoostError) as error:
+        raise BadInput(f"the body is not a table of numbers: {str(error).strip()[:100]}") from None
+
+
+def _imported_libraries(script: ModuleType) -> Iterator[str]:
+    """Yield the libraries that a script imports, in whole or in part."""
+    for value in vars(script).values():
+        # Compare types only: another object may define ``__getattr__`` with side effects.
+        if type(value) is ModuleType:
+            yield value.__name__.partition(".")[0]
+        elif isinstance(value, type):
+            yield str(value.__module__).partition(".")[0]
+
+
+@dataclass
+class Context:
+    """The context of a request, or of loading the model. A batch always has one record."""
+
+    model_name: str
+    model_dir: Path
+    #: Names in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: True if the caller sent an Accept header.
+    accept_named: bool = True
+    #: The content type of the answer, set by the script.
+    content_type: str = ""
+
+    @property
+    def system_properties(self) -> dict[str, object]:
+        return {
+            "model_dir": str(self.model_dir),
+            "gpu_id": 0 if Path("/dev/nvidia0").exists() else None,
+            "batch_size": 1,
+            "server_name": "trireme",
+        }
+
+    @property
+    def manifest(self) -> dict[str, object]:
+        return {}
+
+    @property
+    def request_processor(self) -> list[Context]:
+        return [self]
+
+    def get_request_properties(self) -> dict[str, str]:
+        return dict(self.headers)
+
+    def get_all_request_header(self, _index: int) -> dict[str, str]:
+        return dict(self.headers)
+
+    def get_request_header(self, _index: int, key: str) -> str | None:
+        return self.headers.get(key.lower())
+
+    def set_response_content_type(self, _index: int, value: str) -> None:
+        self.content_type = value
+
+
+Function = Callable[..., Any]
+#: The number of arguments of each function, without the context.
+ARGUMENTS = {
+    "pre_model_fn": 1,
+    "model_fn": 1,
+    "model_warmup_fn": 2,
+    "input_fn": 2,
+    "predict_fn": 2,
+    "output_fn": 2,
+    "transform_fn": 4,
+}
+
+
+class ScriptFunctions:
+    """The functions of one script. Raises :class:`StartError` if their arguments are wrong."""
+
+    def __init__(self, script: ModuleType) -> None:
+        functions = {name: function for name in ARGUMENTS if (function := getattr(script, name, None))}
+        others = sorted(functions.keys() & {"input_fn", "predict_fn", "output_fn"})
+        if "transform_fn" in functions and others:
+            raise StartError(
+                f"it has transform_fn and {', '.join(others)}: transform_fn does the work of all three."
+            )
+        self._script = script
+        self._functions = {
+            name: accept_context(function, ARGUMENTS[name]) for name, function in functions.items()
+        }
+        #: Stand-ins for functions that the script lacks; chosen after its model is loaded.
+        self._defaults = Defaults()
+
+    def load(self, context: Context) -> Any:
+        """Load the script's model."""
+        folder = str(context.model_dir)
+        self._call("pre_model_fn", folder, context)
+        if "model_fn" in self._functions:
+            model = self._call("model_fn", folder, context)
+        else:
+            model = load_torchscript(context.model_dir)
+        self._defaults = choose_defaults(model, self._script)
+        self._call("model_warmup_fn", folder, model, context)
+        return model
+
+    def answer(
+        self, model: Any, body: bytes, content_type: str, accept: str, context: Context
+    ) -> tuple[bytes, str]:
+        """Return the answer's bytes and content type."""
+        data = codecs.decode_text(body) if content_type in codecs.TEXT_TYPES else body
+        try:
+            if "transform_fn" in self._functions:
+                returned = self._call("transform_fn", model, data, content_type, accept, context)
+            else:
+                returned = self._run_steps(model, data, content_type, accept, context)
+        except Exception as error:
+            raise to_trireme_error(error) from error
+        content, chosen_type = (
+            returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, "")
+        )
+        if isinstance(content, Response):
+            content, chosen_type = _read_response(content)
+        return _to_bytes(content), chosen_type or context.content_type or accept
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        function = self._functions.get(name)
+        return function(*arguments) if function else None
+
+    def _run_steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
+        functions, defaults = self._functions, self._defaults
+        if "input_fn" in functions:
+            decoded = self._call("input_fn", data, content_type, context)
+        else:
+            decoded = defaults.decode(data, content_type, model)
+        if "predict_fn" in functions:
+            prediction = self._call("predict_fn", decoded, model, context)
+        else:
+            prediction = defaults.predict(decoded, model)
+        if "output_fn" in functions:
+            return self._call("output_fn", prediction, accept, context)
+        if content_type == codecs.JSON_LINES and not context.accept_named:
+            accept = codecs.JSON_LINES
+        return defaults.encode(prediction, accept), accept
+
+
+def accept_context(function: Function, argument_count: int) -> Function:
+    """Wrap ``function``, which takes ``argument_count`` arguments, so that a context can be passed too.
+
+    It gets the context if its next argument has no default, or is named ``context``.
+    """
+    signature = inspect.signature(function)
+    next_parameters = list(signature.parameters.values())[argument_count : argument_count + 1]
+    takes_context = any(
+        parameter.name == "context" or (parameter.default is Parameter.empty and parameter.kind in POSITIONAL)
+        for parameter in next_parameters
+    )
+    try:
+        signature.bind(*range(argument_count + takes_context))
+    except TypeError:
+        name = getattr(function, "__name__", "a function")
+        raise StartError(
+            f"{name}{signature} is given {argument_count} arguments, and a context if it takes one more."
+        ) from None
+    return function if takes_context else lambda *arguments: function(*arguments[:-1])
+
+
+def to_trireme_error(error: Exception) -> Exception:
+    """Translate the toolkit's errors to the box's; others are returned unchanged."""
+    toolkit_errors = sys.modules.get("sagemaker_inference.errors")
+    if toolkit_errors is None or isinstance(error, TriremeError):
+        # The stand-in's codecs raise errors that are both.
+        return error
+    if isinstance(error, toolkit_errors.BaseInferenceToolkitError):
+        return ChosenStatus(int(error.status_code), str(error.message))
+    if isinstance(error, toolkit_errors.UnsupportedFormatError):
+        return UnsupportedType(str(error).strip().splitlines()[0])
+    return error
+
+
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _read_response(response: Response) -> tuple[bytes, str]:
+    """Return the body of a Flask response, which scripts for the older toolkit may return."""
+    body = response.get_data()
+    if response.status_code >= HTTPStatus.BAD_REQUEST:
+        raise ChosenStatus(response.status_code, body.decode(errors="replace"))
+    return body, response.mimetype or ""
+
+
+def _to_bytes(content: Any) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, (bytes, bytearray, memoryview)):
+        return bytes(content)
+    return codecs.to_json(content).encode()
+
+
+#: Seconds that a script gets after a request's deadline, and then the other requests of its worker.
+GRACE_S = 5.0
+
+
+class ToolkitClient(Client):
+    """Serves a script that has the functions of the SageMaker inference toolkit."""
+
+    payload = BodyPayload
+
+    def __init__(self, triton: Triton, folder: Path, repository: Path, module: str) -> None:
+        super().__init__(triton, folder, repository)
+        self._module = module
+        #: The toolkit runs one request at a time in each process, and a script may rely on that.
+        self._lock = threading.Lock()
+        #: The deadline of the current request, in seconds of the monotonic clock.
+        self._request_end = math.inf
+        self._is_ending = False
+
+    def setup(self) -> None:
+        with plain_names(self.folder):
+            self._handler = ScriptFunctions(importlib.import_module(self._module))
+            self._model = self._handler.load(self._context())
+
+    def inference(self, payload: BodyPayload) -> object:
+        """Answer bytes with bytes, or the payload of a dispatch request with a value for its answer."""
+        accept = "application/json" if payload.dispatched else payload.accept
+        with self._exclusive_access():
+            body, kind = self._handler.answer(
+                self._model, payload.body, payload.content_type, accept, self._context(payload)
+            )
+        return _decode_answer(body, kind) if payload.dispatched else Encoded(body, kind)
+
+    def _context(self, payload: BodyPayload | None = None) -> Context:
+        if payload is None:
+            return Context(self.name, self.repository)
+        headers = {**payload.headers, "content-type": payload.content_type, "accept": payload.accept}
+        accept = payload.dispatched or payload.accept_named
+        return Context(self.name, self.repository, headers, accept)
+
+    @contextmanager
+    def _exclusive_access(self) -> Iterator[None]:
+        deadline = current()
+        if not self._lock.acquire(timeout=deadline.remaining() if deadline else -1):
+            self._replace_if_stuck()
+            raise DeadlinePassed(
+                f"{self.name} was busy with earlier requests until the invocation's time was over"
+            )
+        try:
+            if deadline:
+                deadline.check()
+            self._request_end = deadline.at if deadline else math.inf
+            yield
+        finally:
+            self._lock.release()
+
+    def _replace_if_stuck(self) -> None:
+        """End this worker if the script does not return: gunicorn starts another."""
+        if time.monotonic() < self._request_end + GRACE_S or self._is_ending:
+            return
+        self._is_ending = True
+        log.error("%s is still busy with a request after its deadline: its worker is replaced", self.name)
+        # The other requests have ended. The stuck thread would keep the process from ending by itself.
+        os.kill(os.getpid(), signal.SIGTERM)
+        kill_timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
+        kill_timer.daemon = True
+        kill_timer.start()
+
+
+def _decode_answer(body: bytes, content_type: str) -> Any:
+    """Decode a script's answer for the ``result`` of a JSON answer."""
+    try:
+        return json.loads(body) if content_type.startswith("application/json") else body.decode()
+    except ValueError:
+        raise NotAcceptable(
+            f"the answer is {content_type[:100]!r}, which has no place in JSON: send the payload as the body"
+        ) from None

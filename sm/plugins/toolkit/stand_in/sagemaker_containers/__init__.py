@@ -1,1 +1,0 @@
-"""The older toolkit, of the scikit-learn and XGBoost containers: the part that scripts import."""

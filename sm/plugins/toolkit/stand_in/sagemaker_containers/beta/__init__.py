@@ -1,1 +1,0 @@
-"""The one package of the older toolkit that scripts import from."""

@@ -1,1 +1,0 @@
-"""Scripts import this name but call nothing of it: the box calls a script's functions itself."""

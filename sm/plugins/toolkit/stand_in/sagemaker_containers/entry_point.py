@@ -1,1 +1,0 @@
-"""Scripts that can also train import this name; the box does not train."""

@@ -1,1 +1,0 @@
-"""What scripts of the XGBoost container import."""

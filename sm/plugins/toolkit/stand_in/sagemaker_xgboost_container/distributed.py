@@ -1,9 +1,0 @@
-"""Scripts that can also train import from here but call none of it: the box does not train."""
-
-from __future__ import annotations
-
-from typing import Any, NoReturn
-
-
-def rabit_run(*_: Any, **__: Any) -> NoReturn:
-    raise NotImplementedError("the box serves and does not train: rabit_run is for training")
