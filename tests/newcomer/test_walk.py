@@ -34,24 +34,6 @@ README_CAT_ANSWER = next(
 README_CLIENT = next(
     text for text in re.findall(r"```python\n(.*?)```", README, re.S) if "class Hello" in text
 )
-#: Downloads two packages from the index and serves the models in them, which this project does not know.
-TWO_MODELS_SCRIPT = """
-pip download --quiet --retries 5 --no-deps silero-vad==6.2.3 rapidocr_onnxruntime==1.4.4
-for wheel in *.whl; do python -m zipfile -e "$wheel" packages; done
-sm build-model speech --source packages/silero_vad/data/silero_vad.onnx --out model
-sm build-model lines --source packages/rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx --out model
-sm inspect model
-TRIREME_MODEL_REPOSITORY=model sm serve &
-until curl -sf localhost:8080/ping; do sleep 1; kill -0 $!; done
-curl -s localhost:8080/v2/models/speech/infer -d "$(python -c 'import json; print(json.dumps({"inputs": [
-  {"name": "input", "datatype": "FP32", "shape": [1, 512], "data": [0] * 512},
-  {"name": "state", "datatype": "FP32", "shape": [2, 1, 128], "data": [0] * 256},
-  {"name": "sr", "datatype": "INT64", "shape": [1], "data": [16000]}]}))')"
-python -c 'import json; print(json.dumps({"inputs": [
-  {"name": "x", "datatype": "FP32", "shape": [1, 3, 64, 96], "data": [0] * (3 * 64 * 96)}]}))' > picture.json
-curl -s localhost:8080/v2/models/lines/infer -d @picture.json
-kill $! && wait $!
-"""
 
 
 @dataclass(frozen=True)
@@ -157,11 +139,3 @@ def test_a_client_in_ten_lines_is_served_at_the_next_start(ready_clone: Newcomer
         client.parent.rmdir()
     assert answer["modelname"] == "hello"
     assert answer["result"]["cat"] > 0.5
-
-
-def test_two_unknown_models_can_be_built_served_and_called(ready_clone: Newcomer, tmp_path: Path) -> None:
-    speech, lines = ready_clone.run_commands(TWO_MODELS_SCRIPT, tmp_path, free_port())
-    (probability,) = [output for output in speech["outputs"] if output["name"] == "output"]
-    assert probability["shape"] == [1, 1]
-    assert 0 <= probability["data"][0] < 0.5
-    assert lines["outputs"][0]["shape"] == [1, 1, 64, 96]

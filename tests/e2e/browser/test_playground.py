@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 import wave
@@ -11,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
 from sm.settings import HERE
@@ -80,15 +79,6 @@ def test_a_dropped_picture_is_sent(page: Playground) -> None:
     assert page.text(".object-list") == "cat\n0.56"
 
 
-def test_a_pasted_picture_is_sent(page: Playground) -> None:
-    page.open("resnet")
-    page.copy_picture("samples/resnet/cat.png")
-    page.browser.find_element("tag name", "body").send_keys(Keys.CONTROL, "v")
-    page.wait_for_answer()
-    assert page.text("#time").startswith("200 in")
-    assert "cat" in page.wait(lambda: page.text("#view-result .bars .name"))
-
-
 def test_the_score_slider_filters_without_a_new_request(page: Playground, page_box: RunningBox) -> None:
     page.open("yolov5")
     page.run_sample()
@@ -101,14 +91,6 @@ def test_the_score_slider_filters_without_a_new_request(page: Playground, page_b
     )
     assert 0 < len(page.all(".object-list li")) < objects_before
     assert page_box.metric("trireme_invocations_total", model="yolov5") == requests_before
-
-
-def test_hovering_a_box_shows_its_score(page: Playground) -> None:
-    page.open("yolov5")
-    page.run_sample(1)
-    canvas = page.wait(lambda: page.find("canvas.picture"))
-    ActionChains(page.browser).move_to_element(canvas).perform()
-    assert page.wait(lambda: page.text(".tooltip")).startswith("cat 0.55")
 
 
 def test_the_previous_picture_is_gone_when_a_text_model_answers(page: Playground) -> None:
@@ -163,68 +145,6 @@ def test_a_recording_in_the_answer_is_played_drawn_and_downloaded(page: Playgrou
     page.open_tab("code")
     assert "--output 'answer.wav'" in page.text("#code")
     assert page.console_errors() == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("video/mp4", "answer.mp4"),
-        ("application/pdf", "answer.pdf"),
-        ("application/octet-stream", "answer.bin"),
-    ],
-)
-def test_any_file_in_the_answer_is_downloaded_with_its_ending(
-    page: Playground, tmp_path: Path, kind: str, name: str
-) -> None:
-    answer_with(page, kind)
-    saved = page.download("#save-answer", tmp_path)
-    assert (saved.name, saved.read_bytes()) == (name, b"ten letter")
-
-
-def test_files_in_a_list_of_answers_are_shown_each(page: Playground) -> None:
-    page.open("answers_file")
-    add_record(page)
-    page.all("#payload textarea")[1].send_keys("more letters")
-    page.run()
-    page.wait(lambda: len(page.all("#view-result canvas.waveform")) == 2)
-
-
-def test_the_form_opens_with_the_first_sample(page: Playground) -> None:
-    page.open("yolov5")
-    page.wait(lambda: page.find("#payload .preview img"))
-    assert "collage.jpg" in page.text("#payload .file-info")
-    page.run()
-    page.wait(lambda: len(page.all(".object-list li")) > 1)
-    page.open("bert_base")
-    text = page.field("text").get_attribute("value")
-    assert text
-    page.wait(lambda: page.text("#samples .tile q") == text)
-
-
-def test_scores_in_any_order_are_shown_best_first(page: Playground) -> None:
-    page.open("bert_base")
-    shown = page.browser.execute_async_script(
-        """const done = arguments[arguments.length - 1];
-        import("./page/results.js").then(async ({ showResult }) => {
-          const kind = { kind: "classes", label: "label", score: "score" };
-          const rows = [["low", 0.1], ["high", 0.7], ["middle", 0.2]].map(([label, score]) => ({ label, score }));
-          done([...(await showResult(kind, rows, {})).querySelectorAll(".name")].map(each => each.textContent));
-        }).catch(error => done(String(error)))"""
-    )
-    assert shown == ["high", "middle", "low"]
-
-
-def test_a_recording_is_sent_unchanged(page: Playground, tmp_path: Path) -> None:
-    silence = bytes(200)
-    header = b"RIFF" + struct.pack("<I", 36 + len(silence)) + b"WAVEfmt "
-    header += struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8) + b"data" + struct.pack("<I", len(silence))
-    (tmp_path / "beep.wav").write_bytes(header + silence)
-    page.open("recording")
-    page.field("audio").send_keys(str(tmp_path / "beep.wav"))
-    page.wait_for_answer()
-    assert page.find("#payload audio")
-    scores = {row.text.split("\n")[0]: row.text.split("\n")[1] for row in page.all(".bars li")}
-    assert int(scores["silent"]) >= 200
 
 
 @dataclass(frozen=True)
@@ -290,35 +210,8 @@ def test_a_file_of_any_type_is_sent_from_the_page(
     assert page.console_errors() == []
 
 
-def test_the_content_type_of_a_file_can_be_changed_and_the_file_removed(
-    page: Playground, tmp_path: Path
-) -> None:
-    (tmp_path / "rows.npy").write_bytes(CONTENT)
-    page.open("whole")
-    page.field("file").send_keys(str(tmp_path / "rows.npy"))
-    page.wait_for_answer()
-    type_field = page.wait(lambda: page.find("[aria-label='Content type of file']"))
-    type_field.clear()
-    type_field.send_keys("application/x-npy")
-    page.run()
-    page.wait(lambda: page.shown_json()["result"]["content_type"] == "application/x-npy")
-    page.click("#payload .drop button")
-    page.fill("body", '{"a": 1}')
-    page.run()
-    page.wait(lambda: page.shown_json()["result"] == {"bytes": 7, "content_type": "application/json"})
-    assert page.serious_violations() == []
-
-
 def add_record(page: Playground) -> None:
     next(button for button in page.all("button.quiet") if button.text == "Add a record").click()
-
-
-def test_a_file_that_is_the_whole_body_is_sent_alone(page: Playground, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes(b"1,2")
-    page.open("whole")
-    add_record(page)
-    page.field("file").send_keys(str(tmp_path / "rows.csv"))
-    page.wait(lambda: "a file is sent alone" in page.text("#payload"))
 
 
 def test_a_photo_from_the_camera_is_sent(page: Playground) -> None:

@@ -85,21 +85,6 @@ def test_a_gigabyte_of_shared_memory_carries_all_tensors(image: str, demo: Path,
         assert box.transports() == {"shared_memory": 4.0, "grpc": 0.0}
 
 
-def test_the_box_listens_on_the_platforms_port(image: str, demo: Path, cat: bytes) -> None:
-    with running_container(image, demo, "-e", "SAGEMAKER_BIND_TO_PORT=9090", container_port=9090) as box:
-        assert box.send(cat, "image/png", "resnet").ok
-
-
-def test_tritons_ports_are_within_the_safe_range(image: str, tmp_path: Path) -> None:
-    repository = write_team_repository(tmp_path / "model")
-    with running_container(image, repository, "-e", "SAGEMAKER_SAFE_PORT_RANGE=21000-21009") as box:
-        tables = box.python("for t in 'tcp', 'tcp6': print(open(f'/proc/net/{t}').read())").splitlines()
-        fields = [line.split() for line in tables]
-        listening = {int(field[1].rpartition(":")[2], 16) for field in fields if field[3:4] == ["0A"]}
-        assert listening - {8080} <= set(range(21000, 21010))
-        assert len(listening) == 4
-
-
 def test_the_box_serves_without_a_network(image: str, demo: Path) -> None:
     script = (
         "import time, urllib.request as u\n"

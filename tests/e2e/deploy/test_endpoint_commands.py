@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from datetime import datetime, timedelta, timezone
 
-import pytest
-
-from sm.settings import HERE
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import endpoint_logs, triton_images
 
@@ -89,55 +84,6 @@ def test_delete_removes_nothing_of_another_deployment(cloud: FakeAccount) -> Non
     assert cloud.deploy(data=archive, name="boats").code == 0
     assert cloud.sm("delete", "boats", "--yes").code == 0
     assert cloud.list_resources()["archives"], "an archive that was named by its URL is not ours"
-
-
-def test_a_missing_boto3_is_named_with_the_command_that_installs_it() -> None:
-    missing = (
-        "import sys; sys.modules['boto3'] = None; from sm import cli; sys.argv[1:] = ['status', 'ships']"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", f"{missing}; sys.exit(cli.main())"], cwd=HERE, capture_output=True, text=True
-    )
-    assert done.returncode == 1 and done.stderr.startswith(
-        "sm: 'sm status' needs boto3: pip install 'trireme-serving[tools]'"
-    )
-
-
-@pytest.mark.parametrize(
-    ("region", "version", "cpu", "uri"),
-    [
-        (
-            "us-east-1",
-            "22.07",
-            False,
-            "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:22.07-py3",
-        ),
-        (
-            "eu-west-1",
-            "24.09",
-            True,
-            "763104351884.dkr.ecr.eu-west-1.amazonaws.com/sagemaker-tritonserver:24.09-py3-cpu",
-        ),
-        (
-            "cn-north-1",
-            "24.09",
-            False,
-            "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/sagemaker-tritonserver:24.09-py3",
-        ),
-    ],
-)
-def test_the_prebuilt_image_of_a_region_has_its_uri(region: str, version: str, cpu: bool, uri: str) -> None:
-    assert triton_images.uri(region, version, cpu) == uri
-
-
-def test_images_lists_all_regions_or_prints_one(cloud: FakeAccount) -> None:
-    lines = cloud.sm("images").out.splitlines()
-    assert len(lines) == len(triton_images.SDK_ACCOUNTS) and all(
-        line.split()[0] in line.split()[1] for line in lines
-    )
-    assert cloud.sm("images", "--region", "eu-west-1").out.strip() == triton_images.uri("eu-west-1")
-    assert "there is no prebuilt Triton image 24.09 in mars-1" in cloud.sm("images", "--region", "mars-1").err
-    assert "is not a version" in cloud.sm("images", "--version", "latest").err
 
 
 def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: FakeAccount) -> None:

@@ -68,20 +68,6 @@ def test_a_terminal_shows_state_and_time_in_a_bar_and_erases_it_at_the_end(
     assert output.rindex("\x1b[2K") > output.rindex("Updating")
 
 
-def test_a_log_gets_each_state_once(cloud: FakeAccount) -> None:
-    stream = io.StringIO()
-    wait_through_update(cloud, stream, FakeTime())
-    assert stream.getvalue() == "Updating 0 s\nInService after 8 s\n"
-
-
-def test_an_endpoint_in_service_is_not_waited_for(cloud: FakeAccount) -> None:
-    assert cloud.deploy().code == 0
-    stream = Terminal()
-    account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-    assert Waiter(account, FakeTime().clock()).wait("ships") is not None
-    assert stream.getvalue() == ""
-
-
 def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: FakeAccount) -> None:
     assert cloud.deploy().code == 0
     cloud.proxy.fixed_responses["DescribeEndpoint"] = json_error(400, "ThrottlingException", "Rate exceeded")

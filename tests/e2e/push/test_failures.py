@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from sm.settings import HERE
 from tests.support.aws import refusing_aws
 from tests.support.push_checkout import Checkout
-
-PAGE = HERE / "docs" / "deploy" / "push.md"
 
 
 @pytest.fixture
@@ -111,28 +107,3 @@ def test_an_unusable_option_value_has_a_next_step(
     checkout: Checkout, options: list[str], complaint: str
 ) -> None:
     assert complaint in error_of(checkout.push(*options))
-
-
-@pytest.mark.parametrize("options", [["--tag", "x"], ["-t"], ["--region", "--dry-run"], ["two", "names"]])
-def test_wrong_usage_shows_the_usage(checkout: Checkout, options: list[str]) -> None:
-    done = checkout.push(*options)
-    assert done.returncode == 2
-    assert "usage: ./build_and_push.sh" in done.stderr
-
-
-def test_every_option_and_variable_is_on_the_page(checkout: Checkout) -> None:
-    words = {word.strip("[].,") for word in checkout.push("--help").stdout.split()}
-    options = {word for word in words if word.startswith("-")}
-    assert options >= {"-t", "--region", "--dry-run"}
-    for word in (*options, "DOCKER", "REGISTRY", "AWS_PROFILE", "AWS_REGION", "AWS_ENDPOINT_URL"):
-        assert f"`{word}" in PAGE.read_text(), word
-
-
-def test_every_error_is_on_the_page_with_its_next_step() -> None:
-    script = (HERE / "build_and_push.sh").read_text()
-    ends = re.findall(r"\bdie \"(.*)", script)
-    rows = [row.split("|") for row in PAGE.read_text().splitlines() if row.startswith("| “")]
-    sentences = [piece for row in rows for piece in re.findall("“(.+?)”", row[1])]
-    assert [text for text in sentences if text not in script] == []
-    assert [end for end in ends if not any(text in end for text in sentences)] == []
-    assert all(row[2].strip() for row in rows)

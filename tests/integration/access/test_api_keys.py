@@ -51,16 +51,6 @@ def test_path_traversal_from_an_open_path_reaches_no_protected_route(locked: Loc
         assert (status, body) == (200, b"") or b"<title>Trireme" in body or status == 405
 
 
-def test_a_key_is_taken_from_either_header(locked: LockedBox) -> None:
-    assert locked.invoke(x_api_key=locked.key)[0] == 200
-    assert locked.invoke(Authorization=f"Bearer {locked.key}")[0] == 200
-    assert locked.invoke(Authorization=f"bearer  {locked.key}")[0] == 200
-    # boto3 signs its requests; the key is beside the signature.
-    assert locked.invoke(Authorization="AWS4-HMAC-SHA256 x", x_api_key=locked.key)[0] == 200
-    assert locked.invoke(Authorization="AWS4-HMAC-SHA256 x")[0] == 401
-    assert locked.invoke(Authorization=f"Basic {locked.key}")[0] == 401
-
-
 @pytest.mark.parametrize("wrong", ["x", "trireme_" + "A" * 43, "A" * 5000, "'; --", "\u00e9"])
 def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str) -> None:
     response = locked.invoke(x_api_key=wrong)
@@ -69,14 +59,6 @@ def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str)
     assert 'error="invalid_token"' in response[1]["www-authenticate"]
     if len(wrong) > 1:
         assert wrong.encode() not in response[2]
-
-
-def test_an_altered_key_is_refused(locked: LockedBox) -> None:
-    replacement = "A" if locked.key[-5] != "A" else "B"
-    assert locked.invoke(x_api_key=locked.key[:-5] + replacement + locked.key[-4:])[0] == 403
-    assert locked.invoke(x_api_key=locked.key[:-1])[0] == 403
-    assert locked.invoke(x_api_key=locked.key + "A")[0] == 403
-    assert locked.invoke(x_api_key="")[0] == 401
 
 
 def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
@@ -160,10 +142,6 @@ def test_a_key_over_its_rate_gets_429_and_other_keys_do_not(locked: LockedBox) -
         lambda: locked.invoke(x_api_key=locked.limited_key)[0] == 200,
         description="the limited key's next turn",
     )
-
-
-def test_a_forged_name_header_does_not_evade_the_rate_limit(locked: LockedBox) -> None:
-    assert 429 in {response[0] for response in exceed_rate_limit(locked, X_Trireme_Key_Name="alice")}
 
 
 def exceed_rate_limit(locked: LockedBox, **headers: str) -> list[tuple[int, dict[str, str], bytes]]:

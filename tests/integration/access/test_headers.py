@@ -17,7 +17,7 @@ from sm.server.supervisor import front
 from sm.settings import HERE, Settings
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
-from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
+from tests.support.nginx_front import NGINX, Front, make_box, running_nginx
 
 pytestmark = [pytest.mark.core, pytest.mark.skipif(NGINX is None, reason="there is no nginx")]
 KEY = keys.generate()
@@ -156,15 +156,3 @@ def test_each_of_two_pipelined_requests_needs_a_key(nginx: Front) -> None:
     responses = nginx.send(request_with_key + request_without_key)
     assert responses.startswith(b"HTTP/1.1 200")
     assert responses.count(b"HTTP/1.1 401") == 1
-
-
-def test_an_error_of_the_upstream_is_passed_on_as_it_is(nginx: Front) -> None:
-    nginx.upstream.status, nginx.upstream.body = 403, b'{"error":"mine"}'
-    try:
-        response = nginx.request("POST", "/invocations", b"{}", x_api_key=KEY)
-        assert response[::2] == (403, b'{"error":"mine"}')
-        assert "www-authenticate" not in response[1]
-        too_large = nginx.request("POST", "/invocations", b"x", x_api_key=KEY, Content_Length=str(2**40))
-        read_error(too_large, 413, "too_large")
-    finally:
-        nginx.upstream.status, nginx.upstream.body = 200, b'{"result":1}'

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tests.support.locked_boxes import ORIGIN, LockedBox
-from tests.support.websocket_frames import CASES, CLOSE, close_code, play
 
 WORDS = json.dumps({"modelname": "words", "payload": "a b"}).encode()
 NEW_SESSION = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
@@ -36,22 +35,6 @@ def test_a_stream_needs_a_key_and_names_a_listed_origin_only(
     status, headers, received = stream(x_api_key=locked.key, Origin="https://elsewhere.example")
     assert status == 200
     assert "access-control-allow-origin" not in headers
-
-
-def test_broken_frames_over_tls_are_closed_with_their_code(locked: LockedBox) -> None:
-    for case in CASES[::15]:
-        with locked.connect() as connection:
-            connection.sendall(
-                b"GET /invocations-bidirectional-stream HTTP/1.1\r\nHost: box\r\nUpgrade: websocket\r\n"
-                b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                b"Sec-WebSocket-Key: c2l4dGVlbiBieXRlcyEhIQ==\r\nx-api-key: %s\r\n\r\n" % locked.key.encode()
-            )
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                head += connection.recv(1)
-            assert head.startswith(b"HTTP/1.1 101"), head
-            opcode, payload = play(connection, case)[-1]
-            assert (opcode, close_code(payload)) == (CLOSE, case.close), case.name
 
 
 def test_each_key_has_its_share_of_the_sessions(locked: LockedBox) -> None:

@@ -17,7 +17,6 @@ import pytest
 from tests.support.boxes import (
     WAIT_TIMEOUT_S,
     RunningBox,
-    command_line,
     retry_until_ok,
     running_box,
     wait_until,
@@ -153,30 +152,6 @@ def test_an_overload_gets_429_and_the_rest_is_served_at_the_usual_rate(box: Runn
     assert sum(resident_bytes(pid) for pid in box.wait_for_workers(2)) < memory_before + 200e6
 
 
-def test_callers_that_send_their_bodies_slowly_block_nobody(box: RunningBox) -> None:
-    """Three times as many callers as the workers and their queue hold, each in the middle of its body."""
-    head = b"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
-    slow_connections = [socket.create_connection(("127.0.0.1", box.port), timeout=10) for _ in range(120)]
-    for connection in slow_connections:
-        connection.sendall(head)
-    load = Load(box.port, dispatch_body("slow", {"seconds": 0.01})).start(callers=8, requests_each=25).join()
-    for connection in slow_connections:
-        connection.sendall(b" ")
-    assert load.outcomes == {"200": 200}
-    assert box.ping()[0] == 200
-    for connection in slow_connections:
-        connection.close()
-
-
-def test_callers_that_ignore_retry_after_do_not_stop_the_box(box: RunningBox) -> None:
-    flood = (
-        Load(box.port, dispatch_body("slow", {"seconds": 0.05})).start(callers=200, requests_each=8).join()
-    )
-    assert set(flood.outcomes) <= {"200", "429", "503"}, flood.outcomes
-    assert flood.outcomes["200"] > 0
-    assert box.ping()[0] == 200
-
-
 def measure_rate(box: RunningBox, body: bytes, callers: int) -> float:
     load = Load(box.port, body)
     started_at = time.monotonic()
@@ -239,13 +214,3 @@ def test_hanging_up_cancels_the_callers_work(box: RunningBox, cat: bytes) -> Non
     # If this process is stopped for a moment, all are answered before it closes the connections.
     wait_until(is_cancelled, description="a 499")
     assert box.invoke("yolov5", base64.b64encode(cat).decode()).status_code == 200
-
-
-def test_a_killed_model_process_is_replaced(box: RunningBox, request_body: bytes) -> None:
-    expected = box.send(request_body).content
-    stubs = wait_until(
-        lambda: [pid for pid in box.pids("triton_python_backend_stub") if "/resnet/" in command_line(pid)],
-        description="the process of ResNet",
-    )
-    os.kill(stubs[0], signal.SIGKILL)
-    assert retry_until_ok(lambda: box.send(request_body)).content == expected

@@ -15,7 +15,7 @@ from tritonclient.grpc import model_config_pb2
 from sm.commands.build import accuracy_report
 from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.configuring import GENERATED_MARK
-from sm.commands.build.model_builder import ModelBuilder, default_out
+from sm.commands.build.model_builder import ModelBuilder
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
@@ -295,15 +295,3 @@ def test_a_built_recipe_has_its_labels_and_the_teams_files(
 def test_without_a_recipe_a_source_is_required(builder: ModelBuilder, out: Path) -> None:
     with pytest.raises(CommandError, match="has no recipe: name an ONNX file or a hub id with --source"):
         builder.build(BuildRequest("nothing", "cpu", out))
-
-
-def test_an_output_folder_that_is_a_file_is_an_error_with_the_next_step(
-    builder: ModelBuilder, source: Path, out: Path
-) -> None:
-    out.write_text("")
-    with pytest.raises(CommandError, match="cannot be written .*: name another folder with --out"):
-        builder.build(BuildRequest("tiny", "cpu", out, source))
-
-
-def test_each_target_has_its_own_default_folder() -> None:
-    assert default_out(Path("/c"), "cpu") == Path("/c/built/cpu")

@@ -26,17 +26,6 @@ def test_a_package_arrives_unchanged(fetcher: Fetcher, registry: FakeRegistry, k
     assert path.name == source.file
 
 
-def test_a_package_is_fetched_once(fetcher: Fetcher, registry: FakeRegistry, tiny: Source) -> None:
-    assert fetcher.fetch(tiny, "tiny") == fetcher.fetch(tiny, "tiny")
-    assert len(registry.downloads) == 1
-
-
-def test_only_the_package_stays_in_the_cache(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
-    fetcher.fetch(tiny, "tiny")
-    files = [path for path in cache.root.rglob("*") if path.is_file()]
-    assert files == [cache.downloads / tiny.file]
-
-
 def test_a_damaged_package_in_the_cache_is_fetched_again(
     fetcher: Fetcher, registry: FakeRegistry, tiny: Source, said: io.StringIO
 ) -> None:
@@ -113,11 +102,6 @@ def test_a_strong_licence_is_reported_before_the_download(
     assert "AGPL-3.0" in first
     fetcher.fetch(registry.publish("pypi", "other", b"x", licence="LGPL-3.0"), "tiny")
     assert "is under the LGPL" not in said.getvalue()
-
-
-def test_progress_shows_package_size_and_time(fetcher: Fetcher, tiny: Source, said: io.StringIO) -> None:
-    fetcher.fetch(tiny, "tiny")
-    assert said.getvalue().startswith("tiny: fetching tiny 1.0.0 (pypi, MIT) … 1.0 MB, ")
 
 
 def test_without_npm_the_error_says_how_to_get_it(

@@ -122,14 +122,6 @@ def test_the_manifest_records_the_source_and_the_tool(prepare_tiny: Prepare) -> 
     assert (manifest.tool.name, manifest.tool.version) == ("onnxruntime", onnxruntime.__version__)
 
 
-def test_every_long_step_is_shown(prepare_tiny: Prepare, said: io.StringIO) -> None:
-    prepare_tiny()
-    fetching, converting, assembling = said.getvalue().splitlines()
-    assert fetching.startswith("tiny: fetching tiny 1.0.0 (pypi, MIT) … 1.0 MB, ")
-    assert converting.startswith("tiny: converting to ONNX … ")
-    assert assembling.startswith("tiny: assembling ")
-
-
 def test_a_second_run_does_nothing_and_prints_nothing(
     prepare_tiny: Prepare, registry: FakeRegistry, said: io.StringIO
 ) -> None:
@@ -285,18 +277,6 @@ def test_the_download_plan_shows_size_licence_and_total(
     assert total.startswith("      1.0 MB  in all; ")
     prepare_tiny()
     assert list(download_plan.table(cache, download_plan.missing_sources(cache, folders))) == []
-
-
-@pytest.mark.parametrize("below", [".", "deeper"])
-def test_a_cache_that_cannot_be_written_is_one_sentence(
-    models: Path, tmp_path: Path, below: str, registry: FakeRegistry
-) -> None:
-    (tmp_path / "file").write_text("")
-    settings = Settings.read({"TRIREME_CACHE": str(tmp_path / "file" / below)})
-    with pytest.raises(
-        CommandError, match=r"cannot be written \(.*\): set TRIREME_CACHE to a folder that can"
-    ):
-        prepare(settings, folder=models, stream=io.StringIO())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -14,13 +13,12 @@ import pytest
 from pydantic import Field
 
 from sm.client.base import Client, Payload, Triton
-from sm.settings import HERE
 from tests.support import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.check_client import check_client, run_sm
-from trireme_tools.check import calls, payload_mutations
+from trireme_tools.check import calls
 from trireme_tools.check.calls import InProcessCaller, Request
-from trireme_tools.check.check_report import Report, chart
+from trireme_tools.check.check_report import Report
 from trireme_tools.check.client_checks import Sample, check_mutations
 from trireme_tools.check.examination import run_check
 
@@ -145,27 +143,6 @@ def make_sample() -> Sample:
     return Sample({"text": "row"}, "row")
 
 
-def mutated_requests(folder: Path) -> list[str]:
-    requests: list[Request] = []
-
-    def record_request(request: Request) -> bool:
-        requests.append(request)
-        return True
-
-    assert (
-        payload_mutations.try_mutations(hanging_client(folder), {"text": "row"}, 200, record_request) == 200
-    )
-    return [json.dumps([request.payload, request.parameters]) for request in requests]
-
-
-def test_each_run_tries_the_same_200_mutated_payloads(tmp_path: Path) -> None:
-    requests = mutated_requests(tmp_path)
-    assert requests == mutated_requests(tmp_path)
-    assert len(set(requests)) > 100
-    for mistake in ({"text": None}, {}, {"text": "row", "times": 10}, {"text": "row", "no_such_field": 1}):
-        assert json.dumps([mistake, None]) in requests
-
-
 def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,20 +156,3 @@ def test_without_hypothesis_the_mutations_are_skipped_and_the_client_passes(
     report = Report("stubborn", [finding])
     assert report.passed
     assert report.verdict() == "stubborn passes (not checked: mutated payloads)"
-
-
-def test_the_page_describes_every_check_and_every_fault(project: Path) -> None:
-    page = (HERE / "docs" / "start" / "bring-your-client.md").read_text()
-    checks = check_client(project, "sound").sentences
-    assert checks
-    for check_name in checks:
-        assert f"| {check_name} |" in page
-    for fault in ("wrong dtype", "wrong shape", "golden drift", "non-JSON result", "leak", "unhandled null"):
-        assert f"`{fault}`" in page
-
-
-def test_the_longest_stage_has_the_longest_bar() -> None:
-    _, decode, infer, whole = chart({"decode": 1.0, "infer": 3.0})
-    assert infer.count("█") == 40
-    assert decode.count("█") == 13
-    assert whole.split() == ["all", "4.000"]

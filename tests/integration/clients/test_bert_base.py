@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sm.client import Client, TensorClient
 from sm.client.tasks.fill_mask import minimum_length
 from sm.client.tasks.mask_signature import MASK_OUTPUTS
 from sm.commands.build.prepare import prepare
-from sm.errors import TriremeError, WrongPayload
+from sm.errors import WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.manifest import Manifest, Profile, Source, Tool, now
@@ -89,20 +87,6 @@ def test_the_sample_gets_its_golden_answer(client: Client) -> None:
     assert [row["score"] for row in answer] == pytest.approx([row["score"] for row in golden], abs=1e-3)
 
 
-def test_an_answer_is_five_sentences_with_descending_scores(client: Client) -> None:
-    answer = infer(client, "She poured a cup of [MASK] and sat down.")
-    assert [set(row) for row in answer] == [{"token", "score"}] * 5
-    scores = [row["score"] for row in answer]
-    assert all(type(score) is float and 0 < score < 1 for score in scores)
-    assert scores == sorted(scores, reverse=True)
-    assert set(filled_words(answer, "She poured a cup of ", " and sat down.")) & {
-        "coffee",
-        "tea",
-        "water",
-        "milk",
-    }
-
-
 @pytest.mark.parametrize("top", [1, 100])
 def test_top_sets_the_number_of_sentences(client: Client, top: int) -> None:
     assert len({row["token"] for row in infer(client, "A [MASK] day.", top=top)}) == top
@@ -146,18 +130,6 @@ def test_any_unicode_around_a_mask_is_kept(client: Client, before: str, after: s
     assert len(filled_words(infer(client, f"{before}[MASK]{after}"), before, after)) == 5
 
 
-def test_a_mask_within_a_word_is_filled_within_it(client: Client) -> None:
-    assert len(filled_words(infer(client, "That is un[MASK]able."), "That is un", "able.")) == 5
-
-
-def test_several_masks_are_filled_together(client: Client) -> None:
-    answer = infer(client, "The [MASK] drank a cup of [MASK].", top=20)
-    assert len({row["token"] for row in answer}) == 20
-    assert all("[MASK]" not in row["token"] for row in answer)
-    scores = [row["score"] for row in answer]
-    assert scores == sorted(scores, reverse=True)
-
-
 def test_the_score_of_several_masks_is_the_product_of_their_scores(client: Client) -> None:
     """The best sentence has each mask's own best word."""
     text = "[MASK] is the capital of [MASK]."
@@ -172,12 +144,6 @@ def test_the_score_of_several_masks_is_the_product_of_their_scores(client: Clien
     first, second = (loaded.tokenizer.id_to_token(int(word)) for word, _ in best_words)
     assert best["token"] == f"{first} is the capital of {second}."
     assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in best_words)))
-
-
-def test_a_text_full_of_masks_is_answered(client: Client) -> None:
-    answer = infer(client, "[MASK]" * 510, top=2)
-    assert len(answer) == 2
-    assert all("[MASK]" not in row["token"] for row in answer)
 
 
 @pytest.mark.parametrize("text", ["", " ", "No mask.", "[mask] [ MASK ] [MASK MASK]", "\0", "😀"])
@@ -215,11 +181,6 @@ def test_truncate_reads_a_long_text_around_its_mask(
     )
 
 
-def test_truncate_leaves_a_short_text_alone(client: Client) -> None:
-    text = "The world has [MASK] people."
-    assert infer(client, text, truncate=True) == infer(client, text)
-
-
 def test_truncate_refuses_masks_too_far_apart(client: Client) -> None:
     error = refused_error(client, "[MASK] " + "word " * 600 + "[MASK]", truncate=True)
     assert "further apart" in error.sentence
@@ -237,25 +198,6 @@ def test_a_megabyte_of_text_is_refused_before_it_is_tokenized(
     # Processor time of this thread: tokenizing so long a text takes many seconds.
     assert time.thread_time() - started_at < 1
     assert "32,768 characters" in error.sentence
-
-
-ALPHABET = st.one_of(
-    st.characters(codec="utf-8"),
-    st.sampled_from(["[MASK]", " [MASK] ", "[CLS]", "##", "word ", "\u0301", "\0"]),
-)
-
-
-@settings(max_examples=150)
-@given(text=st.lists(ALPHABET, max_size=80).map("".join), top=st.integers(1, 7), truncate=st.booleans())
-def test_any_text_gets_its_sentences_or_a_4xx(client: Client, text: str, top: int, truncate: bool) -> None:
-    try:
-        answer = infer(client, text, top=top, truncate=truncate)
-    except TriremeError as error:
-        assert 400 <= error.status < 500
-        assert "[MASK]" not in text
-    else:
-        assert len(answer) == top
-        assert all("[MASK]" not in row["token"] for row in answer)
 
 
 def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_path: Path) -> None:

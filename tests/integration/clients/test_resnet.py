@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pydantic import ValidationError
 
-from clients.resnet.client import ClassifiedPicture, Resnet
+from clients.resnet.client import ClassifiedPicture
 from sm.client import Client, Triton
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
@@ -127,22 +125,6 @@ def test_an_invalid_top_is_refused(top: object) -> None:
     assert raised.value.errors()[0]["loc"] == ("parameters", "top")
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 4000), (4000, 1), (3000, 2000)])
-def test_a_picture_of_any_size_is_classified(client: Client, tmp_path: Path, size: tuple[int, int]) -> None:
-    Image.new("RGB", size, (90, 120, 60)).save(tmp_path / "plain.png")
-    assert len(client.inference(classified_picture((tmp_path / "plain.png").read_bytes()))) == 3  # type: ignore[arg-type]
-
-
-def test_concurrent_callers_get_their_own_answers(client: Client) -> None:
-    """Triton batches the requests; their rows must not be mixed up."""
-    names = sorted(PICTURES) * 6
-    payloads = [classified_picture((SAMPLE / name).read_bytes()) for name in names]
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(client.inference, payloads))
-    for name, answer in zip(names, answers, strict=True):
-        assert_equal(answer, PICTURES[name])
-
-
 @pytest.fixture(scope="module")
 def float_model() -> InProcess:
     """The recipe's own graph, whose input is float tensors, as a team's model may be."""
@@ -190,8 +172,3 @@ def test_invalid_labels_or_preprocess_json_stop_the_start(
     (folder / file).write_text(text)
     with pytest.raises(StartError, match=sentence):
         load_client(transport, tmp_path)
-
-
-def test_the_class_declares_its_model_and_parameters() -> None:
-    assert Resnet.model == "resnet"
-    assert "top" in json.dumps(ClassifiedPicture.model_json_schema())

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from sm.errors import CommandError
-from sm.settings import HERE
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm, sm
-from trireme_tools import plots
 from trireme_tools.cost.prices import FILE, dated_prices
 
 __all__ = ["sm"]
@@ -48,34 +46,10 @@ def test_the_table_has_bars_and_the_plot_is_written(sm: RunSm, tmp_path: Path) -
     assert "all on one" in (tmp_path / "cost.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("file", "sentence"), [("cost.png", "is not an SVG file"), ("none/cost.svg", "there is no folder none")]
-)
-def test_a_plot_that_cannot_be_written_is_an_error_before_any_output(
-    sm: RunSm, file: str, sentence: str
-) -> None:
-    result = sm("cost", "--plot", file)
-    assert (result.status, result.out) == (1, "")
-    assert sentence in result.err
-
-
-def test_without_matplotlib_the_command_to_install_it_is_named(
-    sm: RunSm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda _name: None)
-    result = sm("cost", "--plot", "cost.svg")
-    assert result.err == "sm: --plot needs matplotlib: pip install 'trireme-serving[tune]'\n"
-
-
 def test_a_model_that_runs_more_hours_on_more_instances_costs_more(sm: RunSm, tmp_path: Path) -> None:
     models = [{"name": "one", "instance": "ml.m5.xlarge", "count": 2, "hours": 7.5}]
     result = run_cost(sm, tmp_path, {**PLAN, "days": 31, "models": models})
     assert "own endpoint     106.95\n" in result.out  # 0.23 × 2 × 7.5 × 31
-
-
-def test_a_shared_endpoint_that_costs_more_is_reported_as_such(sm: RunSm, tmp_path: Path) -> None:
-    result = run_cost(sm, tmp_path, PLAN)
-    assert "the shared endpoint costs more by 682.85 (206.2%)" in result.out
 
 
 def test_each_region_has_its_own_table_and_prices(sm: RunSm, tmp_path: Path) -> None:
@@ -188,14 +162,6 @@ def test_a_price_that_aws_lacks_or_refuses_is_one_sentence(
         result = sm("cost", "--live")
     assert result.err.startswith("sm: cannot read the price list: ")
     assert result.err.endswith("Without --live the file's prices hold.\n")
-
-
-def test_the_page_shows_the_output_of_sm_cost(sm: RunSm) -> None:
-    page = (HERE / "docs" / "deploy" / "invoke-and-cost.md").read_text()
-    result = sm("cost")
-    assert result.status == 0, result.err
-    for line in result.out.splitlines():
-        assert line in page
 
 
 def test_an_instance_without_a_price_is_an_error() -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,21 +149,6 @@ def test_an_unknown_word_piece_is_a_400_that_says_so(box: RunningBox) -> None:
     response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "idx=99999 must be within" in response.json()["error"]
-
-
-def test_concurrent_callers_are_batched_and_get_their_own_answers(box: RunningBox) -> None:
-    texts = [f"The house number {number} is not like the others." for number in range(MAX_BATCH)]
-    one_by_one = [box.invoke("bert_encode", {"text": text}).json()["result"]["embedding"] for text in texts]
-    count_before = execution_count(box)
-    with ThreadPoolExecutor(MAX_BATCH) as pool:
-        responses = list(pool.map(lambda text: box.invoke("bert_encode", {"text": text}), texts))
-    at_once = [response.json()["result"]["embedding"] for response in responses]
-    np.testing.assert_allclose(at_once, one_by_one, atol=1e-4)
-    assert execution_count(box) - count_before < MAX_BATCH
-
-
-def execution_count(box: RunningBox) -> float:
-    return box.metric("nv_inference_exec_count", model="bert_encode")
 
 
 def test_copies_in_multi_model_mode_give_the_same_results(repository: Path, tmp_path: Path) -> None:

@@ -186,11 +186,6 @@ def test_run_lengths_agree_with_pycocotools_of_the_models_environment(
         )
 
 
-def test_run_lengths_of_another_size_are_refused() -> None:
-    with pytest.raises(ValueError, match="no mask of 2 by 2 pixels"):
-        _client_module("rle").decode(b"5", 2, 2)
-
-
 def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -231,18 +226,6 @@ def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
-    [(COLLAGE[:-5000], "truncated"), (b"no picture", "not a JPEG, PNG or WebP")],
-)
-def test_a_body_that_is_no_whole_picture_is_a_400_that_says_why(
-    box: RunningBox, body: bytes, reason: str
-) -> None:
-    response = detect(box, body, output="rle")
-    assert response.status_code == 400
-    assert reason in response.json()["error"]
-
-
-@pytest.mark.parametrize(
     ("parameters", "field"),
     [
         ({"threshold": "2"}, "parameters.threshold"),
@@ -255,11 +238,6 @@ def test_a_wrong_parameter_is_a_422_that_names_it(
 ) -> None:
     response = detect(box, COLLAGE, **parameters)
     assert (response.status_code, response.json()["field"]) == (422, field)
-
-
-@pytest.mark.parametrize("output", ["boxes", "rle"])
-def test_an_unknown_version_of_the_ensemble_is_a_404(box: RunningBox, output: str) -> None:
-    assert detect(box, COLLAGE, output=output, version="9").status_code == 404
 
 
 def test_the_ensemble_refuses_a_class_that_its_detector_lacks(box: RunningBox) -> None:

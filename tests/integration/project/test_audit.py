@@ -76,7 +76,3 @@ def test_what_cannot_be_checked_is_said(programs: Path, distribution: str, track
     assert completed.returncode == 0
     assert completed.stdout.startswith("NOT CHECKED")
     assert reason in completed.stdout
-
-
-def test_without_any_engine_the_image_is_not_checked(programs: Path) -> None:
-    assert "there is no image trireme:cpu" in audit(programs, engine="").stdout

@@ -6,7 +6,6 @@ import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
 
 import pytest
 from flask import Flask
@@ -15,7 +14,6 @@ from sm.client import base, payloads, results
 from sm.control import models, pages, routes
 from sm.plugins.loading import discover
 from sm.router import openai_routes, websocket, wsgi
-from sm.router.classify import ClassifiedRequest
 from sm.settings import HERE, markdown, table
 
 pytestmark = pytest.mark.core
@@ -50,18 +48,6 @@ NOT_IN_THE_REFERENCE = {
     "TensorMetadata",
 }
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
-
-
-def test_the_diagram_of_a_requests_way_names_existing_modules_and_types() -> None:
-    page = (DOCS / "inside/way-of-a-request.md").read_text()
-    diagram = page.partition("```mermaid")[2].partition("```")[0]
-    modules = set(re.findall(r"\w+(?:/\w+)+\.py", diagram))
-    assert len(modules) > 10
-    assert [
-        name for name in modules if not name.startswith("clients/") and not (HERE / "sm" / name).exists()
-    ] == []
-    types = set(re.findall(r"\|(\w+)\|", diagram)) - {"8080"}
-    assert types == {request_type.__name__ for request_type in get_args(ClassifiedRequest)}
 
 
 def test_every_setting_is_documented_with_its_default() -> None:

@@ -114,16 +114,3 @@ def test_a_package_other_than_the_one_in_the_lock_is_refused(tmp_path: Path) -> 
     )
     assert completed.returncode == 1
     assert "for parcel==1 than the one whose hash is in the lock" in completed.stderr
-
-
-@pytest.mark.exhaustive
-def test_an_interrupted_virtual_environment_gets_its_pip_back(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    completed = subprocess.run(
-        [python, INSTALLER, "--help"], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert (
-        subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
-    )

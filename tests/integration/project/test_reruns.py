@@ -63,9 +63,3 @@ def test_a_unit_test_does_not_run_again(tmp_path: Path) -> None:
     status, output = run_in_ci(tmp_path, "unit", 1)
     assert status == 1
     assert "1 failed" in output[-1]
-
-
-def test_outside_ci_no_test_runs_again(tmp_path: Path) -> None:
-    status, output = run_in_ci(tmp_path, "integration", 1, ci="")
-    assert status == 1
-    assert "1 failed" in output[-1]

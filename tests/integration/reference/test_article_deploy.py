@@ -36,13 +36,6 @@ def test_deploy_needs_no_model_data_and_sends_none_to_aws(cloud: FakeAccount) ->
     assert cloud.list_resources()["models"] == []
 
 
-def test_a_multi_model_endpoint_still_needs_model_data(cloud: FakeAccount) -> None:
-    deploy = cloud.sm("deploy", "ships", "--image", IMAGE, "--mme")
-    assert deploy.code == 1
-    assert "--mme needs --model-data" in deploy.err
-    assert cloud.proxy.changes == []
-
-
 def print_template(sm: RunSm, format_: str) -> Any:
     command = sm("template", "cats", "--format", format_, "--image", IMAGE)
     assert command.status == 0, command.err
@@ -96,21 +89,3 @@ def test_build_and_push_can_put_models_into_the_image(checkout: Checkout, tmp_pa
     # Other content makes another image, so another tag.
     (tmp_path / "models" / "pets" / "config.pbtxt").write_text("max_batch_size: 1")
     assert tag not in dry_run_commands(checkout, "pets", "--models", models, "--region", "eu-west-1")[2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("Pets",), "cannot be a repository's name"),
-        (("pets__x",), "cannot be a repository's name"),
-        (("pets", "dogs"), "there is one NAME"),
-        (("pets", "--models", "/nowhere"), "there is no model repository"),
-    ],
-)
-def test_a_wrong_name_or_folder_is_reported_before_anything_is_built(
-    checkout: Checkout, arguments: tuple[str, ...], sentence: str
-) -> None:
-    completed = checkout.push(*arguments, "--region", "eu-west-1", "--dry-run")
-    assert completed.returncode != 0
-    assert sentence in completed.stderr
-    assert completed.stdout == ""

@@ -5,12 +5,9 @@ TensorRT is missing here: python models on ONNX Runtime with the same names, typ
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,24 +100,6 @@ def test_bert_base_gives_the_demos_tokens_and_scores(box: RunningBox, demo_box: 
 def test_a_list_is_answered_by_models_with_a_batch_of_one(box: RunningBox, model: str) -> None:
     single_result = result_of(box, model, {"img": picture(model)})
     assert result_of(box, model, [{"img": picture(model)}] * 3) == [single_result] * 3
-
-
-def test_concurrent_callers_each_get_their_own_result(box: RunningBox) -> None:
-    red_jpeg = io.BytesIO()
-    Image.new("RGB", (300, 200), "red").save(red_jpeg, "JPEG")
-    pictures = [picture("resnet"), base64.b64encode(red_jpeg.getvalue()).decode()]
-    expected = [result_of(box, "resnet", image) for image in pictures]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda image: result_of(box, "resnet", image), pictures * 4)) == expected * 4
-
-
-def test_the_list_of_models_names_their_clients(box: RunningBox) -> None:
-    models = requests.get(f"{box.url}/models", timeout=10).json()["models"]
-    assert {model["modelName"]: model["client"] for model in models if model["client"]} == {
-        "resnet": "Resnet",
-        "yolov5": "Yolov5",
-        "bert_base": "BertBase",
-    }
 
 
 def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_without(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import botocore.exceptions
 import pytest
 import requests
 
-from sm.client.payloads import ImagePayload
 from tests.support.boxes import RunningBox
 from tests.support.check_client import run_sm
-from tests.support.reference.article import JSON, PICTURES, TEXT, payload, picture, request
+from tests.support.reference.article import JSON, payload, picture, request
 from tests.support.runtime_client import runtime_client
 
 pytestmark = pytest.mark.core
@@ -88,31 +85,6 @@ def test_img_works_in_lists_and_in_json_lines(demo_box: RunningBox) -> None:
     assert second["modelname"] == "bert_base"
 
 
-def test_both_keys_at_once_are_a_422(demo_box: RunningBox) -> None:
-    image = picture("resnet")
-    response = demo_box.invoke("resnet", {"image": image, "img": image})
-    assert response.status_code == 422
-    assert response.json()["error"] == "payload.img: means the same as payload.image; send one of the two"
-    failed_record = demo_box.invoke("resnet", [{"img": image}, {"img": image, "image": image}]).json()[
-        "result"
-    ][1]
-    assert failed_record["error"].startswith("payload[1].img: means the same as payload[1].image")
-
-
-def test_the_422_names_both_keys(demo_box: RunningBox) -> None:
-    both_keys = "payload.image: field required (payload.img means the same)"
-    for record, sentence in (
-        ({}, both_keys),
-        ({"picture": "x"}, f"{both_keys}; there is no field 'picture'"),
-    ):
-        response = demo_box.invoke("resnet", record)
-        assert response.status_code == 422
-        assert response.json()["field"] == "payload.image"
-        assert response.json()["error"] == sentence
-    response_to_empty = demo_box.invoke("resnet", {"img": ""})
-    assert (response_to_empty.status_code, response_to_empty.json()["field"]) == (422, "payload.img")
-
-
 def test_the_openapi_document_names_both_keys(demo_box: RunningBox) -> None:
     schemas = requests.get(f"{demo_box.url}/openapi.json", timeout=10).json()["components"]["schemas"]
     for model in ("resnet", "yolov5"):
@@ -123,26 +95,6 @@ def test_the_openapi_document_names_both_keys(demo_box: RunningBox) -> None:
         assert "required" not in schema
 
 
-def test_a_picture_of_megabytes_may_be_img(demo_box: RunningBox) -> None:
-    """The parser handles long base64 separately."""
-    # Decoders ignore bytes after a JPEG's end.
-    large_picture = base64.b64encode(PICTURES["resnet"].read_bytes() + bytes(2**22)).decode()
-    response = demo_box.invoke("resnet", {"img": large_picture})
-    assert response.status_code == 200, response.text[:500]
-    assert_article_result("resnet", response.json()["result"])
-
-
-def test_boto3_gets_the_422_as_a_model_error(demo_box: RunningBox) -> None:
-    with pytest.raises(botocore.exceptions.ClientError) as excinfo:
-        runtime_client(demo_box.url).invoke_endpoint(
-            EndpointName="MyTritonEndpoint",
-            ContentType=JSON,
-            Accept=JSON,
-            Body=json.dumps({"modelname": "resnet", "payload": {"image": "", "img": ""}}),
-        )
-    assert excinfo.value.response["OriginalStatusCode"] == 422
-
-
 def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request("resnet"))
     (tmp_path / "payload.json").write_text(json.dumps(payload("resnet")))
@@ -150,12 +102,3 @@ def test_sm_invoke_sends_img(demo_box: RunningBox, tmp_path: Path) -> None:
         completed = run_sm(tmp_path, "invoke", demo_box.url, "--json", *arguments)
         assert completed.returncode == 0, completed.stderr
         assert "coffee" in completed.stdout or "espresso" in completed.stdout, completed.stdout
-
-
-def test_a_subclass_of_the_picture_payload_accepts_both_keys() -> None:
-    class TitledPicture(ImagePayload):
-        title: str = ""
-
-    assert TitledPicture.model_validate({"img": b"x", "title": "t"}).image == b"x"
-    assert TitledPicture(image=b"x").image == b"x"
-    assert payload("bert_base") == {"text": TEXT}

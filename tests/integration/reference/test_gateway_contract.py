@@ -18,7 +18,6 @@ from PIL import Image
 from sm.settings import HERE
 from tests.support.aws import fake_aws
 from tests.support.boxes import wait_until
-from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.gateways import (
     BUCKET,
     KEY,
@@ -32,53 +31,27 @@ from tests.support.gateways import (
 from tests.support.tritons import HEAD, Model, TritonProcess
 
 SHAPE = [1, 3, 224, 224]
+
+
+def short_name(name: str, inputs: str = "data", outputs: str = "pixels", side: int = 224) -> dict[str, Any]:
+    return {
+        "name": name,
+        "input_name": inputs,
+        "output_name": outputs,
+        "input_shape": [1, 3, side, side],
+    }
+
+
 #: The reference's own short names and shapes, and a few more for these tests.
 SHORT_NAMES = {
-    "densenet": {
-        "name": "densenet_onnx",
-        "input_name": "data_0",
-        "output_name": "fc6_1",
-        "input_shape": SHAPE,
-    },
-    "resnet50": {
-        "name": "resnet50_onnx",
-        "input_name": "data",
-        "output_name": "resnetv24_dense0_fwd",
-        "input_shape": SHAPE,
-    },
-    "chrisnet": {
-        "name": "densenet_onnx",
-        "input_name": "data_0",
-        "output_name": "fc6_1",
-        "input_shape": SHAPE,
-    },
-    "described": {
-        "name": "described_onnx",
-        "input_name": "data",
-        "output_name": "pixels",
-        "input_shape": [1, 3, 8, 8],
-        "preprocessing": "preprocess.json",
-    },
-    "squashed": {
-        "name": "squashed_onnx",
-        "input_name": "data",
-        "output_name": "pixels",
-        "input_shape": [1, 3, 8, 6],
-    },
-    "late": {
-        "name": "late_onnx",
-        "input_name": "data",
-        "output_name": "pixels",
-        "input_shape": [1, 3, 8, 8],
-    },
-    "slow": {
-        "name": "slow_onnx",
-        "input_name": "data",
-        "output_name": "pixels",
-        "input_shape": [1, 3, 8, 8],
-    },
-    "broken": {"name": "broken_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
-    "absent": {"name": "absent_onnx", "input_name": "x", "output_name": "y", "input_shape": SHAPE},
+    "densenet": short_name("densenet_onnx", "data_0", "fc6_1"),
+    "resnet50": short_name("resnet50_onnx", "data", "resnetv24_dense0_fwd"),
+    "described": {**short_name("described_onnx", side=8), "preprocessing": "preprocess.json"},
+    "squashed": {**short_name("squashed_onnx"), "input_shape": [1, 3, 8, 6]},
+    "late": short_name("late_onnx", side=8),
+    "slow": short_name("slow_onnx", side=8),
+    "broken": short_name("broken_onnx", "x", "y"),
+    "absent": short_name("absent_onnx", "x", "y"),
 }
 #: The head of a model that takes a while to load, and writes each load into a file.
 RECORDING_HEAD = f'{HEAD}        time.sleep({{}})\n        open(os.environ["NOTES"], "a").write("{{}}\\n")\n'
@@ -88,7 +61,17 @@ mean = float(tensor(request, "{input}").mean())
 scores = (mean * np.arange(1000) / 1000).astype(np.float32)
 return {{"{output}": scores.reshape({shape})}}
 """
-ECHO = 'return {"pixels": tensor(request, "data")}'
+
+
+def echo(shape: list[int], head: str = HEAD) -> Model:
+    return Model(
+        'return {"pixels": tensor(request, "data")}',
+        {"data": ("FP32", shape)},
+        {"pixels": ("FP32", shape)},
+        head=head,
+    )
+
+
 LABELS = [f"label {number}" for number in range(1000)]
 MODELS = {
     "densenet_onnx": Model(
@@ -103,20 +86,10 @@ MODELS = {
         {"resnetv24_dense0_fwd": ("FP32", [1, 1000])},
         head=RECORDING_HEAD.format(0, "resnet50_onnx"),
     ),
-    "described_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 8])}, {"pixels": ("FP32", [1, 3, 8, 8])}),
-    "squashed_onnx": Model(ECHO, {"data": ("FP32", [1, 3, 8, 6])}, {"pixels": ("FP32", [1, 3, 8, 6])}),
-    "late_onnx": Model(
-        ECHO,
-        {"data": ("FP32", [1, 3, 8, 8])},
-        {"pixels": ("FP32", [1, 3, 8, 8])},
-        head=RECORDING_HEAD.format(1, "late_onnx"),
-    ),
-    "slow_onnx": Model(
-        ECHO,
-        {"data": ("FP32", [1, 3, 8, 8])},
-        {"pixels": ("FP32", [1, 3, 8, 8])},
-        head=RECORDING_HEAD.format(7, "slow_onnx"),
-    ),
+    "described_onnx": echo([1, 3, 8, 8]),
+    "squashed_onnx": echo([1, 3, 8, 6]),
+    "late_onnx": echo([1, 3, 8, 8], RECORDING_HEAD.format(1, "late_onnx")),
+    "slow_onnx": echo([1, 3, 8, 8], RECORDING_HEAD.format(7, "slow_onnx")),
     "broken_onnx": Model(
         "return {}",
         {"x": ("FP32", SHAPE)},
@@ -124,14 +97,7 @@ MODELS = {
         head=RECORDING_HEAD.format(1, "broken_onnx") + "        raise ValueError('no such luck')\n",
     ),
 }
-PREPROCESS = {
-    "resize": 8,
-    "crop": 8,
-    "channels": "BGR",
-    "scale": 0.5,
-    "mean": [1, 2, 3],
-    "std": [1, 1, 1],
-}
+PREPROCESS = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 0.5, "mean": [1, 2, 3], "std": [1, 1, 1]}
 
 
 def make_picture() -> Image.Image:
@@ -254,12 +220,6 @@ def test_infer_without_labels_returns_the_nested_list_of_scores(reference: Refer
     assert reference.cloud.get(answer["result_s3_key"])["predictions"] == answer["predictions"]
 
 
-def test_two_short_names_may_mean_one_model(reference: ReferenceGateway) -> None:
-    status, answer = reference.request("POST", "/infer/chrisnet", JPEG_REQUEST)
-    assert (status, answer["model"]) == (200, "chrisnet")
-    assert answer["result_s3_key"] == "results/images/x.jpg_chrisnet_inference.json"
-
-
 @pytest.mark.parametrize("body", [{"name": "Test inference"}, {}, [], "text", None, JPEG_REQUEST])
 def test_infer_of_the_default_model_accepts_any_json_body(reference: ReferenceGateway, body: object) -> None:
     headers = {"Content-Type": "application/json"}
@@ -306,71 +266,59 @@ def test_a_models_preprocess_json_is_used(reference: ReferenceGateway) -> None:
     assert pixels.min() >= -3
 
 
+def not_supported(name: str) -> dict[str, str]:
+    return {"error": f"Model {name} not supported. Available models: {list(SHORT_NAMES)}"}
+
+
+NO_PICTURE = "the object is not a picture: the bytes are not a JPEG, PNG or WebP picture"
+NO_OBJECT = "Failed to retrieve image from S3: there is no object 'images/none.jpg'"
+ODD_KEY = "images/../models/densenet_onnx/config.pbtxt"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "expected"),
     [
+        ("densenet", {}, 400, {"error": "No S3 key provided"}),
+        ("densenet", [], 400, {"error": "No S3 key provided"}),
+        ("densenet", {"s3_key": "images/none.jpg"}, 404, {"error": NO_OBJECT}),
         (
-            "/infer/x",
-            JPEG_REQUEST,
-            400,
-            {"error": f"Model x not supported. Available models: {list(SHORT_NAMES)}"},
-        ),
-        ("/infer/densenet", {}, 400, {"error": "No S3 key provided"}),
-        ("/infer/densenet", {"s3_key": ""}, 400, {"error": "No S3 key provided"}),
-        ("/infer/densenet", [], 400, {"error": "No S3 key provided"}),
-        (
-            "/infer/densenet",
-            {"s3_key": "images/none.jpg"},
-            404,
-            {"error": "Failed to retrieve image from S3: there is no object 'images/none.jpg'"},
-        ),
-        (
-            "/infer/densenet",
+            "densenet",
             {"s3_key": "images/text.jpg"},
             500,
-            {
-                "status": "error",
-                "model": "densenet",
-                "message": "the object is not a picture: the bytes are not a JPEG, PNG or WebP picture",
-            },
+            {"status": "error", "model": "densenet", "message": NO_PICTURE},
         ),
         (
-            "/infer/densenet",
+            "densenet",
             {"s3_key": "images/large.jpg"},
             413,
             {"error": "'images/large.jpg' is larger than 1,048,576 bytes"},
         ),
         (
-            "/infer/densenet",
-            {"s3_key": "images/../models/densenet_onnx/config.pbtxt"},
+            "densenet",
+            {"s3_key": ODD_KEY},
             400,
             {"error": "s3_key: has a character or a part that keys may not have here"},
         ),
         (
-            "/infer/densenet",
+            "densenet",
             {"s3_key": "models/densenet_onnx/config.pbtxt"},
             403,
             {"error": "s3_key: must begin with images/"},
         ),
+        ("x", JPEG_REQUEST, 400, not_supported("x")),
+        ("densenet%00", JPEG_REQUEST, 400, not_supported("densenet\0")),
         (
-            "/infer/densenet%00",
-            JPEG_REQUEST,
-            400,
-            {"error": f"Model densenet\0 not supported. Available models: {list(SHORT_NAMES)}"},
-        ),
-        (
-            "/infer/..%2f..%2fdensenet_onnx",
+            "..%2f..%2fdensenet_onnx",
             JPEG_REQUEST,
             404,
             {"message": "no such path: /infer/../../densenet_onnx"},
         ),
-        ("/load_model/x", None, 400, {"error": "Model x not supported"}),
     ],
 )
 def test_an_error_has_the_references_status_and_body(
     reference: ReferenceGateway, path: str, body: object, status: int, expected: dict[str, Any]
 ) -> None:
-    answer = reference.request("POST", path, body)
+    answer = reference.request("POST", f"/infer/{path}", body)
     assert answer == (status, expected)
     assert list(answer[1]) == list(expected)
 
@@ -410,56 +358,6 @@ def test_without_its_key_a_caller_gets_api_gateways_403(
     assert reference.request(method, path, JPEG_REQUEST, key=key) == (403, {"message": "Forbidden"})
     assert "a-wrong-key" not in reference.gateway.log.read_text()
     assert KEY not in reference.gateway.log.read_text()
-
-
-def test_a_model_is_loaded_again_after_a_restart_of_triton(reference: ReferenceGateway) -> None:
-    loads_before = reference.loads("resnet50_onnx")
-    reference.triton.kill()
-    status, answer = reference.request("POST", "/infer/resnet50", JPEG_REQUEST)
-    assert (status, list(answer)) == (500, ["status", "model", "message"])
-    wait_until(
-        lambda: reference.gateway.request("GET", "/health").status_code == 503,
-        description="an unhealthy gateway",
-    )
-    assert list(reference.gateway.request("GET", "/health").json()) == ["status", "error"]
-    reference.triton.start()
-    wait_until(lambda: reference.request("GET", "/health")[0] == 200, description="a healthy gateway")
-    wait_until(
-        lambda: reference.request("POST", "/infer/resnet50", JPEG_REQUEST)[0] == 200,
-        description="the model back",
-    )
-    assert reference.loads("resnet50_onnx") == loads_before + 1
-
-
-def test_an_unreachable_or_slow_s3_is_a_500_in_time(reference: ReferenceGateway, tmp_path: Path) -> None:
-    # Load the model first, so that nothing has to be loaded below.
-    assert reference.request("POST", "/infer/densenet", JPEG_REQUEST)[0] == 200
-    unreachable_s3 = {
-        **reference.env,
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "TRIREME_GATEWAY_TIMEOUT": "3",
-    }
-    with running_gateway_server(tmp_path / "away.log", unreachable_s3) as gateway:
-        response = gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST)
-        assert response.status_code == 500
-        assert list(response.json()) == ["status", "model", "message"]
-        assert gateway.request("GET", "/models").json()["status"] == "error"
-        assert gateway.request("GET", "/health").json() == {"status": "healthy"}
-        # This request needs Triton only.
-        assert gateway.request("POST", "/infer", json={}).status_code == 200
-    with running_dripping_proxy(f"http://{reference.cloud.address}") as proxy:
-        slow_s3 = {**unreachable_s3, "AWS_ENDPOINT_URL": proxy.url}
-        with running_gateway_server(tmp_path / "slow.log", slow_s3) as gateway:
-            assert gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST).status_code == 200
-            proxy.slow_from_byte = 0
-            with ThreadPoolExecutor(8) as callers:
-                slow_calls = [
-                    callers.submit(gateway.request, "POST", "/infer/densenet", json=JPEG_REQUEST)
-                    for _ in range(8)
-                ]
-                wait_until(lambda: proxy.connections, description="a connection to S3")
-                assert gateway.request("POST", "/infer", json={}).status_code == 200
-                assert {call.result().status_code for call in slow_calls} == {500}
 
 
 def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(

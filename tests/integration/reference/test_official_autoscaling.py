@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from tests.support.deploy_account import IMAGE, FakeAccount, cloud, proxy
+from tests.support.deploy_account import FakeAccount, cloud, proxy
 
 __all__ = ["cloud", "proxy"]
 
@@ -55,40 +54,6 @@ def test_a_target_that_is_no_longer_given_is_removed(cloud: FakeAccount) -> None
     assert {name: policy["TargetValue"] for name, policy in scaling_policies(cloud).items()} == {
         "ships-gpu": 80
     }
-
-
-def test_an_invalid_combination_of_targets_is_refused_with_a_reason(cloud: FakeAccount) -> None:
-    for options, sentence in (
-        (("--target-cpu", "70"), "need --autoscale MIN:MAX"),
-        (("--autoscale", "1:2"), "--target-gpu PERCENT"),
-        (("--autoscale", "0:2", "--target-cpu", "70", "--async", "s3://out"), "needs --target-invocations N"),
-    ):
-        deploy = cloud.deploy(*options)
-        assert deploy.code == 1, deploy.err
-        assert sentence in deploy.err
-    assert cloud.proxy.changes == []
-
-
-def test_a_template_has_the_same_policies(cloud: FakeAccount) -> None:
-    options = (
-        "--image",
-        IMAGE,
-        "--autoscale",
-        "1:4",
-        "--target-gpu",
-        "90",
-        "--role",
-        "arn:aws:iam::1:role/x",
-    )
-    resources = json.loads(cloud.sm("template", "ships", *options).out)["Resources"]
-    tracking = resources["ScalingGpu"]["Properties"]["TargetTrackingScalingPolicyConfiguration"]
-    assert tracking["CustomizedMetricSpecification"] == metric_specification("GPUUtilization", "ships")
-    assert tracking["TargetValue"] == 90
-    terraform = json.loads(cloud.sm("template", "ships", "--format", "terraform", *options).out)["resource"]
-    metric = terraform["aws_appautoscaling_policy"]["gpu"]["target_tracking_scaling_policy_configuration"][
-        "customized_metric_specification"
-    ]
-    assert (metric["metric_name"], metric["namespace"]) == ("GPUUtilization", "/aws/sagemaker/Endpoints")
 
 
 def put_metric(cloud: FakeAccount, namespace: str, name: str, *values: float) -> None:

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, log_of_failed_start, memory_field, running_box, wait_until
-from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
+from tests.support.model_archives import ArchiveFolder
 from tests.support.reference.official import ADMIN, MultiModel
 from tests.support.tritons import MODELS
 
@@ -18,13 +18,6 @@ from tests.support.tritons import MODELS
 LARGE_BODY_BYTES = 25 * 10**6
 #: How much the control plane may grow. It once held 288 MB of 20 such bodies.
 MAX_GROWTH_BYTES = 32 * 2**20
-SCRIPT = """
-def model_fn(model_dir):
-    return None
-
-def transform_fn(model, data, content_type, accept):
-    return data, content_type
-"""
 ROUTES = [("GET", "/models"), ("GET", "/models/a"), ("POST", "/models"), ("DELETE", "/models/a")]
 
 
@@ -56,28 +49,6 @@ def test_a_restricted_list_of_models_needs_the_key_but_ping_does_not(
     assert requests.post(index, timeout=10).status_code == 403
     assert requests.post(index, headers=ADMIN, timeout=10).status_code == 200
     assert single_box.ping()[0] == 200
-
-
-@pytest.mark.parametrize("layout", ["flat", "nested", "ensemble", "script"])
-def test_the_url_of_every_kind_of_archive_is_its_folder(multi_model: MultiModel, layout: str) -> None:
-    name, platform = f"hash-of-{layout}", multi_model.platform
-    if layout == "flat":
-        url = platform.write_flat(name)
-    elif layout == "nested":
-        url = platform.write_nested(name, {"inner": multiplying_model(3)})
-    elif layout == "ensemble":
-        url = platform.write_nested(
-            name, {"a": multiplying_model(), "b": multiplying_model(), "all": chain_config("a", "b")}
-        )
-    else:
-        url = platform.write_nested(name, {}, inference=SCRIPT)
-    response = multi_model.load(name, url)
-    assert response.status_code == 200, response.text
-    description = {"modelName": name, "modelUrl": str(platform.home / name)}
-    assert response.json() == description
-    assert multi_model.request("GET", f"/models/{name}").json() == description
-    assert description in multi_model.request("GET", "/models").json()["models"]
-    assert multi_model.request("DELETE", f"/models/{name}").status_code == 200
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.support.sm_command import RunSm, sm
-from trireme_tools.deploy import triton_images
 
 __all__ = ["sm"]
 
@@ -60,11 +59,3 @@ def test_a_release_that_two_accounts_may_hold_is_listed_with_both(sm: RunSm) -> 
     # Only the SDK's table has this Region.
     sdk_uri = "204538143572.dkr.ecr.ca-west-1.amazonaws.com/sagemaker-tritonserver:23.12-py3"
     assert rows["ca-west-1"].split()[1:] == [sdk_uri]
-
-
-@pytest.mark.parametrize("version", ["22.07", "24.01", "24.09"])
-def test_any_other_release_has_one_account_for_each_region(version: str) -> None:
-    for region in triton_images.regions(version):
-        [uri] = triton_images.uris(region, version)
-        assert (uri.partition(".")[0] == ACCOUNTS.get(region)) == (version < "23.12")
-    assert triton_images.uri("us-east-1", "24.01").startswith("763104351884.")

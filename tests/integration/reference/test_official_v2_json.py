@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.support.boxes import RunningBox
 from tests.support.reference.official import MultiModel, runtime
@@ -58,31 +57,7 @@ def test_the_target_model_names_an_archive(multi_model: MultiModel, content_type
     assert answer["outputs"][0]["data"] == [2.0, 4.0]
 
 
-def test_the_platforms_invoke_route_accepts_octet_stream(multi_model: MultiModel) -> None:
-    multi_model.ensure_loaded("resnet", "resnet_pt_v0.tar.gz")
-    headers = {"Content-Type": "application/octet-stream"}
-    response = multi_model.request(
-        "POST", "/models/resnet/invoke", data=json.dumps(ECHO_REQUEST), headers=headers
-    )
-    assert response.status_code == 200, response.text
-    assert list(response.json()) == RESPONSE_KEYS
-
-
 def test_v2_json_of_a_content_type_that_a_client_accepts_goes_to_the_client(single_box: RunningBox) -> None:
     body = json.dumps(ECHO_REQUEST)
     answer, _ = invoke(single_box, body, "application/octet-stream", TargetModel="claims")
     assert answer == {"modelname": "claims", "result": {"bytes": len(body)}}
-
-
-@pytest.mark.parametrize("body", ["{", "[1, 2]", "inputs", '{"input": []}', "\x00\x01"])
-def test_a_body_that_is_not_v2_json_is_a_415(single_box: RunningBox, body: str) -> None:
-    with pytest.raises(ClientError) as excinfo:
-        invoke(single_box, body, "application/octet-stream")
-    assert excinfo.value.response["OriginalStatusCode"] == 415
-
-
-def test_v2_json_that_triton_refuses_is_tritons_400(single_box: RunningBox) -> None:
-    request = {"inputs": [{**ECHO_REQUEST["inputs"][0], "name": "unknown"}]}
-    with pytest.raises(ClientError, match="unknown") as excinfo:
-        invoke(single_box, json.dumps(request), "application/octet-stream")
-    assert excinfo.value.response["OriginalStatusCode"] == 400

@@ -93,31 +93,6 @@ def test_libsvm_is_read_into_rows(box: RunningBox, content_type: str, accept: st
     assert [float(line) for line in output.splitlines() if line] == [3, 5, 1.5]
 
 
-def test_csv_is_answered_line_by_line(box: RunningBox) -> None:
-    assert run_transform_job(box, "1,2\n3,4\n", "text/csv", "text/csv").split() == ["3", "7"]
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type", "status", "reason"),
-    [
-        (b"[1]\n[1,", "application/jsonlines", 400, "line 2 of the body is not JSON"),
-        (b"\n \n", "application/jsonlines", 400, "the body has no line"),
-        (b"0 1:x\n", "text/libsvm", 400, "line 1 is not LibSVM: '1:x' is not an index:value"),
-        (b"0 -1:2\n", "text/libsvm", 400, "the index -1 is out of range"),
-        (b"label\n", "text/libsvm", 400, "'label' is not an index:value"),
-        (b"# nothing\n", "text/libsvm", 400, "no line of LibSVM"),
-        (b"\xff", "text/libsvm", 400, "not UTF-8"),
-        (b"0 2000000000:1\n", "text/libsvm", 413, "at most 512 MiB are accepted"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_an_error_with_its_place(
-    box: RunningBox, body: bytes, content_type: str, status: int, reason: str
-) -> None:
-    response = box.send(body, content_type)
-    assert response.status_code == status, response.text
-    assert reason in response.json()["error"]
-
-
 def test_a_caller_that_accepts_json_gets_one_list(box: RunningBox) -> None:
     response = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
     assert response.json() == [3, 7]

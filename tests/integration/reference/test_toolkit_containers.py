@@ -327,19 +327,6 @@ def test_xgboosts_defaults_read_libsvm_csv_and_recordio(
     assert invoke(box, "xgboost", b"a,b\n", CSV).status_code == 400
 
 
-def test_a_script_without_a_library_is_served_beside_torch(box: RunningBox) -> None:
-    assert read_result(invoke(box, "transform", b"[1.0, 2.0, 3.0]", "application/octet-stream"))
-    assert read_result(invoke(box, "plain", b"[1, 2]", JSON)) == [2, 4]
-
-
-def test_batch_transforms_lines_are_answered_line_by_line(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
-) -> None:
-    response = invoke(box, "empty", BODIES[LINES], LINES)
-    assert response.headers["Content-Type"].partition(";")[0] == LINES
-    np.testing.assert_allclose(read_result(response), models_and_answers[1]["net"], rtol=1e-5)
-
-
 def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(
     tmp_path: Path, models_and_answers: tuple[Path, dict[str, Any]]
 ) -> None:

@@ -87,14 +87,6 @@ def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(
         assert endpoint.unload(name).status_code == 200
 
 
-def test_an_archive_without_model_py_is_refused_without_calling_triton(endpoint: MultiModelEndpoint) -> None:
-    url = Path(write_archive_starting_with(endpoint, "empty"))
-    (url / "1" / "model.py").rename(url / "1" / "other.py")
-    response = endpoint.load("empty", str(url))
-    assert response.status_code == 400
-    assert "1 has no model.py, which the python backend wants" in response.json()["error"]
-
-
 def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: MultiModelEndpoint) -> None:
     response = endpoint.load(
         "slow", endpoint.platform.write_flat("slow", multiplying_model(seconds=3 * LOAD_TIMEOUT_S))

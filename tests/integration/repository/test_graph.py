@@ -183,24 +183,3 @@ def test_the_command_writes_the_flowchart_and_its_exit_status_reports_problems(t
     assert completed.returncode == 1
     assert completed.stderr.startswith("problem: ")
     assert (tmp_path / "bad.mmd").is_file()
-
-
-def test_the_command_says_if_there_is_no_ensemble_or_the_file_cannot_be_written(tmp_path: Path) -> None:
-    empty = run_inspect(write_repository(tmp_path / "none"), "--graph")
-    assert (empty.returncode, empty.stderr) == (1, f"sm: there is no ensemble in {tmp_path}/none to draw.\n")
-    nowhere = run_inspect(
-        write_repository(tmp_path / "good", good=VALID_ENSEMBLE), "--graph", tmp_path / "nowhere" / "a.mmd"
-    )
-    assert nowhere.returncode == 1
-    assert nowhere.stderr == f"sm: {tmp_path}/nowhere/a.mmd cannot be written: No such file or directory.\n"
-
-
-def test_an_svg_file_name_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    completed = run_inspect(
-        write_repository(tmp_path / "good", good=VALID_ENSEMBLE), "--graph", tmp_path / "good.svg"
-    )
-    assert completed.returncode == 1
-    assert completed.stderr.startswith(
-        f"sm: {tmp_path}/good.svg: the graph is Mermaid text, not SVG. Name it {tmp_path}/good.mmd"
-    )
-    assert not (tmp_path / "good.svg").exists()

@@ -219,40 +219,6 @@ def test_a_missing_environment_is_a_problem(tmp_path: Path) -> None:
     assert problems.find_problems(tmp_path) == []
 
 
-@pytest.mark.parametrize("broken", ["name", "version", "plan", "ensemble"])
-def test_a_start_with_a_problem_ends_with_one_sentence_before_triton_starts(
-    tmp_path: Path, broken: str
-) -> None:
-    folder = write_model(tmp_path / "models")
-    if broken == "name":
-        folder.rename(folder.with_name("other"))
-    elif broken == "version":
-        (folder / "1").rename(folder / "one")
-    elif broken == "ensemble":
-        write_model(
-            tmp_path / "models",
-            "all",
-            "platform: 'ensemble' ensemble_scheduling { step { model_name: 'none' } }",
-        )
-    else:
-        plan_manifest(model="tiny").write(folder / "1")
-    completed = subprocess.run(
-        [sys.executable, "serve"],
-        cwd=HERE,
-        env={"PATH": "/usr/bin:/bin", "TRIREME_MODEL_REPOSITORY": str(tmp_path / "models")},
-        capture_output=True,
-        text=True,
-    )
-    assert completed.returncode == 1
-    (line,) = (completed.stdout + completed.stderr).splitlines()
-    assert {
-        "name": "names the model",
-        "version": "no version folder",
-        "ensemble": "has a step of the model 'none', which is not there",
-        "plan": "Rebuild: sm build-model tiny",
-    }[broken] in line
-
-
 def test_inspect_and_start_import_no_graph_library() -> None:
     code = "import sys, sm.server.supervisor.start, sm.commands.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
     completed = subprocess.run(

@@ -111,100 +111,58 @@ def test_a_shadow_is_a_variant_with_a_model_of_its_own_that_the_role_may_read(sm
     assert readable == ["arn:aws:s3:::models/cats/model.tar.gz", "arn:aws:s3:::models/cats/next.tar.gz"]
 
 
+VARIANT = (
+    "variant_name model_name instance_type initial_instance_count initial_variant_weight"
+    " container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
+)
+SCALED = "resource_id scalable_dimension service_namespace"
+
+
+def block(names: str, **blocks: Any) -> dict[str, Any]:
+    """The arguments of a block, and the blocks in it."""
+    return {**dict.fromkeys(names.split()), **blocks}
+
+
 #: Arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
 #: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530,
 #: appautoscaling_policy at 027ee4e1, and the pages of the others. A block is a dict, a map of the user's None.
 TERRAFORM: dict[str, Any] = {
-    "aws_iam_role": {"name", "assume_role_policy", "tags"},
-    "aws_iam_role_policy": {"name", "role", "policy"},
-    "aws_sagemaker_model": {
-        "name": 0,
-        "execution_role_arn": 0,
-        "primary_container": {"image": 0, "mode": 0, "model_data_url": 0, "environment": None},
-        "tags": None,
-    },
-    "aws_sagemaker_endpoint_configuration": {
-        "name": 0,
-        "production_variants": {
-            "variant_name": 0,
-            "model_name": 0,
-            "instance_type": 0,
-            "initial_instance_count": 0,
-            "initial_variant_weight": 0,
-            "container_startup_health_check_timeout_in_seconds": 0,
-            "model_data_download_timeout_in_seconds": 0,
-            "serverless_config": {"max_concurrency": 0, "memory_size_in_mb": 0},
-        },
-        "shadow_production_variants": {
-            "variant_name": 0,
-            "model_name": 0,
-            "instance_type": 0,
-            "initial_instance_count": 0,
-            "initial_variant_weight": 0,
-            "container_startup_health_check_timeout_in_seconds": 0,
-            "model_data_download_timeout_in_seconds": 0,
-        },
-        "async_inference_config": {"output_config": {"s3_output_path": 0, "s3_failure_path": 0}},
-        "tags": None,
-    },
-    "aws_sagemaker_endpoint": {"name": 0, "endpoint_config_name": 0, "tags": None},
-    "aws_appautoscaling_target": {
-        "min_capacity": 0,
-        "max_capacity": 0,
-        "resource_id": 0,
-        "scalable_dimension": 0,
-        "service_namespace": 0,
-    },
-    "aws_appautoscaling_policy": {
-        "name": 0,
-        "policy_type": 0,
-        "resource_id": 0,
-        "scalable_dimension": 0,
-        "service_namespace": 0,
-        "target_tracking_scaling_policy_configuration": {
-            "target_value": 0,
-            "scale_in_cooldown": 0,
-            "scale_out_cooldown": 0,
-            "predefined_metric_specification": {"predefined_metric_type": 0},
-            "customized_metric_specification": {
-                "metric_name": 0,
-                "namespace": 0,
-                "statistic": 0,
-                "unit": 0,
-                "dimensions": {"name": 0, "value": 0},
-            },
-        },
-        "step_scaling_policy_configuration": {
-            "adjustment_type": 0,
-            "metric_aggregation_type": 0,
-            "cooldown": 0,
-            "step_adjustment": {"metric_interval_lower_bound": 0, "scaling_adjustment": 0},
-        },
-    },
-    "aws_cloudwatch_metric_alarm": {
-        "alarm_name": 0,
-        "alarm_description": 0,
-        "extended_statistic": 0,
-        "metric_query": {
-            "id": 0,
-            "expression": 0,
-            "label": 0,
-            "return_data": 0,
-            "metric": {"metric_name": 0, "namespace": 0, "period": 0, "stat": 0, "dimensions": None},
-        },
-        "metric_name": 0,
-        "namespace": 0,
-        "statistic": 0,
-        "dimensions": None,
-        "threshold": 0,
-        "period": 0,
-        "evaluation_periods": 0,
-        "datapoints_to_alarm": 0,
-        "comparison_operator": 0,
-        "treat_missing_data": 0,
-        "alarm_actions": 0,
-        "tags": None,
-    },
+    "aws_iam_role": block("name assume_role_policy tags"),
+    "aws_iam_role_policy": block("name role policy"),
+    "aws_sagemaker_model": block(
+        "name execution_role_arn tags", primary_container=block("image mode model_data_url", environment=None)
+    ),
+    "aws_sagemaker_endpoint_configuration": block(
+        "name tags",
+        production_variants=block(VARIANT, serverless_config=block("max_concurrency memory_size_in_mb")),
+        shadow_production_variants=block(VARIANT),
+        async_inference_config=block("", output_config=block("s3_output_path s3_failure_path")),
+    ),
+    "aws_sagemaker_endpoint": block("name endpoint_config_name tags"),
+    "aws_appautoscaling_target": block(f"min_capacity max_capacity {SCALED}"),
+    "aws_appautoscaling_policy": block(
+        f"name policy_type {SCALED}",
+        target_tracking_scaling_policy_configuration=block(
+            "target_value scale_in_cooldown scale_out_cooldown",
+            predefined_metric_specification=block("predefined_metric_type"),
+            customized_metric_specification=block(
+                "metric_name namespace statistic unit", dimensions=block("name value")
+            ),
+        ),
+        step_scaling_policy_configuration=block(
+            "adjustment_type metric_aggregation_type cooldown",
+            step_adjustment=block("metric_interval_lower_bound scaling_adjustment"),
+        ),
+    ),
+    "aws_cloudwatch_metric_alarm": block(
+        "alarm_name alarm_description extended_statistic metric_name namespace statistic threshold period"
+        " evaluation_periods datapoints_to_alarm comparison_operator treat_missing_data alarm_actions tags",
+        dimensions=None,
+        metric_query=block(
+            "id expression label return_data",
+            metric=block("metric_name namespace period stat", dimensions=None),
+        ),
+    ),
 }
 #: Arguments that every resource may have.
 META_ARGUMENTS = {"depends_on", "lifecycle"}
@@ -246,62 +204,32 @@ def test_a_value_that_looks_like_a_terraform_reference_is_escaped(sm: RunSm) -> 
     assert container["environment"] == {"A": "$${x}", "B": "%%{y}"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("cats",), "--image is needed"),
-        (("cats", "--image", IMAGE, "--mme"), "--mme needs --model-data"),
-        (
-            ("cats", *OPTIONS, "--target-cpu", "70"),
-            "--target-cpu and --target-gpu need --autoscale MIN:MAX",
-        ),
-        (
-            ("cats", *OPTIONS, "--format", "kserve", "--autoscale", "1:2", "--target-gpu", "70"),
-            "--target-invocations and --target-gpu are SageMaker's",
-        ),
-        (("ca_ts", *OPTIONS), "'ca_ts' cannot be a deployment's name"),
-        (
-            ("cats", "--image", "trireme:latest", "--model-data", DATA),
-            "'trireme:latest' is not an image in ECR: ",
-        ),
-        (("cats", "--image", IMAGE, "--model-data", "model"), "'model' is not an S3 address: "),
-        (("cats", *OPTIONS, "--autoscale", "1:2"), "--autoscale needs --target-invocations N"),
-        (
-            ("cats", *OPTIONS, "--autoscale", "0:2", "--target-invocations", "5"),
-            "--autoscale 0:MAX needs --async",
-        ),
-        (
-            ("cats", *OPTIONS, "--serverless", "4096:5", *AUTOSCALED),
-            "--serverless cannot be combined with --autoscale",
-        ),
-        (("cats", *OPTIONS, "--mme", "--format", "kserve"), "--mme is SageMaker's"),
-        (("cats", *OPTIONS, "--format", "kubernetes"), f"{DATA!r} cannot be fetched by Kubernetes itself"),
-        (
-            (
-                "cats",
-                "--image",
-                IMAGE,
-                "--format",
-                "kubernetes",
-                "--autoscale",
-                "1:2",
-                "--target-invocations",
-                "9",
-            ),
-            "--target-invocations and --target-gpu are SageMaker's",
-        ),
-        (("cats", "--image", IMAGE, "--format", "helm"), "--format helm and --out FOLDER need each other"),
-        (("cats", *OPTIONS, "--target-in-flight", "4"), "--target-in-flight needs --autoscale"),
-        (
-            ("cats", "--image", IMAGE, "--format", "kubernetes", "--env", "TRIREME_DRAIN_SECONDS=x"),
-            "TRIREME_DRAIN",
-        ),
-        (("Cats", *OPTIONS, "--format", "kserve"), "'Cats' is not a name for Kubernetes"),
-    ],
-)
-def test_invalid_options_are_refused_with_a_reason(
-    sm: RunSm, arguments: tuple[str, ...], sentence: str
-) -> None:
-    command = sm("template", *arguments)
+SAGEMAKER_ONLY = "--target-invocations and --target-gpu are SageMaker's"
+#: ``O`` stands for :data:`OPTIONS`, ``I`` for the image alone.
+INVALID = {
+    "cats": "--image is needed",
+    "cats I --mme": "--mme needs --model-data",
+    "cats O --target-cpu 70": "--target-cpu and --target-gpu need --autoscale MIN:MAX",
+    "cats O --format kserve --autoscale 1:2 --target-gpu 70": SAGEMAKER_ONLY,
+    "ca_ts O": "'ca_ts' cannot be a deployment's name",
+    f"cats --image trireme:latest --model-data {DATA}": "'trireme:latest' is not an image in ECR: ",
+    "cats I --model-data model": "'model' is not an S3 address: ",
+    "cats O --autoscale 1:2": "--autoscale needs --target-invocations N",
+    "cats O --autoscale 0:2 --target-invocations 5": "--autoscale 0:MAX needs --async",
+    "cats O --serverless 4096:5 --autoscale 1:4": "--serverless cannot be combined with --autoscale",
+    "cats O --mme --format kserve": "--mme is SageMaker's",
+    "cats O --format kubernetes": f"{DATA!r} cannot be fetched by Kubernetes itself",
+    "cats I --format kubernetes --autoscale 1:2 --target-invocations 9": SAGEMAKER_ONLY,
+    "cats I --format helm": "--format helm and --out FOLDER need each other",
+    "cats O --target-in-flight 4": "--target-in-flight needs --autoscale",
+    "cats I --format kubernetes --env TRIREME_DRAIN_SECONDS=x": "TRIREME_DRAIN",
+    "Cats O --format kserve": "'Cats' is not a name for Kubernetes",
+}
+
+
+@pytest.mark.parametrize(("line", "sentence"), INVALID.items())
+def test_invalid_options_are_refused_with_a_reason(sm: RunSm, line: str, sentence: str) -> None:
+    words = {"O": OPTIONS, "I": ("--image", IMAGE)}
+    command = sm("template", *(option for word in line.split() for option in words.get(word, (word,))))
     assert (command.status, command.out) == (1, "")
     assert command.err.startswith(f"sm: {sentence}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,22 +136,6 @@ def test_the_list_of_models_names_the_script_and_its_client(four_functions_box: 
     assert (row["modelName"], row["client"]) == ("model", "ToolkitClient")
 
 
-def test_32_concurrent_callers_each_get_their_own_answer(four_functions_box: RunningBox) -> None:
-    answers: dict[int, object] = {}
-
-    def send_number(number: int) -> None:
-        answers[number] = four_functions_box.send(json.dumps({"inputs": [number]}).encode()).json()[
-            "predictions"
-        ]
-
-    threads = [threading.Thread(target=send_number, args=(number,)) for number in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == {number: [-3 * number] for number in range(32)}
-
-
 MODEL_FN_ONLY = """
 import numpy as np
 
@@ -208,30 +190,6 @@ def test_without_own_codecs_json_csv_and_npy_are_read_and_written(
     else:
         result = np.load(io.BytesIO(response.content), allow_pickle=False)
     assert result.tolist() == [[2, 4], [6, 8]]
-
-
-def test_a_pickled_npy_is_a_400(defaults_box: RunningBox) -> None:
-    for body in (npy_bytes([{}], pickled=True), pickle.dumps([1])):
-        response = defaults_box.send(body, "application/x-npy")
-        assert (response.status_code, response.json()["code"]) == (400, "bad_input")
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type", "accept", "status"),
-    [
-        (b"[1,", "application/json", "*/*", 400),
-        (b"\xff", "application/json", "*/*", 400),
-        (b"", "text/csv", "*/*", 400),
-        (b"x", "text/xml", "*/*", 415),
-        (b"[1]", "application/json", "image/png", 406),
-    ],
-)
-def test_an_input_that_the_default_codecs_cannot_read_or_write_is_a_4xx(
-    defaults_box: RunningBox, body: bytes, content_type: str, accept: str, status: int
-) -> None:
-    response = defaults_box.send(body, content_type, headers={"Accept": accept})
-    assert response.status_code == status, response.text
-    assert set(response.json()) == {"error", "code", "request_id"}
 
 
 def test_the_script_gets_json_that_looks_like_v2_or_dispatch(defaults_box: RunningBox) -> None:

@@ -219,44 +219,6 @@ def test_a_websocket_is_one_trace_with_the_spans_of_its_messages(box: RunningBox
     assert all(request.contains(span) for span in spans_named(trace, "infer"))
 
 
-def test_json_lines_are_traced_as_records_and_a_v2_request_as_one_call(
-    box: RunningBox, receiver: Receiver
-) -> None:
-    line = b'{"modelname":"echoes","payload":{"x":[1]}}\n'
-    trace_of_lines = receiver.trace(trace_id_of(box.send(3 * line, "application/jsonlines")), 15)
-    assert len(spans_named(trace_of_lines, "record")) == 3
-    assert span_named(trace_of_lines, "POST /invocations").attributes["trireme.records"] == 3
-    tensors = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
-    response = requests.post(f"{box.url}/v2/models/echo/infer", json=tensors, timeout=20)
-    assert response.status_code == 200, response.text
-    trace_of_v2 = receiver.trace(trace_id_of(response), 5)
-    request, call = span_named(trace_of_v2, "POST /v2/models/{name}/infer"), span_named(trace_of_v2, "POST")
-    assert request.attributes["trireme.model"] == call.attributes["trireme.model"] == "echo"
-    assert request.attributes["http.route"] == "/v2/models/{name}/infer"
-    assert (call.kind, call.parent) == ("client", request.span_id)
-    port = call.attributes["server.port"]
-    assert call.attributes["url.full"] == f"http://127.0.0.1:{port}/v2/models/echo/infer"
-    assert span_named(trace_of_v2, "InferRequest").parent == call.span_id
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "name"),
-    [
-        ("GET", "/v2/models/echo/versions/1/config", "GET /v2/models/{name}/versions/{version}/config"),
-        ("GET", "/v2", "GET /v2"),
-        ("GET", "/v2/nothing", "GET /v2/{rest}"),
-        ("POST", "/models/echo/invoke", "POST /models/{name}/invoke"),
-    ],
-)
-def test_a_request_s_span_is_named_by_its_route(
-    box: RunningBox, receiver: Receiver, method: str, path: str, name: str
-) -> None:
-    response = requests.request(method, f"{box.url}{path}?key={SECRET}", timeout=20)
-    trace = receiver.trace(trace_id_of(response), 1)
-    assert span_named(trace, name).attributes["url.path"] == path
-    assert not [span for span in trace if SECRET in str(span.attributes)]
-
-
 def test_a_request_that_its_caller_does_not_sample_is_not_traced(box: RunningBox, receiver: Receiver) -> None:
     trace_id = "ef" * 16
     headers = {"traceparent": f"00-{trace_id}-{CALLERS_SPAN}-00"}
@@ -306,13 +268,6 @@ def test_a_requests_log_record_names_its_trace(box: RunningBox) -> None:
         trace_id = trace_id_of(box.invoke(model, payload))
         lines = [line for line in box.wait_for_log(trace_id).splitlines() if trace_id in line]
         assert [json.loads(line)["model"] for line in lines]
-
-
-def test_ping_and_metrics_are_not_traced(box: RunningBox, receiver: Receiver) -> None:
-    box.ping()
-    requests.get(f"{box.url}/metrics", timeout=5)
-    receiver.trace(trace_id_of(box.invoke("echoes", {"x": [1]})), 5)
-    assert not [span for span in receiver.spans if span.attributes.get("url.path") in ("/ping", "/metrics")]
 
 
 def test_traces_contain_no_payload_and_no_query(box: RunningBox, receiver: Receiver) -> None:

@@ -67,21 +67,9 @@ PATHS = (
 )
 TYPES = (
     *(JSON, LINES, "text/plain", "image/jpeg", "image/png", "image/webp", "application/x-npy", "text/csv"),
-    *(
-        "application/octet-stream",
-        "multipart/form-data",
-        "application/x-www-form-urlencoded",
-        "",
-        "x",
-        "a/b;c=\xff",
-    ),
-    *(
-        BINARY.format(10),
-        BINARY.format(-1),
-        BINARY.format("x"),
-        BINARY.format(10**20),
-        "application/json; charset=x",
-    ),
+    *("application/octet-stream", "multipart/form-data", "application/x-www-form-urlencoded", "", "x"),
+    *("a/b;c=\xff", "application/json; charset=x"),
+    *(BINARY.format(size) for size in (10, -1, "x", 10**20)),
 )
 HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
     (
@@ -111,32 +99,9 @@ HEADERS: tuple[tuple[str, Sequence[str]], ...] = (
 )
 #: Values to put where a number, a text or an object is expected.
 ODD_VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        0,
-        -1,
-        10**400,
-        1e308,
-        "",
-        "\x00",
-        "é" * 50,
-        "x" * 5000,
-        [],
-        {},
-        [[]],
-        [None],
-        {"a": {"b": []}},
-    ),
-    *(
-        {"image": 1},
-        {"image": "%%%"},
-        {"text": ["a"]},
-        {"text": ""},
-        {"s3_uri": "s3://a/b"},
-        "/9j/",
-        ["a"] * 50,
-    ),
+    *(None, True, 0, -1, 10**400, 1e308, "", "\x00", "é" * 50, "x" * 5000, "/9j/"),
+    *([], {}, [[]], [None], {"a": {"b": []}}, ["a"] * 50),
+    *({"image": 1}, {"image": "%%%"}, {"text": ["a"]}, {"text": ""}, {"s3_uri": "s3://a/b"}),
 )
 #: A Content-Length above the box's limit.
 TOO_LARGE_BYTES = 30 * 10**6

@@ -36,8 +36,6 @@ class Endpoint:
         self.target_plan, self.plan = plan, plan
         self.status, self.reason = "Creating", ""
         self.instances: list[Instance] = []
-        self.shadow_instances: list[Instance] = []
-        self._requests = 0
         self._start_instance, self._on_rollback = start_instance, on_rollback
         self._closing, self._wake_event = threading.Event(), threading.Event()
         self._stopping_threads: list[threading.Thread] = []
@@ -64,11 +62,7 @@ class Endpoint:
     def invoke(
         self, body: bytes, headers: Mapping[str, str], target: str, timeout_s: float = INVOCATION_TIMEOUT_S
     ) -> tuple[Instance, requests.Response]:
-        """Send a request to the least busy instance, or to the next one if that cannot be reached.
-
-        The shadow gets a copy of its share, and its answer is thrown away.
-        """
-        self._copy_to_shadow(body, headers, timeout_s)
+        """Send a request to the least busy instance, or to the next one if that cannot be reached."""
         for instance in sorted(self.instances, key=lambda candidate: candidate.active_requests):
             with instance.counted_request():
                 try:
@@ -78,24 +72,6 @@ class Endpoint:
         raise InvocationFailed(
             503, "ServiceUnavailable", f"Endpoint {self.plan.endpoint_name} has no healthy instance."
         )
-
-    def _copy_to_shadow(self, body: bytes, headers: Mapping[str, str], timeout_s: float) -> None:
-        instances, percent = self.shadow_instances, self.plan.shadow_percent
-        self._requests += 1
-        # Every fifth request for 20 %.
-        is_copied = self._requests * percent // 100 > (self._requests - 1) * percent // 100
-        if not instances or not is_copied:
-            return
-        instance = min(instances, key=lambda candidate: candidate.active_requests)
-
-        def send() -> None:
-            with (
-                suppress(NotConnected, InvocationFailed, requests.RequestException),
-                instance.counted_request(),
-            ):
-                _ = instance.invoke(body, headers, "", timeout_s).content
-
-        threading.Thread(target=send, name="copy for the shadow").start()
 
     def _run(self) -> None:
         self._carry_out(self.plan, self._replace)
@@ -107,7 +83,7 @@ class Endpoint:
                 self._replace_unhealthy()
             self._wake_event.wait(CHECK_INTERVAL_S)
             self._wake_event.clear()
-        self._stop_in_background([*self.instances, *self.shadow_instances])
+        self._stop_in_background(self.instances)
 
     def _carry_out(self, plan: EndpointPlan, change: Callable[[EndpointPlan], None]) -> None:
         before = self.plan
@@ -127,13 +103,7 @@ class Endpoint:
     def _replace(self, plan: EndpointPlan) -> None:
         """Start all new instances beside the old ones, then stop the old ones."""
         new = self._start_healthy(plan, plan.instance_count)
-        try:
-            shadows = self._start_healthy(plan.shadow, plan.shadow.instance_count) if plan.shadow else []
-        except BaseException:
-            self._stop_in_background(new)
-            raise
-        old = [*self.instances, *self.shadow_instances]
-        self.instances, self.shadow_instances = new, shadows
+        old, self.instances = self.instances, new
         self._stop_in_background(old)
 
     def _scale(self, plan: EndpointPlan) -> None:

@@ -53,8 +53,6 @@ class Host:
         self._archives, self._worker = ArchiveStore(self._s3, folder / "archives"), AsyncWorker(self._s3)
         self.endpoints: dict[str, Endpoint] = {}
         self._updates: dict[str, dict[str, Any]] = {}
-        #: The shadow variants of the endpoint configurations, which moto forgets.
-        self._shadows: dict[str, list[dict[str, Any]]] = {}
         # Held while an endpoint's record is deleted and created again, so that nobody sees it missing.
         self._records_lock = threading.RLock()
         self._stopped, self._wake_event = threading.Event(), threading.Event()
@@ -98,7 +96,6 @@ class Host:
         app.register_blueprint(runtime.blueprint(self.find_endpoint, self._worker))
         amendments = {
             "DescribeEndpoint": self._amend_description,
-            "DescribeEndpointConfig": self._amend_config,
             "ListEndpoints": self._amend_list,
             "CreateEndpoint": self._wake,
             "DeleteEndpoint": self._wake,
@@ -128,7 +125,7 @@ class Host:
         with self._records_lock:
             pages = self.sagemaker.get_paginator("list_endpoints").paginate()
             names = [row["EndpointName"] for page in pages for row in page["Endpoints"]]
-            plans = {name: self._read_plan(name) for name in names}
+            plans = {name: read_plan(self.sagemaker, name) for name in names}
             for name, plan in plans.items():
                 if name in self.endpoints:
                     self.endpoints[name].apply(plan)
@@ -137,21 +134,13 @@ class Host:
         for name in self.endpoints.keys() - plans.keys():
             self.endpoints.pop(name).close()
 
-    def _read_plan(self, name: str) -> EndpointPlan:
-        return read_plan(self.sagemaker, name, self._shadows)
-
     def _create_config(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Answer ``CreateEndpointConfig``, and remember the shadow variants."""
+        """Answer ``CreateEndpointConfig`` with moto's refusals as SageMaker words them."""
         try:
             response = self.sagemaker.create_endpoint_config(**parameters)
         except ClientError as error:
             raise moto_proxy.ValidationFailed(error.response["Error"]["Message"]) from None
-        self._shadows[parameters["EndpointConfigName"]] = parameters.get("ShadowProductionVariants", [])
         return {"EndpointConfigArn": response["EndpointConfigArn"]}
-
-    def _amend_config(self, response: dict[str, Any]) -> None:
-        if shadows := self._shadows.get(response["EndpointConfigName"]):
-            response["ShadowProductionVariants"] = shadows
 
     def _start_instance(self, plan: EndpointPlan) -> Instance:
         others = [endpoint for name, endpoint in self.endpoints.items() if name != plan.endpoint_name]
@@ -192,7 +181,7 @@ class Host:
             self.sagemaker.delete_endpoint(EndpointName=name)
             self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config_name, Tags=tags)
             if instance_count is not None:
-                variant = self._read_plan(name).variant
+                variant = read_plan(self.sagemaker, name).variant
                 capacities = [{"VariantName": variant, "DesiredInstanceCount": instance_count}]
                 self.sagemaker.update_endpoint_weights_and_capacities(
                     EndpointName=name, DesiredWeightsAndCapacities=capacities

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 DEFAULT_STARTUP_TIMEOUT_S = 480.0  # until the first successful ping
@@ -33,13 +33,10 @@ class EndpointPlan:
     instance_count: int
     startup_timeout_s: float
     async_config: AsyncConfig | None
-    #: What gets a copy of ``shadow_percent`` of the requests; None for no shadow.
-    shadow: EndpointPlan | None = None
-    shadow_percent: float = 0.0
 
 
-def read_plan(sagemaker: Any, name: str, shadows: Mapping[str, Any]) -> EndpointPlan:
-    """Read an endpoint's description, configuration and models. ``shadows``: by the configuration's name.
+def read_plan(sagemaker: Any, name: str) -> EndpointPlan:
+    """Read an endpoint's description, configuration and models.
 
     Raises:
         botocore.exceptions.ClientError: One of them does not exist.
@@ -48,17 +45,6 @@ def read_plan(sagemaker: Any, name: str, shadows: Mapping[str, Any]) -> Endpoint
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     variant = config["ProductionVariants"][0]
     count = endpoint["ProductionVariants"][0].get("DesiredInstanceCount", 1)  # a serverless variant has none
-    plan = _read_variant(sagemaker, name, config, variant, count)
-    for shadow in shadows.get(config["EndpointConfigName"], ()):
-        percent = 100 * shadow["InitialVariantWeight"] / variant["InitialVariantWeight"]
-        shadow_plan = _read_variant(sagemaker, name, config, shadow, shadow["InitialInstanceCount"])
-        plan = replace(plan, shadow=shadow_plan, shadow_percent=percent)
-    return plan
-
-
-def _read_variant(
-    sagemaker: Any, name: str, config: Mapping[str, Any], variant: Mapping[str, Any], instance_count: int
-) -> EndpointPlan:
     model = sagemaker.describe_model(ModelName=variant["ModelName"])
     container = model.get("PrimaryContainer") or model["Containers"][0]
     source = container.get("ModelDataSource", {}).get("S3DataSource", {})
@@ -70,7 +56,7 @@ def _read_variant(
         model_data_url=container.get("ModelDataUrl") or source.get("S3Uri", ""),
         environment=container.get("Environment", {}),
         multi_model=container.get("Mode") == "MultiModel",
-        instance_count=instance_count,
+        instance_count=count,
         startup_timeout_s=variant.get(
             "ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_STARTUP_TIMEOUT_S
         ),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sm.client.drawing import BLACK, WHITE, Label, colour, draw, text_colour
+from sm.client.drawing import Label, colour, draw, text_colour
 
 Pixels = NDArray[np.uint8]
 
@@ -77,28 +75,3 @@ def test_a_large_picture_has_larger_letters() -> None:
         assert left == 0
         heights.append(bottom - top)
     assert heights[1] > 3 * heights[0]
-
-
-def test_a_later_label_is_drawn_over_an_earlier_one() -> None:
-    labels = [Label((20, 60, 100, 90), "a", 0), Label((20, 60, 100, 90), "b", 1)]
-    assert tuple(draw(grey_picture(200, 100), labels)[75, 20]) == colour(1)
-
-
-@pytest.mark.parametrize("text", ["", "Hund 0.50", "собака", "犬 🐕", "a\nb", "\x00", "x" * 1000])
-def test_any_text_can_be_drawn(text: str) -> None:
-    assert draw(grey_picture(200, 100), [Label((20, 60, 100, 90), text, 0)]).shape == (100, 200, 3)
-
-
-def test_without_labels_nothing_is_drawn() -> None:
-    assert (draw(grey_picture(20, 10), []) == 128).all()
-
-
-def test_each_coco_class_has_its_own_colour_and_neighbours_differ_much() -> None:
-    colours = [colour(class_id) for class_id in range(80)]
-    assert len(set(colours)) == 80
-    for first, second in itertools.pairwise(colours):
-        assert sum(abs(a - b) for a, b in zip(first, second, strict=True)) > 100
-
-
-def test_text_is_black_on_light_and_white_on_dark_colours() -> None:
-    assert (text_colour((255, 240, 20)), text_colour((20, 20, 240))) == (BLACK, WHITE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -11,31 +10,8 @@ import yaml
 from sm.settings import HERE
 
 EXAMPLE = HERE / "examples" / "monitoring"
-DASHBOARD: dict[str, Any] = json.loads((EXAMPLE / "grafana/dashboards/trireme.json").read_text())
-PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 COMPOSE: dict[str, Any] = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())
 PAGE = (HERE / "docs/run/metrics.md").read_text()
-
-
-def test_every_query_uses_the_chosen_data_source_and_instance() -> None:
-    for panel in PANELS:
-        if panel["type"] == "row":
-            continue
-        assert panel["type"] in {"timeseries", "stat", "heatmap"}
-        assert panel["description"]
-        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
-        for source in (panel, *panel["targets"]):
-            assert source["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        for target in panel["targets"]:
-            selectors = re.findall(r"\{[^{}]*=[^{}]*\}", target["expr"])
-            assert selectors
-            assert all('instance=~"$instance"' in selector for selector in selectors), panel["title"]
-
-
-def test_the_dashboard_variables_are_those_that_the_queries_use() -> None:
-    names = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", json.dumps(PANELS))) - {"__rate_interval"}
-    assert names == used == {"datasource", "instance", "model"}
 
 
 def test_the_compose_file_mounts_existing_files_where_they_are_read() -> None:
