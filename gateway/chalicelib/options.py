@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from chalicelib.remote_servers import RemoteServers, Tls
 from sm.errors import StartError
 from sm.settings import HERE, boolean, folders, number, read_all, setting
-from sm.triton.remote_servers import RemoteServers, Tls
 
 from .short_names import ShortName, short_names
 

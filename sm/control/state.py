@@ -12,7 +12,7 @@ from typing import Any
 from sm.errors import NotReady
 from sm.multimodel.load_records import Records
 from sm.run_state import CODE, Box, read_engines, read_json
-from sm.triton import health
+from sm.triton import server
 from sm.triton.generation import SharedGeneration
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
@@ -128,7 +128,7 @@ def readiness(
 
 def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes]:
     """Call one of Triton's routes; return status and body. Status 0 means no answer in time."""
-    return health.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)
+    return server.request(port or box.http_port, box.http_keys, method, path, TRITON_TIMEOUT_S)
 
 
 class ServedModels:

@@ -21,7 +21,7 @@ from sm.polling import Poll
 from sm.repository.models import Model
 from sm.run_state import Box
 from sm.triton.generation import SharedGeneration, now
-from sm.triton.stub_processes import (
+from sm.triton.python_models import (
     LOADING_OOM_SCORE,
     STUB_OOM_SCORE,
     DeadStub,

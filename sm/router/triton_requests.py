@@ -27,9 +27,8 @@ from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answers import finish, split_events
 from sm.router.classify import GenerateRequest, Message, TritonRequest
 from sm.triton.call_failures import translate_http_status
-from sm.triton.http_proxy import Reply, Request, Upstream, end_to_end
+from sm.triton.http_proxy import HEADER_SIZE, Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN
-from sm.triton.unsafe_json import HEADER_SIZE
 
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: Triton answers 500 if it cannot parse a request.

@@ -1,17 +1,23 @@
-"""Refuse answers that may be another caller's; :mod:`sm.triton.generation` says how Triton mixes them up."""
+"""Refuse answers that may be another caller's, and take out the models that may have mixed them up, or hang.
+
+:mod:`sm.triton.generation` says how Triton mixes them up.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
-from sm.deadline import current
+from sm import hardware
+from sm.deadline import Deadline, current
 from sm.errors import Interrupted, NotReady, Unavailable
-from sm.metrics import DOUBTED_ANSWERS, MISMATCHED_ANSWERS
+from sm.metrics import DOUBTED_ANSWERS, HANGS, MISMATCHED_ANSWERS
 from sm.run_state import Box
-from sm.triton.callable_models import PythonModels
+from sm.triton import server
 from sm.triton.generation import (
     MAX_HEARTBEAT_AGE_S,
     TRITON_ITSELF,
@@ -20,8 +26,7 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
-from sm.triton.hangs import HangWatch
-from sm.triton.stub_processes import kill_stubs
+from sm.triton.python_models import PythonModels, kill_stubs, triton_pid
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +35,18 @@ HEARTBEAT_POLL_S = 0.005
 #: Seconds that an answer waits for a heartbeat. The supervisor writes ten a second.
 HEARTBEAT_TIMEOUT_S = 2.0
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
-
-
 NOTHING_TO_DOUBT = Admission((), 0.0)
+#: Seconds between two checks whether a model hangs, while there is something to check.
+POLL_INTERVAL_S = 0.25
+#: Seconds that a model has to end a request after its deadline. Triton tells it of the deadline.
+GRACE_S = 0.5
+#: Seconds that a request must have had. One that is given up sooner may be in Triton's queue, and is dropped
+#: there without a trace in the statistics.
+MIN_AGE_S = 1.0
+#: Seconds in which Triton is watched after a stream was given up, and bytes that it may grow by.
+STREAM_WATCH_S, MAX_GROWTH_BYTES = 60.0, 2**28
+#: Models whose parts are known. In multi-model mode there may be any number.
+MAX_KNOWN = 1000
 
 
 class AnswerGuard:
@@ -89,7 +103,7 @@ class AnswerGuard:
             if refusal == UNSTABLE:
                 raise Unavailable(f"processes of the model {each!r} keep dying")
             if refusal:
-                raise NotReady(reloading(each))
+                raise NotReady(f"the Python model process of {each!r} died; the model is reloading")
             if alone is None and shared.is_reserved(each):
                 raise NotReady(f"requests under which the model {each!r} crashed are sent first")
         if alone is None and shared.is_reserved(TRITON_ITSELF):
@@ -198,6 +212,153 @@ class AnswerGuard:
             time.sleep(HEARTBEAT_POLL_S)
 
 
-def reloading(model: str) -> str:
-    """Return the sentence for callers of a model whose process is gone."""
-    return f"the Python model process of {model!r} died; the model is reloading"
+@dataclass(frozen=True)
+class Doubt:
+    """Requests of a model that were given up, and of which none is known to have ended. Times are of day."""
+
+    model: str
+    #: The Python models that may hang, with their generations: the model, or the steps of an ensemble.
+    suspects: tuple[tuple[str, int], ...]
+    #: Of the first request.
+    request_id: str
+    began: float
+    #: When the model is judged: after the first request's deadline. Infinite for streams that ended sooner.
+    due: float
+    #: When the last request was given up.
+    left: float
+    #: Triton's pid, and for streams the bytes of its memory when the first was given up.
+    triton: int
+    bytes: int | None
+
+
+class HangWatch:
+    """The doubts of a worker: models that may hang, as the time of one of their requests is over.
+
+    Triton's statistics say when a model last ended an execution, whatever came of it, and also one whose
+    caller was gone. So a request that was given up and that does run on delays that time; a model that only
+    has nothing to do does not, because the given-up request itself has ended since.
+
+    A model that ignores the end of its stream is another kind: Triton keeps what it still sends, without a
+    limit.
+
+    Args:
+        box: Its Triton, and the seconds in which a model must answer something.
+        shared: The models' generations, and when they last sent a part of a stream.
+        models: The repository's Python models.
+        take_out: Called with a model that hangs, its generation and a sentence. Returns False if the model
+            was taken out already.
+    """
+
+    def __init__(
+        self,
+        box: Box,
+        shared: SharedGeneration,
+        models: PythonModels,
+        take_out: Callable[[str, int, str], bool],
+    ) -> None:
+        self._box, self._shared, self._models, self._take_out = box, shared, models, take_out
+        self._doubts: dict[tuple[str, bool], Doubt] = {}
+        self._known: dict[tuple[str, object], tuple[tuple[tuple[str, int], ...], bool]] = {}
+        self._lock = threading.Lock()
+        self._is_watching = False
+
+    def add(self, admission: Admission, model: str, deadline: Deadline, streamed: bool) -> None:
+        """Watch a model of which a request was given up while Triton ran it."""
+        began, at = (time.time() - (time.monotonic() - each) for each in (deadline.began, deadline.at))
+        left, pid = time.time(), triton_pid(self._box)
+        suspects, is_decoupled = self._suspects(admission, model)
+        # A decoupled model may end an execution before it answers, and then ends nothing when it gives up.
+        streamed = streamed or is_decoupled
+        if not suspects or pid is None or (left - began < MIN_AGE_S and not streamed):
+            return
+        due = at + GRACE_S if not streamed or left >= at else float("inf")
+        doubt = Doubt(model, suspects, deadline.request_id, began, due, left, pid, None)
+        with self._lock:
+            first = self._doubts.get((model, streamed))
+            if first and (first.suspects, first.triton) == (suspects, pid):
+                doubt = replace(first, due=min(first.due, due), left=left)
+            elif streamed:
+                doubt = replace(doubt, bytes=hardware.anonymous_bytes(pid))
+            self._doubts[model, streamed] = doubt
+            if not self._is_watching:
+                self._is_watching = True
+                threading.Thread(target=self._watch, name="hangs", daemon=True).start()
+
+    def _suspects(self, admission: Admission, model: str) -> tuple[tuple[tuple[str, int], ...], bool]:
+        """Return the Python models that may hang, with their generations, and whether one is decoupled."""
+        known = self._known.get((model, admission.generations))
+        if known is None:
+            numbers = dict(admission.generations)
+            parts = self._models.parts_of(model)
+            suspects = tuple((part, numbers[part]) for part in parts if part in numbers)
+            known = suspects, any(self._models.is_decoupled(name) for name, _ in suspects)
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[model, admission.generations] = known
+        return known
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(POLL_INTERVAL_S)
+            with self._lock:
+                doubts = dict(self._doubts)
+                if not doubts:
+                    self._is_watching = False
+                    return
+            for key, doubt in doubts.items():
+                try:
+                    settled = self._judge(doubt)
+                except Exception:
+                    log.exception("cannot tell whether the model %s hangs", doubt.model)
+                    settled = True
+                with self._lock:
+                    # More requests may have been given up meanwhile.
+                    if settled and self._doubts[key] is doubt:
+                        del self._doubts[key]
+
+    def _judge(self, doubt: Doubt) -> bool:
+        """Take out what hangs. Returns True if nothing is in doubt any more."""
+        is_current = all(self._shared.number(model) == number for model, number in doubt.suspects)
+        if not is_current or triton_pid(self._box) != doubt.triton:
+            return True
+        if doubt.bytes is not None:
+            growth = hardware.anonymous_bytes(doubt.triton) - doubt.bytes
+            if growth > MAX_GROWTH_BYTES:
+                reason = f"ignores the end of its stream; Triton has taken {growth >> 20} MB since"
+                return self._end(doubt, doubt.suspects[0], reason)
+        elif time.time() < doubt.due:
+            return False
+        return self._judge_by_statistics(doubt)
+
+    def _judge_by_statistics(self, doubt: Doubt) -> bool:
+        is_stream = doubt.bytes is not None
+        for model, number in doubt.suspects:
+            ended = server.last_end(self._box.http_port, model, self._box.http_keys)
+            if ended is None:  # Triton is busy; the supervisor watches it
+                return False
+            # A step may have ended its part of the request. The model itself has done so only after that.
+            if ended >= (doubt.left if model == doubt.model else doubt.began):
+                continue
+            if time.time() < doubt.due:
+                return time.time() >= doubt.left + STREAM_WATCH_S
+            if is_stream and self._shared.answered(doubt.model) >= doubt.began:
+                return True
+            if self._silent_seconds(max(ended, doubt.began)) >= self._box.model_timeout:
+                reason = "has answered nothing, although the time of a request is over"
+                return self._end(doubt, (model, number), reason)
+            return False
+        return True
+
+    def _silent_seconds(self, answered: float) -> float:
+        """Return the seconds since an answer in which the box did not stand still."""
+        resumed = self._shared.resumed
+        return min(time.time() - answered, now() - resumed) if resumed else time.time() - answered
+
+    def _end(self, doubt: Doubt, suspect: tuple[str, int], reason: str) -> bool:
+        model, number = suspect
+        if self._take_out(model, number, f"the model {model!r} {reason}"):
+            HANGS.labels(model).inc()
+            log.error(
+                "the model hung on this request", extra={"model": model, "request_id": doubt.request_id}
+            )
+        return True

@@ -158,16 +158,6 @@ def stalled_instance(text: str) -> str | None:
     return None if match is None else match["instance"] or ""
 
 
-def translate_stream_error(text: str, reached_model: bool) -> Failed:
-    """Translate an error among a stream's answers, which has no code.
-
-    Args:
-        text: Triton's.
-        reached_model: False if Triton refused the request itself.
-    """
-    return translate_status(Code.UNKNOWN if reached_model else Code.INVALID_ARGUMENT, text)
-
-
 #: Places in the box's run folder; what follows is the model's own.
 RUN_PATHS = re.compile(r"/[^\s'\":(]*/trireme-\w{8}/(?:archives/\w+/files/|models/|repository/)?")
 #: Names of shared memory: the box's and its Python models', and the Python backend's default. Whoever knows

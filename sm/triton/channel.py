@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,10 +16,9 @@ from tritonclient.grpc import service_pb2_grpc
 from sm.deadline import NO_HEADERS, Deadline, Part, Value, current, part
 from sm.errors import CallerGone, NotReady, TriremeError, Unavailable
 from sm.metrics import GRPC_CLIENT_FALLBACKS
-from sm.triton.call_failures import Failed, translate_status, translate_stream_error
-from sm.triton.health import NO_KEYS
+from sm.triton.call_failures import Failed, translate_status
 from sm.triton.read_ahead import read_ahead
-from sm.triton.remote_servers import OPTIONS, RemoteServers
+from sm.triton.server import LOOPBACK, NO_KEYS
 from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,23 @@ FIRST_CALLER_CHECK_S, CALLER_CHECK_INTERVAL_S = 0.05, 0.1
 REGISTRATION_TIMEOUT_S = 2.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
-LOOPBACK = "127.0.0.1"
+OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # Reconnect to a restarted Triton at once; gRPC would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 300),
+    # Ignore the environment's proxy, which is not for Triton.
+    ("grpc.enable_http_proxy", 0),
+)
 
 
 class Channel:
     """The calls to Triton of all threads of a process. Create it after a fork, which gRPC does not survive.
 
     Args:
-        address: A port on loopback, or remote servers.
+        triton: Its port on loopback, or gRPC's channel to servers elsewhere.
         timeout: Seconds for a call without a deadline.
         keys: gRPC metadata for Triton's restricted APIs.
         own_wire: Call models through :mod:`sm.triton.wire` where possible.
@@ -44,19 +53,16 @@ class Channel:
 
     def __init__(
         self,
-        address: int | RemoteServers,
+        triton: int | grpc.Channel,
         timeout: float,
         keys: Mapping[str, str] = NO_KEYS,
         own_wire: bool = True,
     ) -> None:
-        self._port = address if isinstance(address, int) else 0
-        if isinstance(address, RemoteServers):
-            self._channel = address.connect()
-        else:
-            self._channel = grpc.insecure_channel(f"127.0.0.1:{address}", OPTIONS)
-        self._pool = ConnectionPool(address, INFER, keys) if own_wire and isinstance(address, int) else None
-        self._own_wire_works = True
-        self._closed = False
+        self._port = triton if isinstance(triton, int) else 0
+        self._channel: Any = triton
+        if self._port:
+            self._channel = grpc.insecure_channel(f"{LOOPBACK}:{triton}", OPTIONS)
+        self._pool = ConnectionPool(self._port, INFER, keys) if own_wire and self._port else None
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
@@ -109,47 +115,42 @@ class Channel:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
         seconds = max(0.0, deadline.at - time.monotonic()) if deadline else self._timeout
-        message = request.SerializeToString() if self._pool is not None and self._own_wire_works else b""
-        if self._pool is None or not self._own_wire_works or len(message) > MAX_FRAME_BYTES:
+        pool = self._pool
+        if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
             return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
+        if headers:
+            pool = pool.with_metadata(headers)
         try:
-            pool = self._pool.with_metadata(headers) if headers else self._pool
-            answer = self._infer_on_own_wire(pool, message, seconds, deadline, interrupt)
+            answer = _infer_on_own_wire(pool, message, seconds, deadline, interrupt)
         except Unreadable as error:
-            if self._own_wire_works:
+            unusable, self._pool = self._pool, None
+            if unusable is not None:
+                unusable.close()
                 log.warning(
                     "calls go through gRPC's own client from now on, as Triton's answer cannot be read: %s",
                     error,
                 )
                 GRPC_CLIENT_FALLBACKS.inc()
-            self._own_wire_works = False
             return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
         return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton."""
         with self._part(STREAM_INFER, request, nests=False) as part:
-            yield from self._stream(request, part.headers)
-
-    def _stream(self, request: Any, headers: Mapping[str, str]) -> Generator[Any, None, None]:
-        deadline = _checked_deadline()
-        seconds = deadline.remaining() if deadline else self._timeout
-        metadata = (*self._keys, *headers.items())
-        try:
-            call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
-        except ValueError:
-            raise Failed(Unavailable, "the worker is ending", finished=True) from None
-
-        def check_caller() -> None:
-            if deadline and deadline.is_disconnected():
-                raise Failed(CallerGone, "the caller hung up", finished=False)
-
-        try:
-            yield from read_ahead(_answers(call), _size_of, call.cancel, check_caller)
-        except grpc.RpcError as error:
-            raise translate_status(error.code(), error.details() or "") from None
-        finally:
-            call.cancel()
+            deadline = _checked_deadline()
+            seconds = deadline.remaining() if deadline else self._timeout
+            metadata = (*self._keys, *part.headers.items())
+            try:
+                call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
+            except ValueError:
+                raise Failed(Unavailable, "the worker is ending", finished=True) from None
+            size_of = pb.ModelInferResponse.ByteSize
+            try:
+                yield from read_ahead(_answers(call), size_of, call.cancel, partial(_check_caller, deadline))
+            except grpc.RpcError as error:
+                raise translate_status(error.code(), error.details() or "") from None
+            finally:
+                call.cancel()
 
     @contextlib.contextmanager
     def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Part]:
@@ -189,44 +190,16 @@ class Channel:
         )
 
     def close(self) -> None:
-        self._closed = True
         self._channel.close()
-        if self._pool:
-            self._pool.close()
+        pool, self._pool = self._pool, None
+        if pool:
+            pool.close()
 
     def _call_registration(self, method: str, request: Any) -> Any:
         try:
             return self._call(method, request, REGISTRATION_TIMEOUT_S, None)
         except Failed as failure:
             raise failure.error from None
-
-    def _infer_on_own_wire(
-        self,
-        pool: ConnectionPool,
-        message: bytes,
-        seconds: float,
-        deadline: Deadline | None,
-        interrupt: Callable[[], None],
-    ) -> bytes:
-        if self._closed:
-            raise Failed(Unavailable, "the worker is ending", finished=True)
-        end = time.monotonic() + seconds
-        connection = pool.acquire(message, seconds)
-        try:
-            while (answer := connection.receive(min(FIRST_CALLER_CHECK_S, end - time.monotonic()))) is None:
-                if deadline and deadline.is_disconnected():
-                    raise Failed(CallerGone, "the caller hung up", finished=False)
-                interrupt()
-                if time.monotonic() >= end:
-                    raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
-        except BaseException as error:
-            # Triton drops the requests of a connection that closes.
-            connection.close()
-            if isinstance(error, Failed) and issubclass(error.kind, NotReady) and time.monotonic() >= end:
-                raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
-            raise
-        pool.release(connection)
-        return answer
 
     def _call(
         self,
@@ -250,8 +223,7 @@ class Channel:
                     return future.result(timeout=interval)
                 except grpc.FutureTimeoutError:
                     interval = CALLER_CHECK_INTERVAL_S
-                    if deadline and deadline.is_disconnected():
-                        raise Failed(CallerGone, "the caller hung up", finished=False) from None
+                    _check_caller(deadline)
                     interrupt()
         except grpc.RpcError as error:
             # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
@@ -262,8 +234,29 @@ class Channel:
             future.cancel()
 
 
-def _size_of(answer: Any) -> int:
-    return int(answer.ByteSize())
+def _infer_on_own_wire(
+    pool: ConnectionPool,
+    message: bytes,
+    seconds: float,
+    deadline: Deadline | None,
+    interrupt: Callable[[], None],
+) -> bytes:
+    end = time.monotonic() + seconds
+    connection = pool.acquire(message, seconds)
+    try:
+        while (answer := connection.receive(min(FIRST_CALLER_CHECK_S, end - time.monotonic()))) is None:
+            _check_caller(deadline)
+            interrupt()
+            if time.monotonic() >= end:
+                raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+    except BaseException as error:
+        # Triton drops the requests of a connection that closes.
+        connection.close()
+        if isinstance(error, Failed) and issubclass(error.kind, NotReady) and time.monotonic() >= end:
+            raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
+        raise
+    pool.release(connection)
+    return answer
 
 
 def _answers(call: Any) -> Generator[Any, None, None]:
@@ -275,9 +268,10 @@ def _answers(call: Any) -> Generator[Any, None, None]:
     error: Failed | None = None
     for answer in call:
         if answer.error_message:
-            error = error or translate_stream_error(
-                answer.error_message, bool(answer.infer_response.parameters)
-            )
+            # It has no code. Without parameters Triton refused the request itself.
+            reached_model = bool(answer.infer_response.parameters)
+            code = grpc.StatusCode.UNKNOWN if reached_model else grpc.StatusCode.INVALID_ARGUMENT
+            error = error or translate_status(code, answer.error_message)
         elif error is None:
             yield answer.infer_response
     if error:
@@ -293,3 +287,8 @@ def _checked_deadline() -> Deadline | None:
     except TriremeError as error:
         raise Failed(type(error), error.sentence, finished=True) from None
     return deadline
+
+
+def _check_caller(deadline: Deadline | None) -> None:
+    if deadline and deadline.is_disconnected():
+        raise Failed(CallerGone, "the caller hung up", finished=False)

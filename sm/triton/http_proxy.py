@@ -7,10 +7,13 @@ deadline or when the caller disconnects. Closing a connection makes Triton cance
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import re
 import select
 import socket
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,13 +32,15 @@ from sm.errors import (
     Interrupted,
     NotReady,
     StreamStalled,
+    TooLarge,
+    UnsupportedType,
 )
-from sm.triton import unsafe_json
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
 from sm.triton.repeats import Repeats
+from sm.triton.server import LOOPBACK
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
@@ -59,7 +64,6 @@ HOP_BY_HOP = {
     "upgrade",
 }
 STREAM = "text/event-stream"
-LOOPBACK = "127.0.0.1"
 MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 #: Headers of a caller's trace.
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
@@ -67,6 +71,17 @@ TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 MAX_BODY_BYTES = 25 * 2**20
 #: Triton's HTTP server has room for 8,192 in a header's name or value. gunicorn takes no URL that long.
 MAX_FIELD_CHARACTERS = 8000
+
+#: Triton's header: bytes of JSON before the tensors; 0 without it.
+HEADER_SIZE = "inference-header-content-length"
+#: The Content-Encodings that Triton decompresses.
+COMPRESSIONS = ("gzip", "deflate")
+#: Levels of JSON. orjson has about the same limit; Triton crashes somewhere between 10,000 and 100,000.
+MAX_DEPTH = 1000
+#: ``"shape": [...]``. JSON allows to write each letter as an escape.
+SHAPE = re.compile(
+    rb'"(?:s|\\u0073)(?:h|\\u0068)(?:a|\\u0061)(?:p|\\u0070)(?:e|\\u0065)"\s*:\s*\[([^\]]*)\]',
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +157,7 @@ class Upstream:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
         check_headers(request.headers or {})
-        unsafe_json.check(request.body, request.headers or {}, self._max_body)
+        check_json(request.body, request.headers or {}, self._max_body)
         model = model_in(request.target)
         if request.method == "POST" and model:
             return self._repeats.run(model, partial(self._send_once, request, deadline))
@@ -213,7 +228,7 @@ class Connection:
     """A connection that does one exchange at a time."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self._socket = socket.create_connection((LOOPBACK, port), timeout=5)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -229,7 +244,7 @@ class Connection:
 
     def exchange(self, request: Request, deadline: Deadline) -> Reply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
-        headers = {**(request.headers or {}), "host": "127.0.0.1", "content-length": str(len(request.body))}
+        headers = {**(request.headers or {}), "host": LOOPBACK, "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
         # WSGI keeps each byte of a header in one character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
@@ -343,3 +358,73 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name not in HOP_BY_HOP and not name.startswith("x-trireme-")
     }
+
+
+def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
+    """Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting. Triton reports other errors.
+
+    Triton allocates a tensor by the shape that a caller states, before it reads the numbers. It parses nested
+    JSON by recursion. In both cases one small request can end its process.
+
+    Args:
+        body: As the caller sent it, perhaps compressed.
+        headers: Names in lower case.
+        max_bytes: Of the body after decompression.
+
+    Raises:
+        BadInput: The body would crash Triton.
+        TooLarge: It has more than ``max_bytes``.
+        UnsupportedType: Triton cannot decompress it.
+    """
+    content = decompress(body, headers.get("content-encoding", ""), max_bytes)
+    size = headers.get(HEADER_SIZE, "")
+    text = content[: int(size)] if size.isdecimal() else content
+    check_depth(text)
+    for match in SHAPE.finditer(text):
+        elements = element_count(match[1])
+        # An element takes at least a byte, in JSON and in binary.
+        if elements > len(content):
+            raise BadInput(f"a tensor of {elements} elements cannot be in a body of {len(content)} bytes")
+
+
+def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Decompress a body as Triton does."""
+    coding = encoding.strip()
+    if not body or coding in ("", "identity"):
+        return body
+    if coding not in COMPRESSIONS:
+        raise UnsupportedType(
+            f"a body with the Content-Encoding {coding[:40]!r} is not taken, only {' or '.join(COMPRESSIONS)}"
+        )
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        content = decompressor.decompress(body, max_bytes + 1)
+    except zlib.error as error:
+        raise BadInput(f"the body is not {coding}: {error}") from None
+    if len(content) > max_bytes:
+        raise TooLarge("the body is larger than this box accepts, once it is unpacked")
+    if not decompressor.eof or decompressor.unused_data:
+        raise BadInput(f"the body is not one whole {coding} stream")
+    return content
+
+
+def check_depth(text: bytes) -> None:
+    """Raise :class:`BadInput` if JSON is nested too deeply. Most bodies have too few brackets for that."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # orjson also refuses NaN, which Triton accepts, so let Python's parser decide.
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            raise BadInput(f"the body is not JSON, or more than {MAX_DEPTH} levels deep") from None
+
+
+def element_count(dimensions: bytes) -> int:
+    """Return the number of elements of a shape; 0 if it is not a shape."""
+    try:
+        return math.prod(int(part) for part in dimensions.split(b","))
+    except ValueError:
+        return 0

@@ -30,7 +30,7 @@ class Quirk(NamedTuple):
 QUIRKS = (
     Quirk(
         "a huge shape or deep nesting in a small JSON body ends the process",
-        "sm.triton.unsafe_json",
+        "sm.triton.http_proxy",
         "25.07",
         "unit/triton/test_bodies.py",
     ),
@@ -48,7 +48,7 @@ QUIRKS = (
     ),
     Quirk(
         "the load of a Python model whose process dies never ends",
-        "sm.triton.stub_processes",
+        "sm.triton.python_models",
         "",
         "integration/multimodel/test_stubs.py",
     ),

@@ -22,8 +22,8 @@ from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unava
 from sm.metrics import REPEATS
 from sm.run_state import Box
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.callable_models import PythonModels
 from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, Admission, SharedGeneration, now, slot
+from sm.triton.python_models import PythonModels
 
 #: Seconds between two checks whether a call may be sent.
 POLL_INTERVAL_S = 0.02

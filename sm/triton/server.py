@@ -1,8 +1,14 @@
-"""Triton's command line and environment. The supervisor starts and watches it."""
+"""Triton's command line and environment, and its state over plain HTTP.
+
+The supervisor and the control plane use it, which do not load gRPC. All time-outs of HTTP are short, because
+the caller must go on whether or not Triton answers. ``keys`` are the HTTP headers for restricted APIs.
+"""
 
 from __future__ import annotations
 
 import functools
+import http.client
+import json
 import logging
 import os
 import subprocess
@@ -10,17 +16,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
 
 from sm.errors import StartError
 from sm.repository import installed_triton, models
-from sm.run_state import SHARED_MEMORY, Box, python_instances
+from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options
-from sm.triton.health import failures, live, ready
 
 log = logging.getLogger(__name__)
-
-__all__ = ["Command", "command", "failures", "live", "ready"]
 
 LOOPBACK, ALL_ADDRESSES = "127.0.0.1", "0.0.0.0"  # noqa: S104
 #: With glibc's defaults, the memory of each large tensor goes back to the kernel. Taking it again costs time.
@@ -34,6 +40,16 @@ EXPLICIT_MODE = f"{MODE}=explicit"
 EXPLICIT = (EXPLICIT_MODE, LOAD_THREADS)
 #: Of a Python model's shared memory: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
+HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
+#: Triton's API that lists, loads and unloads models.
+REPOSITORY = "model-repository"
+#: Triton's prefix for a key's name over gRPC.
+GRPC_PREFIX = "triton-grpc-protocol-"
+#: Of a call of one of Triton's routes.
+REQUEST_TIMEOUT_S = 2.0
+NO_REASON = "Triton gives no reason"
+#: The headers if no API is restricted.
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -189,30 +205,19 @@ def _help(server: Path) -> str:
     return process.stdout + process.stderr
 
 
-HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
-#: Triton's API that lists, loads and unloads models.
-REPOSITORY = "model-repository"
-#: Triton's prefix for a key's name over gRPC.
-GRPC_PREFIX = "triton-grpc-protocol-"
-
-
 def http_keys(arguments: Sequence[str]) -> dict[str, str]:
     """Return the HTTP headers for the APIs that ``arguments`` restrict."""
-    return dict(_parse_keys(arguments, HTTP))
+    return {key: value for _, key, value in _groups(arguments, HTTP)}
 
 
 def grpc_keys(arguments: Sequence[str]) -> dict[str, str]:
     """Return the same as gRPC metadata, with names in lower case."""
-    return {f"{GRPC_PREFIX}{name}".lower(): value for name, value in _parse_keys(arguments, GRPC)}
+    return {f"{GRPC_PREFIX}{key}".lower(): value for _, key, value in _groups(arguments, GRPC)}
 
 
 def repository_keys(arguments: Sequence[str]) -> dict[str, str]:
     """Return the HTTP headers for Triton's list of models, which ``/models`` also requires."""
     return {key: value for apis, key, value in _groups(arguments, HTTP) if REPOSITORY in apis}
-
-
-def _parse_keys(arguments: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
-    return ((key, value) for _, key, value in _groups(arguments, option))
 
 
 def _groups(arguments: Sequence[str], option: str) -> Iterator[tuple[list[str], str, str]]:
@@ -230,3 +235,72 @@ def _groups(arguments: Sequence[str], option: str) -> Iterator[tuple[list[str], 
         key, equals, value = pair.partition("=")
         if equals:
             yield apis.split(","), key, value
+
+
+def ready(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
+    """True if Triton accepts connections and all of its models are loaded."""
+    return request(http_port, keys, "GET", "/v2/health/ready")[0] == 200
+
+
+def live(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
+    """True if Triton answers, whatever state its models are in."""
+    return request(http_port, keys, "GET", "/v2/health/live")[0] == 200
+
+
+def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:
+    """Return the reasons why models are not served, by model; empty if Triton does not answer."""
+    _, rows = _query(http_port, keys, "POST", "/v2/repository/index")
+    return {
+        # The traceback is in Triton's log.
+        row["name"]: " ".join(row.get("reason", "").partition("\n\nAt:")[0].split()) or NO_REASON
+        for row in rows or []
+        if row.get("state") not in ("READY", "LOADING") and row["name"] != CODE
+    }
+
+
+def regions(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> list[str]:
+    """Return the names of the shared-memory regions that Triton has mapped."""
+    _, rows = _query(http_port, keys, "GET", "/v2/systemsharedmemory/status")
+    return [row["name"] for row in rows or []]
+
+
+def unregister(http_port: int, region: str, keys: Mapping[str, str] = NO_KEYS) -> None:
+    """Make Triton unmap a region, unless a request still uses it."""
+    request(http_port, keys, "POST", f"/v2/systemsharedmemory/region/{region}/unregister")
+
+
+def last_end(http_port: int, model: str, keys: Mapping[str, str] = NO_KEYS) -> float | None:
+    """Return when a model last ended an execution, whatever came of it, as time of day.
+
+    It is 0 if it never did, or is not served any more; None if Triton does not answer.
+    """
+    status, answer = _query(http_port, keys, "GET", f"/v2/models/{quote(model, safe='')}/stats")
+    rows = answer["model_stats"] if answer else []
+    return max((row["last_inference"] / 1000 for row in rows), default=0.0) if status else None
+
+
+def request(
+    http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = REQUEST_TIMEOUT_S
+) -> tuple[int, bytes]:
+    """Call one of Triton's routes; return status and body. Status 0 means no readable answer in time.
+
+    Each call has a connection of its own, so that no bytes of an answer can reach another call.
+    """
+    connection = http.client.HTTPConnection(LOOPBACK, http_port, timeout=seconds)
+    try:
+        connection.request(method, path, headers=dict(keys))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, b""
+    finally:
+        connection.close()
+
+
+def _query(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
+    """Call one of Triton's routes; return status and parsed body. The body is None if it is not JSON."""
+    status, body = request(http_port, keys, method, path)
+    try:
+        return status, json.loads(body) if status == 200 and body else None
+    except ValueError:
+        return status, None

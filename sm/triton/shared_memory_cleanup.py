@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sm.run_state import SHARED_MEMORY
-from sm.triton import health
+from sm.triton import server
 
 #: Permissions of the group and of other users.
 OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
@@ -104,16 +104,16 @@ def remove_worker_files(
     pid: int,
     http_port: int,
     folder: Path = SHARED_MEMORY,
-    keys: Mapping[str, str] = health.NO_KEYS,
+    keys: Mapping[str, str] = server.NO_KEYS,
 ) -> None:
     """Remove the files of a worker that ended, and make Triton unmap them.
 
     Triton refuses to unmap a region that a request uses. It is unmapped when the next worker ends.
     """
     remove_files(f"trireme-{box_id}-{pid}-", folder)
-    for region in health.regions(http_port, keys):
+    for region in server.regions(http_port, keys):
         if region.startswith(f"trireme-{box_id}-") and not (folder / region).exists():
-            health.unregister(http_port, region, keys)
+            server.unregister(http_port, region, keys)
 
 
 def _lock_file(box_id: str, folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """A unary gRPC client on plain sockets: one call at a time on each connection.
 
 gRPC's Python client takes five times as long for a call, because it hands each call from thread to thread.
-Here the calling thread also waits. HTTP/2: RFC 9113; gRPC over it:
+Here the calling thread also waits. HTTP/2: RFC 9113, its header blocks (HPACK): RFC 7541; gRPC over it:
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
 servers use. For any other form :class:`Unreadable` is raised, and gRPC's own client makes the call.
 """
@@ -12,26 +12,33 @@ import copy
 import re
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
 from sm.triton.call_failures import Failed, translate_status
-from sm.triton.hpack import decode_headers, encode_call_headers, encode_string
 
 #: Bytes of a message that fits into one frame of the size that every server accepts.
 MAX_FRAME_BYTES = 2**14 - 5
 #: Types and flags of frames.
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 1, 1, 4, 8, 32
+#: The head of a frame: its size (two bytes, then the low one), type, flags, stream.
+FRAME_HEAD = struct.Struct(">HBBBI")
+#: Identifiers of HTTP/2's settings.
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 #: The largest flow-control window, and the default one.
 MAX_WINDOW_BYTES, DEFAULT_WINDOW_BYTES = 2**31 - 1, 2**16 - 1
-#: The server's deadline is this much later, so that this side ends the call first.
-DEADLINE_GRACE_MS = 20
 #: Send WINDOW_UPDATE after this many received bytes.
 WINDOW_UPDATE_BYTES = 2**30
+#: Bytes of one read, and of the largest frame that the server may send. An incomplete frame is copied with
+#: each read.
+READ_BYTES = 2**18
 MAX_STREAM_ID = 2**31 - 1
+#: The server's deadline is this much later, so that this side ends the call first.
+DEADLINE_GRACE_MS = 20
 #: The number of a status, as gRPC's servers write it.
 STATUS = re.compile(rb"[0-9]{1,3}")
 CODES = {code.value[0]: code for code in StatusCode}
@@ -42,35 +49,113 @@ RESET_CODES = {
     11: StatusCode.RESOURCE_EXHAUSTED,
     12: StatusCode.PERMISSION_DENIED,
 }
-
-
-#: The name of the header with the time-out, as a literal of HPACK.
-TIMEOUT_NAME = b"\x00" + encode_string("grpc-timeout")
+#: Entries of HPACK's static table.
+STATIC_TABLE_ENTRIES = 61
 
 
 class Unreadable(Exception):
     """An answer in a form that is not supported here. The server has finished the call."""
 
 
-#: The head of a frame: its size (two bytes, then the low one), type, flags, stream.
-FRAME_HEAD = struct.Struct(">HBBBI")
+def encode_string(text: str) -> bytes:
+    """Encode a string literal of a header block, without Huffman coding."""
+    content = text.encode()
+    size = len(content)
+    if size < 127:
+        return bytes((size,)) + content
+    encoded, size = [127], size - 127  # RFC 7541, section 5.1
+    while size >= 128:
+        encoded.append(size & 127 | 128)
+        size >>= 7
+    return bytes((*encoded, size)) + content
+
+
+def _encode_literals(headers: Mapping[str, str]) -> bytes:
+    return b"".join(b"\x00" + encode_string(name) + encode_string(value) for name, value in headers.items())
+
+
+def encode_call_headers(path: str, authority: str, metadata: Mapping[str, str]) -> bytes:
+    """Encode the headers of a call, except its time-out."""
+    # Static table: entries 3 (POST) and 6 (http) with their values; 4 (:path), 1 (:authority) and 31
+    # (content-type) for the name only.
+    return b"".join(
+        (
+            b"\x83\x86\x04" + encode_string(path),
+            b"\x01" + encode_string(authority),
+            b"\x0f\x10" + encode_string("application/grpc"),
+            _encode_literals({"te": "trailers", **metadata}),
+        )
+    )
+
+
+#: The name of the header with the time-out, as a literal.
+TIMEOUT_NAME = b"\x00" + encode_string("grpc-timeout")
+
+
+@lru_cache(maxsize=64)  # Most answers have the same headers.
+def decode_headers(block: bytes) -> Mapping[bytes, bytes]:
+    """Decode a header block. It refers only to the static table, because SETTINGS turned the dynamic one off.
+
+    Raises:
+        ValueError: The block has another form.
+        IndexError: The block is truncated.
+    """
+    return dict(_headers(block))
+
+
+def _headers(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(block):
+        first = block[at]
+        if first & 0x80:  # An entry of the static table: none of them matters here.
+            _, at = _decode_index(block, at, 7)
+        elif first & 0xE0 == 0x20:  # A new size of the dynamic table, which is off.
+            _, at = _decode_integer(block, at, 5)
+        else:  # A literal, whose name may be an entry of the static table.
+            index, at = _decode_index(block, at, 6 if first & 0x40 else 4)
+            name, at = (b"", at) if index else _decode_string(block, at)
+            value, at = _decode_string(block, at)
+            yield name, value
+
+
+def _decode_index(block: bytes, at: int, bits: int) -> tuple[int, int]:
+    """Decode an index; return it, and where the next field begins."""
+    index, at = _decode_integer(block, at, bits)
+    if index > STATIC_TABLE_ENTRIES:
+        raise ValueError("an entry of the dynamic table")
+    return index, at
+
+
+def _decode_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
+    prefix_max = (1 << bits) - 1
+    value, shift = block[at] & prefix_max, 0
+    at += 1
+    if value < prefix_max:
+        return value, at
+    while True:
+        byte = block[at]
+        at += 1
+        value += (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def _decode_string(block: bytes, at: int) -> tuple[bytes, int]:
+    is_huffman = block[at] & 0x80
+    size, at = _decode_integer(block, at, 7)
+    text = block[at : at + size]
+    if len(text) < size:
+        raise ValueError("a string without its end")
+    if is_huffman:
+        raise ValueError("a string in Huffman's code")
+    return text, at + size
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """Encode a frame."""
     size = len(payload)
     return FRAME_HEAD.pack(size >> 8, size & 255, kind, flags, stream) + payload
-
-
-def _settings(values: Mapping[int, int]) -> bytes:
-    return b"".join(struct.pack(">HI", *pair) for pair in values.items())
-
-
-#: Bytes of one read, and of the largest frame that the server may send. An incomplete frame is copied with
-#: each read.
-READ_BYTES = 2**18
-#: Identifiers of HTTP/2's settings.
-HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
 
 def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
@@ -82,7 +167,7 @@ def preface(window: int = MAX_WINDOW_BYTES) -> bytes:
     settings = {HEADER_TABLE_SIZE: 0, ENABLE_PUSH: 0, INITIAL_WINDOW_SIZE: window, MAX_FRAME_SIZE: READ_BYTES}
     return (
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        + frame(SETTINGS, 0, 0, _settings(settings))
+        + frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in settings.items()))
         + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", window - DEFAULT_WINDOW_BYTES))
     )
 
@@ -163,7 +248,9 @@ class Connection:
         """
         seconds = max(0.001, seconds)
         if seconds != self._receive_timeout:
-            self._set_receive_timeout(seconds)
+            interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+            self._receive_timeout = seconds
         while not self._ended:
             try:
                 content = self._socket.recv(READ_BYTES)
@@ -188,11 +275,6 @@ class Connection:
     def close(self) -> None:
         """Close the connection. The server drops its call."""
         self._socket.close()
-
-    def _set_receive_timeout(self, seconds: float) -> None:
-        interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
-        self._receive_timeout = seconds
 
     def _send(self, content: bytes) -> None:
         try:
@@ -299,9 +381,7 @@ class ConnectionPool:
     def with_metadata(self, metadata: Mapping[str, str]) -> ConnectionPool:
         """Return a pool of the same connections whose calls carry more metadata."""
         pool = copy.copy(self)
-        pool._head += b"".join(
-            b"\x00" + encode_string(name) + encode_string(value) for name, value in metadata.items()
-        )
+        pool._head += _encode_literals(metadata)
         return pool
 
     def acquire(self, message: bytes, seconds: float) -> Connection:

@@ -37,8 +37,8 @@ from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from sm.settings import Settings
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
+from sm.triton.python_models import DeadStub, StubWatch
 from sm.triton.shared_memory_cleanup import make_private
-from sm.triton.stub_processes import DeadStub, StubWatch
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
 #: processes of Python models.

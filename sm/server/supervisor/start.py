@@ -51,7 +51,7 @@ from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Processes, Signals, Watchdog
 from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
-from sm.triton import server, shared_memory_cleanup, token_wrapper
+from sm.triton import python_models, server, shared_memory_cleanup
 from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
@@ -248,7 +248,7 @@ def open_listeners(
 def add_overlay(box: Box, repository: Path, machine: Machine, tokens: bool) -> Box:
     """Return the box with an overlay of the repository for Triton."""
     cpu_models = {model.name for model in problems.on_cpu(models.read(repository), machine)}
-    wrap = token_wrapper.install if tokens else None
+    wrap = python_models.wrap if tokens else None
     return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models, wrap))
 
 

@@ -16,7 +16,7 @@ from sm import hardware
 from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import GONE, UNSTABLE, SharedGeneration
-from sm.triton.stub_processes import model_of
+from sm.triton.python_models import model_of
 
 #: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
 #: a model is loaded again there are new ones, and each poll is a search.

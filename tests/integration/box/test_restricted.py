@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from sm.triton import health
+from sm.triton import server
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, command_line, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.tritons import MODELS
@@ -74,7 +74,7 @@ def test_the_shared_memory_of_a_killed_worker_is_released(box: RunningBox) -> No
     triton = box.pid("--http-port=")
     port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
     wait_until(
-        lambda: not [name for name in health.regions(port, KEY) if f"-{worker}-" in name],
+        lambda: not [name for name in server.regions(port, KEY) if f"-{worker}-" in name],
         description="removal of its regions",
     )
     wait_until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, description="another worker")

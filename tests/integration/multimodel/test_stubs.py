@@ -18,7 +18,7 @@ from sm.metrics import RELOADS
 from sm.multimodel.stub_failures import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
 from sm.triton.generation import SharedGeneration, now
-from sm.triton.stub_processes import DeadStub, StubWatch, kill_stubs
+from sm.triton.python_models import DeadStub, StubWatch, kill_stubs
 from tests.support.boxes import wait_until
 
 

@@ -19,7 +19,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, StreamEnded
 from h2.exceptions import ProtocolError
 
-from sm.triton.hangs import MAX_GROWTH_BYTES
+from sm.triton.answer_guard import MAX_GROWTH_BYTES
 from tests.support import certificates
 from tests.support.boxes import RunningBox, free_port, retry_until_ok, running_box, wait_until
 from tests.support.faults import streams

@@ -16,7 +16,7 @@ import pytest
 from sm.deadline import Deadline, running
 from sm.errors import CallerGone, DeadlinePassed
 from sm.settings import Settings
-from sm.triton import health
+from sm.triton import server
 from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess
@@ -80,13 +80,13 @@ def test_the_region_of_a_call_past_its_deadline_is_freed_when_the_model_is_done(
     empty_notes.joinpath("finished").unlink()
     let_deadline_pass(transport, empty_notes, deadline_s=0.5, model_s=1.5)
     assert triton.shared_memory_files() == []
-    assert len([name for name in health.regions(triton.box.http_port) if triton.box.id in name]) == 1
+    assert len([name for name in server.regions(triton.box.http_port) if triton.box.id in name]) == 1
     wait_until((empty_notes / "cancelled").exists)
 
     def is_free() -> bool:
         """Once the late call has ended in Triton, the next one unregisters its region."""
         transport.infer("fixed", {"x": np.zeros((1, 100_000), np.float32)})
-        return health.regions(triton.box.http_port) == triton.shared_memory_files()
+        return server.regions(triton.box.http_port) == triton.shared_memory_files()
 
     wait_until(is_free)
 
@@ -103,7 +103,7 @@ def test_a_region_in_use_at_close_is_released_when_its_request_ends(
         transport.close()
         assert (call.result() == 7).all()
         del call
-    assert health.regions(triton.box.http_port) == []
+    assert server.regions(triton.box.http_port) == []
 
 
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes: Path) -> None:

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 import pytest
 
 from sm.triton.call_failures import Failed
-from sm.triton.hpack import encode_string
 from sm.triton.wire import (
     ACK,
     DATA,
@@ -32,6 +31,7 @@ from sm.triton.wire import (
     WINDOW_UPDATE,
     ConnectionPool,
     Unreadable,
+    encode_string,
     frame,
 )
 

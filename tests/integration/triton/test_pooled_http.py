@@ -16,7 +16,7 @@ import pytest
 
 from sm.deadline import Deadline, running
 from sm.errors import TriremeError
-from sm.triton import health
+from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
 
@@ -226,7 +226,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
 def test_the_control_planes_requests_end_with_their_own_answer_or_status_0(kind: str) -> None:
     with misbehaving_server(Counter()) as port:
         for number in range(2):
-            response = health.request(port, {"answer": kind}, "GET", f"/{number}", timeout_s(kind))
+            response = server.request(port, {"answer": kind}, "GET", f"/{number}", timeout_s(kind))
             if kind in ("with a length", "in chunks", "and says so"):
                 assert response == (200, str(number).encode())
             assert b"stray" not in response[1]

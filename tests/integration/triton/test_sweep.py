@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.triton import health, shared_memory_cleanup
+from sm.triton import server, shared_memory_cleanup
 from sm.triton.transport import Transport, remove_worker_files
 from tests.support.boxes import WAIT_TIMEOUT_S
 from tests.support.tritons import TritonProcess
@@ -101,6 +101,6 @@ def test_a_killed_workers_files_and_regions_are_removed(triton: TritonProcess, t
     (Path("/dev/shm") / f"trireme-{box.id}-{os.getpid()}-other-0").touch()
     remove_worker_files(box.id, worker.pid, box.http_port)
     assert triton.shared_memory_files() == [f"trireme-{box.id}-{os.getpid()}-other-0"]
-    assert not [name for name in health.regions(box.http_port) if f"-{worker.pid}-" in name]
+    assert not [name for name in server.regions(box.http_port) if f"-{worker.pid}-" in name]
     shared_memory_cleanup.remove_files(f"trireme-{box.id}-{os.getpid()}-other")
     other_transport.close()

@@ -19,7 +19,7 @@ from sm.deadline import Deadline, running
 from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
 from sm.metrics import TENSORS
 from sm.settings import Settings
-from sm.triton import health
+from sm.triton import server
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess, prepare_triton
 
@@ -200,7 +200,7 @@ def test_ten_thousand_requests_leave_no_files_and_no_regions(triton: TritonProce
     transport.close()
     assert triton.shared_memory_files() == []
     assert all(np.array_equal(y, numbers(y.shape[1])) for y in outputs)
-    assert not [name for name in health.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
+    assert not [name for name in server.regions(triton.box.http_port) if f"-{os.getpid()}-" in name]
 
 
 def test_over_the_budget_tensors_go_in_the_message(

@@ -16,7 +16,6 @@ from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import Overloaded, Unsupported
 from sm.triton.call_failures import Failed
-from sm.triton.hpack import decode_headers, encode_call_headers
 from sm.triton.transport import Transport
 from sm.triton.wire import (
     DATA,
@@ -28,6 +27,8 @@ from sm.triton.wire import (
     SETTINGS,
     ConnectionPool,
     Unreadable,
+    decode_headers,
+    encode_call_headers,
     frame,
 )
 from tests.support.tritons import TritonProcess

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pytest
 
 from sm.errors import BadInput, TooLarge, UnsupportedType
-from sm.triton.unsafe_json import check
+from sm.triton.http_proxy import check_json
 
 MAX_BODY_BYTES = 20_000
 #: Without a time, so that the bytes are always the same.
@@ -66,7 +66,7 @@ def v2_body(shape: object, **fields: object) -> bytes:
     ],
 )
 def test_a_body_that_is_safe_for_triton_is_accepted(body: bytes, headers: Mapping[str, str]) -> None:
-    check(body, headers, MAX_BODY_BYTES)
+    check_json(body, headers, MAX_BODY_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_body_that_is_safe_for_triton_is_accepted(body: bytes, headers: Mappin
 def test_a_body_that_would_crash_triton_is_a_400(body: bytes, encoding: str) -> None:
     content = gzipped(body) if encoding else body
     with pytest.raises(BadInput, match=r"elements cannot be in a body|levels deep"):
-        check(content, {"content-encoding": encoding}, MAX_BODY_BYTES)
+        check_json(content, {"content-encoding": encoding}, MAX_BODY_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ def test_a_body_that_would_crash_triton_is_a_400(body: bytes, encoding: str) -> 
 )
 def test_a_body_that_cannot_be_decompressed_is_a_400(body: bytes, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
-        check(body, {"content-encoding": "gzip"}, MAX_BODY_BYTES)
+        check_json(body, {"content-encoding": "gzip"}, MAX_BODY_BYTES)
 
 
 def test_a_body_that_decompresses_to_more_than_the_limit_is_a_413() -> None:
     with pytest.raises(TooLarge):
-        check(gzipped(bytes(MAX_BODY_BYTES + 1)), {"content-encoding": "gzip"}, MAX_BODY_BYTES)
+        check_json(gzipped(bytes(MAX_BODY_BYTES + 1)), {"content-encoding": "gzip"}, MAX_BODY_BYTES)
 
 
 @pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "GZIP"])
 def test_a_compression_that_triton_does_not_know_is_a_415(encoding: str) -> None:
     with pytest.raises(UnsupportedType, match="only gzip or deflate"):
-        check(v2_body([3], data=[1, 2, 3]), {"content-encoding": encoding}, MAX_BODY_BYTES)
+        check_json(v2_body([3], data=[1, 2, 3]), {"content-encoding": encoding}, MAX_BODY_BYTES)

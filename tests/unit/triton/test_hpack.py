@@ -10,7 +10,7 @@ from hpack.table import HeaderTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.triton.hpack import decode_headers, encode_call_headers
+from sm.triton.wire import decode_headers, encode_call_headers
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_.", min_size=1, max_size=30).map(str.encode)
 VALUES = st.binary(max_size=300)

@@ -23,7 +23,7 @@ from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
-from sm.triton import server, shared_memory_cleanup, token_wrapper
+from sm.triton import python_models, server, shared_memory_cleanup
 from sm.triton.transport import Transport
 from trireme_tools.check.discovery import choose_models
 
@@ -84,7 +84,7 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
                 repository,
                 box.run / "repository",
                 cpu_models,
-                token_wrapper.install if settings.request_tokens else None,
+                python_models.wrap if settings.request_tokens else None,
             ),
         )
         instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 import grpc
 import pytest
+from chalicelib.remote_servers import RemoteServers, Tls
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import NotReady, StartError
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.remote_servers import RemoteServers, Tls
 from tests.support.tritons import TritonProcess, prepare_triton
 
 CERTIFICATE_NAME = "triton.test"
@@ -72,7 +72,7 @@ def test_a_read_only_call_is_retried_and_an_inference_is_not(
     unavailable_server: tuple[int, Counter[str]],
 ) -> None:
     port, calls = unavailable_server
-    channel = Channel(RemoteServers.parse([f"127.0.0.1:{port}"]), 10)
+    channel = Channel(RemoteServers.parse([f"127.0.0.1:{port}"]).connect(), 10)
     for method, request in (
         ("ModelMetadata", pb.ModelMetadataRequest(name="m")),
         ("ModelInfer", pb.ModelInferRequest(model_name="m")),
@@ -121,7 +121,7 @@ def tls_triton(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def server_is_ready(serving: TritonProcess, tls: Tls | None) -> bool:
-    channel = Channel(RemoteServers.parse([f"127.0.0.1:{serving.box.grpc_port}"], tls), 10)
+    channel = Channel(RemoteServers.parse([f"127.0.0.1:{serving.box.grpc_port}"], tls).connect(), 10)
     try:
         return bool(channel.call("ServerReady", pb.ServerReadyRequest()).ready)
     finally:

@@ -1,4 +1,4 @@
-"""Find the running Triton and the processes of its Python models ("stubs") in ``/proc``."""
+"""The Python models of a box: which may answer in a call, their wrapper, and their processes ("stubs")."""
 
 from __future__ import annotations
 
@@ -13,11 +13,116 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
+from sm.repository.ensembles import steps
+from sm.repository.models import Model
 from sm.run_state import Box
+from sm.settings import PACKAGE
 
+#: The class with which a Python model calls others (business logic scripting). It may call any.
+CALL = "InferenceRequest"
+#: Both run in the model's process, so they import nothing of the box.
+WRAPPER = PACKAGE / "triton" / "wrapped_model.py"
+TOKENS = PACKAGE / "triton" / "onnx_cpu" / "request_token.py"
+#: The name under which the wrapper finds the team's own ``model.py``.
+INNER = "trireme_inner_model.py"
 #: Added by the kernel to what a model's process takes, in thousandths of all memory, when it chooses which to
 #: kill: a model that is being loaded first, then any model, then the router and Triton.
 LOADING_OOM_SCORE, STUB_OOM_SCORE = 1000, 500
+
+
+class PythonModels:
+    """The Python models of a box's repository, as far as they were asked for."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        #: In multi-model mode another model may get a name, and this file is written then.
+        self._changes = box.models_file if box.multi_model else None
+        self._known: tuple[float, dict[str, tuple[str, ...]]] = (0.0, {})
+
+    def reached_by(self, model: str) -> tuple[str, ...]:
+        """Return the names of the Python models that may answer in a call of ``model``."""
+        changed, known = self._known
+        if self._changes and (now := _modified(self._changes)) != changed:
+            known = {}
+            self._known = now, known
+        reached = known.get(model)
+        if reached is None:
+            reached = tuple(each.name for each in self._reached(model) if each.backend == "python")
+            # A caller may send any name.
+            if reached or self._is_model(model):
+                known[model] = reached
+        return reached
+
+    def parts_of(self, model: str) -> tuple[str, ...]:
+        """Return the Python models that ``model`` consists of: it, or an ensemble's steps in their order."""
+        if not self._is_model(model):
+            return ()
+        described = Model.read(self._box.served / model)
+        if described.backend == "python":
+            return (model,)
+        parts = (part for step in steps(described) for part in self.parts_of(step))
+        return tuple(dict.fromkeys(parts))
+
+    def is_decoupled(self, model: str) -> bool:
+        """True if a model may answer after its execution has ended."""
+        config = Model.read(self._box.served / model).config
+        return config is not None and bool(config.model_transaction_policy.decoupled)
+
+    def has_state(self, model: str) -> bool:
+        """True if a model that may answer in a call of ``model`` keeps state between calls."""
+        configurations = (described.config for described in self._reached(model))
+        return any(config and config.HasField("sequence_batching") for config in configurations)
+
+    def _reached(self, model: str) -> Iterator[Model]:
+        """Yield each model that may answer in a call of ``model``."""
+        seen: set[str] = set()
+        waiting = [model]
+        while waiting:
+            name = waiting.pop()
+            if name in seen or not self._is_model(name):
+                continue
+            seen.add(name)
+            described = Model.read(self._box.served / name)
+            yield described
+            waiting += steps(described)
+            if described.backend == "python" and _calls_others(described):
+                waiting += self._box.served_names()
+
+    def _is_model(self, name: str) -> bool:
+        return "/" not in name and name not in ("", ".", "..") and (self._box.served / name).is_dir()
+
+
+def _calls_others(model: Model) -> bool:
+    return any(
+        CALL in file.read_text(errors="replace")
+        for file in model.folder.glob("*/**/*.py")
+        if file.resolve() != WRAPPER
+    )
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def wrap(model: Path) -> None:
+    """Make the answers of a Python model say which request they are for.
+
+    Args:
+        model: A model's folder of links. Each ``model.py`` in it gets a wrapper, unless it answers with
+            tokens itself.
+    """
+    for script in model.glob("*/model.py"):
+        target = script.resolve()
+        if TOKENS.stem in target.read_text(errors="replace"):
+            continue
+        script.unlink()
+        script.with_name(INNER).symlink_to(target)
+        script.symlink_to(WRAPPER)
+        if not script.with_name(TOKENS.name).exists():
+            script.with_name(TOKENS.name).symlink_to(TOKENS)
 
 
 def triton_pid(box: Box) -> int | None:
@@ -34,10 +139,9 @@ def kill_stubs(box: Box, model: str, instance: str, before: float) -> bool:
 
     If one has the name of the ``instance``, only that. Returns False if none is alive.
     """
-    triton = triton_pid(box)
     stubs = {
         pid: arguments
-        for pid in hardware.children(triton or 0)
+        for pid in hardware.children(triton_pid(box) or 0)
         if model_of(arguments := hardware.command_line(pid), box.served) == model
         and hardware.born(pid) <= before
     }
@@ -50,14 +154,8 @@ def kill_stubs(box: Box, model: str, instance: str, before: float) -> bool:
 
 def model_of(arguments: Iterable[str], repository: Path) -> str:
     """Return the model of the stub with these arguments; empty if none is a path in the repository."""
-    return next(models_of(arguments, repository), "")
-
-
-def models_of(arguments: Iterable[str], repository: Path) -> Iterator[str]:
-    """Yield the model of each argument that is a path in the repository."""
-    for path in map(Path, arguments):
-        if repository in path.parents:
-            yield path.relative_to(repository).parts[0]
+    paths = (path for path in map(Path, arguments) if repository in path.parents)
+    return next((path.relative_to(repository).parts[0] for path in paths), "")
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,8 @@ from typing import Any
 import grpc
 
 from sm.errors import NotReady, StartError
+from sm.triton.channel import OPTIONS
 
-OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # Reconnect to a restarted Triton at once; gRPC would wait for up to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 300),
-    # Ignore the environment's proxy, which is not for Triton.
-    ("grpc.enable_http_proxy", 0),
-)
 SERVICE = "inference.GRPCInferenceService"
 #: Methods without side effects, which may be retried if their result is unknown.
 RETRYABLE_METHODS = (
