@@ -10,7 +10,7 @@ from typing import Any
 from bench import work
 from bench.peers import fastapi_service
 from bench.work import Array, Outputs, Run
-from sm.repository import config_files
+from sm.repository import models
 
 
 def create() -> Any:
@@ -26,7 +26,7 @@ def load_program(graph: Path, threads: int) -> Run:
 
     torch.set_num_threads(threads)
     model = Path(os.environ["GPU_PLAIN"]) / graph.parent.name
-    config = config_files.read(model / "config.pbtxt")
+    config = models.read_config(model / "config.pbtxt")
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     program = torch.export.load(model / "1" / "model.pt2")
     module = (move_to_device_pass(program, device) if device.type == "cuda" else program).module()

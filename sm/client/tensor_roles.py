@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sm.client.base import ModelMetadata, TensorMetadata
 from sm.errors import StartError
-from sm.repository import config_files
+from sm.repository import models
 
 #: Height, width and channels.
 IMAGE_RANK = 3
@@ -136,7 +136,7 @@ def label_file(model: Path, output: str) -> Path | None:
     """
     filename = ""
     try:
-        config = config_files.read(model / "config.pbtxt")
+        config = models.read_config(model / "config.pbtxt")
         filename = next(
             (output_config.label_filename for output_config in config.output if output_config.name == output),
             "",

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from sm.errors import BadInput
 from sm.multimodel.copying import MAX_COPIED_FILE_BYTES
-from sm.repository import models, problems, wiring
-from sm.repository.code_folder import CodeFolder
+from sm.repository import ensembles, models, problems
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.machine import Machine
-from sm.repository.models import Model
+from sm.repository.models import CodeFolder, Model
 
 log = logging.getLogger(__name__)
 #: Folders of the kernel's own file systems, with entries that are not regular files.
@@ -145,7 +144,7 @@ def _check_problems(all_models: tuple[Model, ...], machine: Machine) -> None:
     """Reject models that Triton would reject, or whose load would never end."""
     model_problems = [problem for model in all_models for problem in problems.of_model(model, machine)]
     # An ensemble's steps come from its own archive: another archive's models come and go.
-    ensemble_problems = map(problems.Problem, wiring.problems(all_models))
+    ensemble_problems = map(problems.Problem, ensembles.problems(all_models))
     for problem in (*model_problems, *ensemble_problems, *problems.gpu_problems(all_models, machine)):
         if problem.is_certain:
             raise BadInput(f"the archive cannot be loaded: {problem.sentence.rstrip('.')}")

@@ -15,7 +15,7 @@ from sm.errors import BadInput
 from sm.multimodel.archive_layout import Archive, callable_names
 from sm.multimodel.copying import copy_archive
 from sm.multimodel.load_records import Record
-from sm.repository import config_files
+from sm.repository import models
 from sm.repository.ensembles import is_ensemble
 from sm.repository.models import CONFIG as CONFIG
 from sm.repository.models import Model
@@ -105,11 +105,11 @@ def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: boo
             (folder / path.name).symlink_to(path)
     if model.config is not None:
         config = rename_config(model.config, folder.name, names)
-        config = config_files.without_gpu(config) if on_cpu else config
+        config = models.without_gpu(config) if on_cpu else config
         if config == model.config:
             (folder / CONFIG).symlink_to(model.folder / CONFIG)
         else:
-            (folder / CONFIG).write_text(config_files.write(config))
+            (folder / CONFIG).write_text(models.write_config(config))
     if is_ensemble(model) and not model.versions:
         # An empty version folder, which many archive tools leave out.
         (folder / "1").mkdir()

@@ -30,7 +30,7 @@ from sm.errors import StartError
 from sm.plugins import ported
 from sm.plugins.toolkit import code_imports
 from sm.plugins.toolkit.scripts import ToolkitClient
-from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
+from sm.repository.models import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PROGRAM
 
 TUPLE_ATTRIBUTES = ("models", "samples", "aliases")

@@ -19,8 +19,7 @@ from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
 from sm.plugins.toolkit.scripts import ToolkitClient
-from sm.repository import config_files
-from sm.repository.code_folder import CodeFolder
+from sm.repository.models import CodeFolder, read_config
 from sm.run_state import CODE
 
 log = logging.getLogger(__name__)
@@ -358,7 +357,7 @@ def find_models_naming(client: str, repository: Path) -> Iterator[str]:
     """Yield the models in a repository whose ``config.pbtxt`` names the client."""
     for path in repository.glob("*/config.pbtxt"):
         try:
-            parameters = config_files.read(path).parameters
+            parameters = read_config(path).parameters
         except ValueError:
             continue  # Triton reports what is wrong with it.
         if PARAMETER in parameters and parameters[PARAMETER].string_value == client:

@@ -1,20 +1,41 @@
-"""What this machine offers to models: Triton's backends, the Python of its stub, a GPU."""
+"""What this machine offers to models: its Triton, with backends and stubs for Python models, and a GPU.
+
+The wheel ``nvidia-pytriton`` has a python-backend stub for each Python version, but not beside the backend's
+library, where Triton looks for it. A stub also needs the interpreter's shared library. Links in the run
+folder join the parts; nothing is copied, and the wheel is not changed.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sm import hardware
 from sm.errors import StartError
-from sm.repository import config_files, installed_triton
-from sm.repository.installed_triton import NAME, VERSION, WHEEL_TRITON_VERSION, is_wheel, stub_version
-from sm.settings import Settings
+from sm.repository import models
+from sm.repository.cache import Cache
+from sm.settings import PACKAGE, Settings
 
 BACKENDS_OPTION = "--backend-directory="
 #: Options that keep Triton from completing configurations.
 NO_COMPLETION = ("--disable-auto-complete-config", "--strict-model-config=true", "--strict-model-config=1")
+#: Where NVIDIA's image has it.
+IMAGE = Path("/opt/tritonserver/bin/tritonserver")
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: The module that Python models import. :mod:`sm.triton.stub_utils` takes its name, and the original gets the
+#: second name.
+UTILS, ORIGINAL_UTILS = "triton_python_backend_utils.py", "triton_original_backend_utils.py"
+LIBPYTHON = f"libpython{VERSION}.so.1.0"
+#: Of nvidia-pytriton 0.7.0, which names it in no file.
+WHEEL_TRITON_VERSION = (2, 51)
+STUB = "triton_python_backend_stub"
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,7 @@ class Machine:
             max_instances=settings.max_instances if settings.multi_model else None,
         )
         try:
-            program = installed_triton.find(settings)
+            program = find_server(settings)
         except StartError:
             return without_triton
         backend_folders = [
@@ -59,7 +80,7 @@ class Machine:
             without_triton,
             backends=backends if backends.is_dir() else None,
             triton=_triton_version(program),
-            python=VERSION if is_wheel(program) else stub_version(backends / "python" / NAME),
+            python=VERSION if is_wheel(program) else stub_version(backends / "python" / STUB),
         )
 
     @classmethod
@@ -74,7 +95,7 @@ class Machine:
     @property
     def knows_all_names(self) -> bool:
         """True if tritonclient's protobuf knows every field that this Triton knows."""
-        return not self.triton or config_files.version() >= self.triton
+        return not self.triton or models.protobuf_version() >= self.triton
 
     def has_backend(self, name: str, folders: tuple[Path, ...]) -> bool:
         """True if Triton finds the backend: among its own, or in one of the model's ``folders``."""
@@ -87,6 +108,172 @@ def _triton_version(program: Path) -> tuple[int, ...]:
     if is_wheel(program):
         return WHEEL_TRITON_VERSION
     try:
-        return config_files.numbers((program.parent.parent / "TRITON_VERSION").read_text())
+        return models.version_numbers((program.parent.parent / "TRITON_VERSION").read_text())
     except OSError:
         return ()
+
+
+def find_server(settings: Settings) -> Path:
+    """Find the tritonserver: that of the settings, the image, the installed wheel, or the cache.
+
+    Raises:
+        StartError: There is none.
+    """
+    if settings.triton_server:
+        if not os.access(settings.triton_server, os.X_OK) or settings.triton_server.is_dir():
+            raise StartError(f"TRIREME_TRITON_SERVER={str(settings.triton_server)!r} is not a program.")
+        return settings.triton_server
+    if IMAGE.is_file():
+        return IMAGE
+    server = find_installed() or find_unpacked(Cache(settings.cache).triton)
+    if server is None:
+        raise StartError(
+            f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
+            "`pip install --no-deps nvidia-pytriton` brings. `sm prepare --triton` fetches it into the cache."
+        )
+    return server
+
+
+def find_installed() -> Path | None:
+    """Return the tritonserver of the installed wheel; None without one."""
+    spec = importlib.util.find_spec("pytriton")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((program for folder in folders if (program := _program(Path(folder)))), None)
+
+
+def find_unpacked(folder: Path) -> Path | None:
+    """Return the tritonserver of a wheel that ``sm prepare`` unpacked into ``folder``; None without one."""
+    return _program(folder / "pytriton")
+
+
+def _program(package: Path) -> Path | None:
+    program = package / "tritonserver" / "bin" / "tritonserver"
+    return program if program.is_file() else None
+
+
+def is_wheel(server: Path) -> bool:
+    """True if ``server`` comes from the wheel, installed or unpacked."""
+    return (_root(server) / "python_backend_stubs").is_dir()
+
+
+def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Link the parts into ``folder``.
+
+    Returns:
+        The backend directory, and the environment variables that Triton needs.
+
+    Raises:
+        StartError: A part is missing.
+    """
+    python = folder / "backends" / "python"
+    for part in (_root(server) / "backends" / "python").iterdir():
+        if part.is_file():
+            _link(python / (ORIGINAL_UTILS if part.name == UTILS else part.name), part)
+    _link(python / UTILS, PACKAGE / "triton" / "stub_utils.py")
+    _link(python / STUB, Stub.find(server, VERSION).file)
+    _link(folder / "lib" / LIBPYTHON, libpython())
+    libraries = _root(server).parent.parent / "nvidia_pytriton.libs"
+    return folder / "backends", {"LD_LIBRARY_PATH": f"{folder / 'lib'}:{libraries}"}
+
+
+def libpython() -> Path:
+    """Find the running interpreter's shared library, which the stub embeds."""
+    library = next(
+        (folder / LIBPYTHON for folder in _library_folders() if (folder / LIBPYTHON).is_file()), None
+    )
+    if library is None:
+        raise StartError(
+            f"Triton's python backend needs {LIBPYTHON}, which this Python ({sys.base_prefix}) does not "
+            f"bring; on Debian and Ubuntu: apt-get install libpython{VERSION}."
+        )
+    return library
+
+
+def _library_folders() -> Iterator[Path]:
+    """Yield the folders that may hold the library, the interpreter's own before the system's."""
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    for base in (
+        sysconfig.get_config_var("LIBDIR"),
+        f"{sys.base_prefix}/lib",
+        "/usr/lib",
+        "/lib",
+        "/usr/lib64",
+    ):
+        if base:
+            yield Path(base)
+            yield Path(base) / multiarch
+    yield from _ldconfig_folders()
+
+
+def _ldconfig_folders() -> Iterator[Path]:
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if Path(program).is_file():
+            listing = subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
+            for line in listing.splitlines():
+                if LIBPYTHON in line and " => " in line:
+                    yield Path(line.rpartition(" => ")[2]).parent
+            return
+
+
+def _root(server: Path) -> Path:
+    return server.parent.parent
+
+
+def _link(path: Path, target: Path) -> None:
+    """Create a link, in the place of one from an earlier start of the same box."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A stub."""
+
+    file: Path
+    #: The version of Python, such as ``3.11``.
+    python: str
+    #: The requirement for a NumPy that works with the stub.
+    numpy: str
+
+    @property
+    def libpython(self) -> str:
+        return f"libpython{self.python}.so.1.0"
+
+    @classmethod
+    def find(cls, server: Path, python: str) -> Stub:
+        """Find the stub of a Triton.
+
+        Args:
+            server: The tritonserver.
+            python: The version of Python; empty for that of this process, or for the only one.
+
+        Raises:
+            StartError: Triton has no stub for this version.
+        """
+        root = server.parent.parent
+        if is_wheel(server):
+            stubs = root / "python_backend_stubs"
+            file = stubs / (python or VERSION) / STUB
+            names = (path.name for path in stubs.iterdir())
+            available = ", ".join(sorted(names, key=lambda name: int(name[2:])))
+        else:
+            file = root / "backends" / "python" / STUB
+            available = stub_version(file)
+        linked = stub_version(file)
+        if not linked or (python and python != linked):
+            raise StartError(
+                f"Triton's python backend here ({root}) has programs for Python {available or 'no version'}, "
+                f"not for {python or VERSION}, and each program runs one minor version."
+            )
+        # The wheel's stub loses strings on NumPy 2, and there is no NumPy 1 for Python 3.13.
+        needs_numpy_1 = is_wheel(server) and int(linked[2:]) < 13
+        return cls(file, linked, "numpy<2" if needs_numpy_1 else "numpy")
+
+
+def stub_version(stub: Path) -> str:
+    """Return the Python version that a stub was linked with; empty if there is no stub."""
+    if not stub.is_file():
+        return ""
+    linked = re.search(rb"libpython(3\.\d+)\.so", stub.read_bytes())
+    return linked[1].decode() if linked else ""

@@ -1,12 +1,26 @@
-"""The models of a repository on disk. This module alone decides what counts as a model."""
+"""The models of a repository on disk, their ``config.pbtxt``, and the code folder beside them.
+
+This module alone decides what counts as a model. Files are only read, never executed.
+"""
 
 from __future__ import annotations
 
+import ast
+import difflib
+import functools
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from sm.repository import config_files
+from google.protobuf import text_format
+
+from sm.errors import StartError
+from sm.settings import PROGRAM, Settings
 
 #: The model file of each backend, unless ``default_model_filename`` names another.
 FILES = {
@@ -37,6 +51,23 @@ PLATFORMS = {
 
 #: Triton's placeholder for the model's folder, and the parameter of the python backend that may contain it.
 OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
+#: Bytes. Real configurations have a few kilobytes, and the text parser takes seconds for a megabyte.
+MAX_CONFIG_BYTES = 2**20
+#: Messages of the text parser for a field or a value that it does not know.
+UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
+UNKNOWN_VALUE = re.compile(r"Enum type .* has no value named")
+#: The ``modelname`` under which a script is served.
+SCRIPT_NAME = "model"
+#: Functions that a script may define.
+FUNCTIONS = {
+    "model_fn",
+    "input_fn",
+    "predict_fn",
+    "output_fn",
+    "transform_fn",
+    "pre_model_fn",
+    "model_warmup_fn",
+}
 
 
 @dataclass(frozen=True)
@@ -57,9 +88,9 @@ class Model:
         if not path.exists() and not path.is_symlink():
             return cls(folder, None)
         try:
-            return cls(folder, config_files.read(path))
+            return cls(folder, read_config(path))
         except ValueError as error:
-            return cls(folder, None, str(error), isinstance(error, config_files.UnknownName))
+            return cls(folder, None, str(error), isinstance(error, UnknownName))
 
     @property
     def name(self) -> str:
@@ -123,7 +154,7 @@ class Model:
     @property
     def wants_gpu(self) -> bool:
         """True if the configuration asks for instances on a GPU."""
-        return any(map(config_files.is_on_gpu, self.config.instance_group)) if self.config else False
+        return any(map(is_on_gpu, self.config.instance_group)) if self.config else False
 
     def version(self, number: int) -> Path:
         return self.folder / str(number)
@@ -167,3 +198,168 @@ def _folders(repository: Path) -> list[Path]:
         for path in sorted(repository.iterdir())
         if path.is_dir() and path.name[0] != "." and path.name != CODE
     ]
+
+
+class UnknownName(ValueError):
+    """The file has a field or value that this version of Triton's protobuf does not know."""
+
+
+@functools.cache
+def protobuf() -> ModuleType:
+    """Import ``model_config_pb2`` without its package, which would load gRPC: 30 MB more in PID 1."""
+    package = importlib.util.find_spec("tritonclient")
+    (home, *_) = package.submodule_search_locations or [""] if package else [""]
+    path = Path(home) / "grpc" / "model_config_pb2.py"
+    spec = importlib.util.spec_from_file_location("tritonclient.grpc.model_config_pb2", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is missing from tritonclient")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_config(path: Path) -> Any:
+    """Read a ``ModelConfig``. Raises ValueError with the fault and its line."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a regular file.")
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise ValueError(
+                f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is not a Triton configuration."
+            )
+        return text_format.Parse(path.read_text(), protobuf().ModelConfig())
+    except text_format.ParseError as error:
+        raise _explain(path, error) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a Triton configuration: {error}.") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def parse_config(text: str) -> Any:
+    """Parse the text of a ``ModelConfig``. Raises ValueError with the fault."""
+    try:
+        return text_format.Parse(text, protobuf().ModelConfig())
+    except text_format.ParseError as error:
+        raise ValueError(f"it is not a Triton configuration: {error}.") from None
+
+
+def write_config(config: Any) -> str:
+    """Format a ``ModelConfig`` as the text of a file."""
+    return str(text_format.MessageToString(config))
+
+
+def is_on_gpu(group: Any) -> bool:
+    """True if an instance group needs a GPU, by its kind or by its list of GPUs."""
+    return bool(group.gpus) or group.kind == protobuf().ModelInstanceGroup.KIND_GPU
+
+
+def without_gpu(config: Any) -> Any:
+    """Return a copy whose instances run on the CPU."""
+    copy = type(config)()
+    copy.CopyFrom(config)
+    for group in filter(is_on_gpu, copy.instance_group):
+        group.kind = protobuf().ModelInstanceGroup.KIND_CPU
+        del group.gpus[:]
+    return copy
+
+
+def protobuf_version() -> tuple[int, ...]:
+    """Return the Triton version that the protobuf comes from; empty if unknown."""
+    try:
+        return version_numbers(importlib.metadata.version("tritonclient"))
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Return the major and minor version; empty if ``text`` is not a version."""
+    match = re.match(r"(\d+)\.(\d+)", text.strip())
+    return (int(match[1]), int(match[2])) if match else ()
+
+
+def _explain(path: Path, error: text_format.ParseError) -> ValueError:
+    """Add the line to the parser's message, and the name that was probably meant."""
+    message = re.sub(r"^(\d+:\d+ : )+", "", str(error)).rstrip(".")
+    line = f"line {error.GetLine()}: " if error.GetLine() else ""
+    field = UNKNOWN_FIELD.search(message)
+    if field:
+        fields = protobuf().DESCRIPTOR.pool.FindMessageTypeByName(field[1]).fields_by_name
+        close = difflib.get_close_matches(field[2], list(fields), 1)
+        suggestion = f" (is {close[0]!r} meant?)" if close else ""
+        message = f"there is no field {field[2]!r}{suggestion}"
+    sentence = f"{path} is not a Triton configuration: {line}{message}."
+    return UnknownName(sentence) if field or UNKNOWN_VALUE.search(message) else ValueError(sentence)
+
+
+@dataclass(frozen=True)
+class CodeFolder:
+    """``code/`` of a model archive. ``program`` is the script's file in it."""
+
+    folder: Path
+    program: str = PROGRAM
+
+    @classmethod
+    def of(cls, settings: Settings, repository: Path) -> CodeFolder:
+        """Return the folder that the toolkit's variables name if it exists, else ``code/`` beside the models.
+
+        Raises:
+            StartError: The folder does not have the script that ``SAGEMAKER_PROGRAM`` names.
+        """
+        submitted = settings.submit_directory
+        code = cls(submitted if submitted and submitted.is_dir() else repository / "code", settings.program)
+        if code.program != PROGRAM and code.folder.is_dir() and not code.file.is_file():
+            raise StartError(f"SAGEMAKER_PROGRAM={code.program!r} is not in {code.folder}.")
+        return code
+
+    @property
+    def module(self) -> str:
+        """The script's name to ``import``."""
+        return self.program.removesuffix(".py")
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.module.replace('.', '/')}.py"
+
+    @property
+    def script(self) -> Path | None:
+        """The script; None if there is none, or if the file is a client."""
+        return self.file if self.file.is_file() and is_script(self.file) else None
+
+    @property
+    def serves(self) -> bool:
+        """True if the folder has a client: a script, a file, or a folder with a ``client.py``."""
+        return any(any(self.folder.glob(pattern)) for pattern in ("*.py", "*/client.py")) or bool(self.script)
+
+
+def is_script(file: Path) -> bool:
+    """True if a file has functions of the toolkit and no client class.
+
+    A file with neither counts as a script: the defaults are enough for a TorchScript model, and without a
+    class or ``handle(data, context)`` a file cannot be a client.
+    """
+    try:
+        module = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        # The import reports the line of the syntax error.
+        return True
+    names = {name for statement in module.body for name in _defined_names(statement)}
+    if names & (FUNCTIONS | {"*"}):
+        return not any(map(_is_client, module.body))
+    return "handle" not in names and not any(isinstance(node, ast.ClassDef) for node in ast.walk(module))
+
+
+def _defined_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name for alias in statement.names)
+    elif isinstance(statement, ast.Assign):
+        yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _is_client(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ClassDef) and any(
+        ast.unparse(base).endswith("Client") for base in statement.bases
+    )

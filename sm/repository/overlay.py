@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sm.repository import config_files, models
+from sm.repository import models
 from sm.repository.problems import holds_plan
 
 PLAN, LOG = "model.plan", "model.plan.log"
@@ -87,9 +87,9 @@ def for_triton(
         elif entry.name != models.CODE and not entry.name.startswith("."):
             _overlay_model(entry, folder / entry.name, wrap)
     for name in cpu_models:
-        config = config_files.without_gpu(config_files.read(repository / name / models.CONFIG))
+        config = models.without_gpu(models.read_config(repository / name / models.CONFIG))
         (folder / name / models.CONFIG).unlink()
-        (folder / name / models.CONFIG).write_text(config_files.write(config))
+        (folder / name / models.CONFIG).write_text(models.write_config(config))
     return folder
 
 

@@ -15,15 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sm.repository import file_contents, models, wiring
-from sm.repository.code_folder import CodeFolder
-from sm.repository.installed_triton import VERSION, stub_version
-from sm.repository.machine import Machine
-from sm.repository.models import CONFIG, MAX_VERSION, Model
+from sm.repository import ensembles, models
+from sm.repository.machine import STUB, VERSION, Machine, stub_version
+from sm.repository.models import CONFIG, MAX_VERSION, CodeFolder, Model
 from sm.settings import PACKAGE
 
 if TYPE_CHECKING:
     from sm.hardware import Hardware
+import io
+import mmap
+import tarfile
+import time
+from collections.abc import Iterable
 
 #: Backends whose models certainly need their file; see :data:`sm.repository.models.FILES`.
 NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
@@ -31,9 +34,23 @@ NEEDS_FILE = ("python", "onnxruntime", "tensorrt")
 MAX_SCRIPT_BYTES = 2**20
 #: What Triton reads of a folder's name as its version, as C does: it ignores what follows the digits.
 C_NUMBER = re.compile(r"\s*([+-]?[0-9]+)")
-STUB = "triton_python_backend_stub"
 #: The CPU target's ``model.py``, a copy of which lies beside each graph that it runs.
 ONNX_PROGRAM = PACKAGE / "triton" / "onnx_cpu" / "model.py"
+#: The number of the field ``graph`` in ONNX's ``ModelProto``.
+GRAPH_FIELD = 7
+#: Protobuf's wire types.
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+#: Longest varint in bytes.
+MAX_VARINT_BYTES = 10
+#: A Git LFS pointer begins like this.
+LFS_POINTER = b"version https://git-lfs"
+#: The signature of ONNX Runtime's own format, and its offset.
+ORT_FORMAT, ORT_OFFSET = b"ORTM", 4
+#: For reading an archive's first files. After that the version is unknown.
+MAX_READ_S = 3.0
+#: The path of a file of Python in an environment. It leaves out ``python3.1``, a link that conda creates for
+#: Python 3.10 and later.
+LIBRARY = re.compile(r"^(?:\./)?lib/(?:lib)?python(3\.(?!1(?:/|$|\.so))\d+)(?:/|\.so|$)")
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,10 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     if not repository.is_dir():
         return [Problem(f"{repository} is not a folder.")]
     if (repository / CONFIG).exists():
-        return [Problem(find_root_config(repository))]
+        root = (
+            f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
+        )
+        return [Problem(root)]
     repository_models = models.read(repository)
     if (
         not any(models.is_model(model.folder) for model in repository_models)
@@ -82,7 +102,7 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
     ]
     return [
         *model_problems,
-        *map(Problem, wiring.problems(repository_models)),
+        *map(Problem, ensembles.problems(repository_models)),
         *gpu_problems(repository_models, machine),
         *(Problem(sentence, is_local=True) for sentence in plans(repository_models)),
     ]
@@ -145,11 +165,6 @@ def on_cpu(inspected: Sequence[Model], machine: Machine) -> list[Model]:
     """Return the models that ask for a GPU, but will run on the CPU of this machine."""
     movable = [model for model in inspected if model.wants_gpu and model.backend != "tensorrt"]
     return [] if not movable or machine.has_gpu else movable
-
-
-def find_root_config(repository: Path) -> str:
-    """Return the problem of a ``config.pbtxt`` in the repository's root."""
-    return f"Model directory needs to contain the top level folder: {repository} has a config.pbtxt itself."
 
 
 def plans(inspected: Sequence[Model]) -> list[str]:
@@ -304,7 +319,7 @@ def _graphs(model: Model) -> Iterator[Problem]:
             file, is_certain = folder / "model.onnx", _same_content(folder / "model.py", ONNX_PROGRAM)
         else:
             continue
-        fault = file_contents.find_fault(file) if file.suffix == ".onnx" and file.is_file() else None
+        fault = find_fault(file) if file.suffix == ".onnx" and file.is_file() else None
         if fault:
             yield Problem(f"{file} {fault}.", is_certain=is_certain)
 
@@ -322,7 +337,7 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
         )
         return
     stub = _stub_python(model, machine)
-    python = file_contents.find_python(environment) if stub else ""
+    python = find_python(environment) if stub else ""
     if python and python != stub:
         yield Problem(
             f"{model.folder}: its environment {environment.name} is made for Python {python}, but "
@@ -379,3 +394,107 @@ def _links(repository: Path) -> Iterator[str]:
                 yield f"{path} is a link to {path.readlink()}, which is not there."
             elif home != target and home not in target.parents:
                 yield f"{path} is a link to {target}, outside the repository: put a copy in its place."
+
+
+class Malformed(ValueError):
+    """The bytes are not protobuf."""
+
+
+def find_fault(path: Path) -> str | None:
+    """Explain why no runtime can read an ONNX file. The result continues a sentence; None without a fault."""
+    try:
+        with path.open("rb") as file:
+            if not file.seek(0, 2):
+                return "is empty"
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _find_fault(data)
+    except (OSError, ValueError):
+        return None
+
+
+def _find_fault(data: mmap.mmap) -> str | None:
+    if data[: len(LFS_POINTER)] == LFS_POINTER:
+        return "is a pointer of Git LFS, not the file itself: run git lfs pull"
+    if data[ORT_OFFSET : ORT_OFFSET + len(ORT_FORMAT)] == ORT_FORMAT:
+        return None
+    try:
+        graphs = [span for number, span in _fields(data, 0, len(data)) if number == GRAPH_FIELD]
+        for begin, end in graphs:
+            for _ in _fields(data, begin, end):
+                pass
+    except Malformed as error:
+        return f"is not an ONNX graph, or a damaged one: {error}"
+    return None if graphs else "is not an ONNX graph: it has none of its fields"
+
+
+def _fields(data: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the number of each field of a message, and where its content begins and ends."""
+    while position < end:
+        start = position
+        tag, position = _varint(data, position, end)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            _, after = _varint(data, position, end)
+        elif kind == BYTES:
+            size, position = _varint(data, position, end)
+            after = position + size
+        elif kind in (FIXED64, FIXED32):
+            after = position + (8 if kind == FIXED64 else 4)
+        else:
+            raise Malformed(f"byte {start} begins no field")
+        if not number:
+            raise Malformed(f"byte {start} begins no field")
+        if after > end:
+            raise Malformed(f"it ends {after - end} bytes too early")
+        yield number, (position, after)
+        position = after
+
+
+def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
+    """Read a number; return it with the position after it."""
+    value = 0
+    for index in range(MAX_VARINT_BYTES):
+        if position + index >= end:
+            raise Malformed("it ends within a number")
+        byte = data[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise Malformed(f"byte {position} begins no number")
+
+
+class _TimeLimitedFile(io.RawIOBase):
+    """A file whose reads raise TimeoutError once the time is over."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._file, self._deadline = path.open("rb", buffering=0), time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError
+        return self._file.readinto(buffer)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def find_python(environment: Path, seconds: float = MAX_READ_S) -> str:
+    """Return the minor version, such as 3.12; empty if it cannot be told in time."""
+    try:
+        if environment.is_dir():
+            return _first_version(f"lib/{path.name}" for path in sorted((environment / "lib").iterdir()))
+        with (
+            io.BufferedReader(_TimeLimitedFile(environment, seconds)) as file,
+            tarfile.open(fileobj=file, mode="r|*") as archive,
+        ):
+            return _first_version(member.name for member in archive)
+    except (OSError, EOFError, tarfile.TarError):
+        return ""
+
+
+def _first_version(names: Iterable[str]) -> str:
+    return next((match[1] for name in names if (match := LIBRARY.match(name))), "")

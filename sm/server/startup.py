@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.repository.code_folder import SCRIPT_NAME, CodeFolder
 from sm.repository.models import CODE as CODE
+from sm.repository.models import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PACKAGE, Settings
 
 #: Where SageMaker unpacks a model.

@@ -34,7 +34,7 @@ from sm.plugins.registry import LateClients, Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import code_imports
 from sm.polling import Poll
-from sm.repository.code_folder import CodeFolder
+from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
 from sm.run_state import Box, write_atomically

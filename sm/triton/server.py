@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sm.errors import StartError
-from sm.repository import installed_triton, models
+from sm.repository import machine, models
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options
@@ -69,7 +69,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     Raises:
         StartError: A part of Triton is missing.
     """
-    server = installed_triton.find(settings)
+    server = machine.find_server(settings)
     backends, path_variables = _backends(server, box.run / "triton")
     arguments = (
         str(server),
@@ -104,10 +104,10 @@ def _repository(box: Box) -> Path:
 
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
-    if not installed_triton.is_wheel(server):
+    if not machine.is_wheel(server):
         backends = server.parent.parent / "backends"
-        return (backends if server != installed_triton.IMAGE and backends.is_dir() else None), {}
-    backends, variables = installed_triton.assemble(server, folder)
+        return (backends if server != machine.IMAGE and backends.is_dir() else None), {}
+    backends, variables = machine.assemble(server, folder)
     # The stub's Python uses the packages of the first python3 on PATH.
     return backends, {**variables, "PATH": str(Path(sys.executable).parent)}
 

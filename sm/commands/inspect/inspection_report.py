@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from sm.repository import config_files, models, problems
+from sm.repository import models, problems
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
 from sm.repository.problems import Problem
@@ -61,7 +61,7 @@ def _lines(value: Any) -> list[str]:
 
 
 def _tensor(tensor: Any) -> str:
-    datatype = config_files.protobuf().DataType.Name(tensor.data_type).removeprefix("TYPE_")
+    datatype = models.protobuf().DataType.Name(tensor.data_type).removeprefix("TYPE_")
     return f"{tensor.name} {datatype} {list(tensor.dims)}"
 
 

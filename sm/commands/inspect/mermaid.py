@@ -9,9 +9,8 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from sm.repository import ensembles, models
-from sm.repository.ensembles import Edge, Ensemble, Node
+from sm.repository.ensembles import Edge, Ensemble, Fault, Node, faults
 from sm.repository.models import Model
-from sm.repository.wiring import Fault, faults
 from sm.run_state import write_atomically
 
 #: The style of each kind of node. ``nobody``: the writer of a tensor that no step writes.

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from sm.errors import CommandError
-from sm.repository import installed_triton
-from sm.repository.installed_triton import Stub
+from sm.repository import machine
+from sm.repository.machine import Stub
 from sm.settings import Settings
 from tests.support.environments import run_pack_env, write_requirements
 from tests.support.packed_environments import PackedEnvironment
 from trireme_tools.environments import checks
 
-STUB = Stub.find(installed_triton.find(Settings.read({})), "")
+STUB = Stub.find(machine.find_server(Settings.read({})), "")
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
     library.rename(library.with_name("libpython3.7.so.1.0"))
     with pytest.raises(
         CommandError,
-        match=f"has libpython3.7.so.1.0, but Triton runs models with Python {installed_triton.VERSION}",
+        match=f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}",
     ):
         checks.check(moved_environment, STUB)
 

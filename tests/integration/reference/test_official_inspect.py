@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sm.repository import problems
-from sm.repository.installed_triton import VERSION
-from sm.repository.machine import Machine
+from sm.repository.machine import STUB, VERSION, Machine
 from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.reference.official_repositories import run_failing_serve, run_inspect, write_model
 
@@ -152,5 +151,5 @@ def test_an_onnx_file_is_judged_by_its_structure(tmp_path: Path, content: bytes,
 
 def test_an_environment_for_another_python_is_accepted_with_a_stub_of_its_own(tmp_path: Path) -> None:
     write_environment_for_another_python(tmp_path / "resnet")
-    (tmp_path / "resnet" / problems.STUB).write_bytes(f"\0libpython{OTHER_PYTHON}.so.1.0\0".encode())
+    (tmp_path / "resnet" / STUB).write_bytes(f"\0libpython{OTHER_PYTHON}.so.1.0\0".encode())
     assert problems.find(tmp_path, Machine(python=VERSION)) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.repository import installed_triton
+from sm.repository import machine
 from sm.settings import Settings
 from sm.triton import server
 from tests.support.boxes import wait_until
@@ -62,10 +62,10 @@ def test_settings_reach_the_command_line(triton: TritonProcess) -> None:
 def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed_triton, "IMAGE", tmp_path / "tritonserver")
-    assert installed_triton.find(SETTINGS) == installed_triton.find_installed()
+    monkeypatch.setattr(machine, "IMAGE", tmp_path / "tritonserver")
+    assert machine.find_server(SETTINGS) == machine.find_installed()
     (tmp_path / "tritonserver").touch()
-    assert installed_triton.find(SETTINGS) == tmp_path / "tritonserver"
+    assert machine.find_server(SETTINGS) == tmp_path / "tritonserver"
 
 
 def test_the_shared_memory_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path) -> None:
@@ -81,15 +81,15 @@ def test_the_shared_memory_option_is_passed_only_to_a_server_that_has_it(tmp_pat
 
 def test_a_server_program_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="TRIREME_TRITON_SERVER='/nowhere'"):
-        installed_triton.find(Settings.read({"TRIREME_TRITON_SERVER": "/nowhere"}))
+        machine.find_server(Settings.read({"TRIREME_TRITON_SERVER": "/nowhere"}))
 
 
 def test_a_missing_libpython_is_reported_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(installed_triton, "LIBPYTHON", "libpython3.99.so.1.0")
+    monkeypatch.setattr(machine, "LIBPYTHON", "libpython3.99.so.1.0")
     with pytest.raises(StartError, match=r"apt-get install libpython3\.\d+"):
-        installed_triton.libpython()
+        machine.libpython()
 
 
 def test_the_pools_of_many_models_fit_into_shared_memory() -> None:

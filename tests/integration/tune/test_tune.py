@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository import config_files
+from sm.repository import models
 from tests.support.boxes import wait_until
 from tests.support.tritons import HEAD, Model
 from trireme_tools.tune.sweep import Batching, Point, Setting, dumps, loads
@@ -185,7 +185,7 @@ def test_the_best_setting_is_shown_as_a_diff_and_written_only_with_apply(workpla
         "+instance_group [ { count: 2  kind: KIND_CPU } ]",
     ]
     assert "# Ours: one is enough.\n" in workplace.config.read_text()
-    assert setting_of(config_files.read(workplace.config)) == best
+    assert setting_of(models.read_config(workplace.config)) == best
     assert workplace.config.stat().st_mode & 0o777 == 0o640
     status, diff, err = workplace.run("twice", "--p99", "1s", "--from", "sweep.json", "--apply")
     assert (status, diff) == (0, "")

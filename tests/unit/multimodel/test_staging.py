@@ -9,7 +9,7 @@ import pytest
 from sm.errors import BadInput
 from sm.multimodel.archive_layout import Archive
 from sm.multimodel.staging import Staging, is_complete
-from sm.repository import config_files
+from sm.repository import models
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 
@@ -35,8 +35,8 @@ def test_files_are_linked_and_an_ensemble_calls_renamed_steps_by_their_new_names
     staging.add(archive, {"a": "a-1", "all": "hash"})
     repository = tmp_path / "repository"
     assert (repository / "a-1" / "1" / "model.py").readlink() == archive.models["a"].folder / "1" / "model.py"
-    assert config_files.read(repository / "a-1" / "config.pbtxt").name == "a-1"
-    config = config_files.read(repository / "hash" / "config.pbtxt")
+    assert models.read_config(repository / "a-1" / "config.pbtxt").name == "a-1"
+    config = models.read_config(repository / "hash" / "config.pbtxt")
     assert (config.name, config.ensemble_scheduling.step[0].model_name) == ("hash", "a-1")
     # Packing often drops the empty version folder of an ensemble.
     assert (repository / "hash" / "1").is_dir()

@@ -13,7 +13,7 @@ from sm.errors import BadInput, StartError
 from sm.plugins import registry
 from sm.plugins.loading import discover
 from sm.plugins.ported import PAGE, ArticleClient, HandleClient, PictureOrText
-from sm.repository.code_folder import is_script
+from sm.repository.models import is_script
 
 BASE = """
 from abc import ABC, abstractmethod

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.repository.installed_triton import Stub
+from sm.repository.machine import Stub
 
 #: The command with which the backend starts a stub, with the environment's Python instead of the stub.
 START_COMMAND = (

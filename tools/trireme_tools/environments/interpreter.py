@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.repository import installed_triton
+from sm.repository import machine
 
 #: A program that prints where a Python has its program, libraries and shared libraries.
 PROBE = """
@@ -48,7 +48,7 @@ class Interpreter:
         """Find a Python of the minor version ``python`` (3.12): the running one, or ``python3.12`` on
         PATH.
         """
-        program = sys.executable if python == installed_triton.VERSION else shutil.which(f"python{python}")
+        program = sys.executable if python == machine.VERSION else shutil.which(f"python{python}")
         process = program and subprocess.run(
             [program, "-c", PROBE], capture_output=True, text=True, check=False
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.repository.installed_triton import Stub
+from sm.repository.machine import Stub
 from trireme_tools.environments.interpreter import Interpreter
 
 #: The python backend sources this in bash, and puts ``lib`` on LD_LIBRARY_PATH itself.

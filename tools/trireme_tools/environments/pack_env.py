@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository import installed_triton
+from sm.repository import machine
 from sm.repository.cache import Cache
-from sm.repository.installed_triton import Stub
+from sm.repository.machine import Stub
 from sm.settings import Settings
 from trireme_tools.environments import checks, making
 from trireme_tools.environments.interpreter import Interpreter
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     source: Path = options.requirements or options.conda
     if not source.is_file():
         raise CommandError(f"There is no file {source}.")
-    triton = installed_triton.find(settings)
+    triton = machine.find_server(settings)
     stub = Stub.find(triton, options.python or "")
     place = options.out or Path(options.name)
     environment = Environments(Cache(settings.cache), progress).make(source, bool(options.conda), stub)
@@ -74,10 +74,9 @@ def run(options: argparse.Namespace) -> int:
     )
     value = f'"$$TRITON_MODEL_DIRECTORY/{place.name}"'
     results.say(f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {value} }} }}')
-    if installed_triton.is_wheel(triton) and stub.python != installed_triton.VERSION:
+    if machine.is_wheel(triton) and stub.python != machine.VERSION:
         progress.say(
-            f"this box runs Python {installed_triton.VERSION}: "
-            f"such a model also needs {stub.file} in its folder"
+            f"this box runs Python {machine.VERSION}: such a model also needs {stub.file} in its folder"
         )
     return 0
 

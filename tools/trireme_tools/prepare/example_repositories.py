@@ -26,9 +26,9 @@ from sm.commands.build.recipes import Recipe
 from sm.commands.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository import installed_triton
+from sm.repository import machine
 from sm.repository.cache import Cache
-from sm.repository.installed_triton import Stub
+from sm.repository.machine import Stub
 from sm.settings import HERE, Settings
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
 
@@ -76,7 +76,7 @@ def prepare(
     if not examples:
         raise CommandError(f"there is no example {name!r} in {folder}.")
     cache, progress = Cache(settings.cache), Progress(stream)
-    stub = Stub.find(installed_triton.find(settings), "")
+    stub = Stub.find(machine.find_server(settings), "")
     with cache.locked(progress.say):
         demo = None if name else Preparation(cache, HERE / "model", progress).run(None)
         path = cache.repositories / (Path(SINGLE_FOLDER) / name if name else ALL_FOLDER)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository import installed_triton
+from sm.repository import machine
 
 MAX_ATTEMPTS = 3
 #: Debian's maintainer scripts would start nginx on port 80; this file's exit status 101 forbids it.
@@ -47,14 +47,14 @@ def has_nginx() -> bool:
 
 def has_libpython() -> bool:
     try:
-        installed_triton.libpython()
+        machine.libpython()
     except CommandError:
         return False
     return True
 
 
 def library_package() -> str:
-    return f"libpython{installed_triton.VERSION}"
+    return f"libpython{machine.VERSION}"
 
 
 def can_install() -> bool:

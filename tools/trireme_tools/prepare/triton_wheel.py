@@ -15,7 +15,7 @@ from sm.commands.build.package_registries import Registries
 from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository import installed_triton
+from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.settings import Settings
 
@@ -51,7 +51,7 @@ def is_missing(settings: Settings) -> bool:
     if cache.triton.exists():
         return not (cache.triton / f"nvidia_pytriton-{WHEEL.version}.dist-info").is_dir()
     try:
-        installed_triton.find(settings)
+        machine.find_server(settings)
     except CommandError:
         return settings.triton_server is None  # a wrong setting is for its reader to mend
     return False

@@ -20,8 +20,7 @@ from sm.client.payloads import Payload
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, format_tensors
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource
-from sm.repository.config_files import protobuf
-from sm.repository.models import Model
+from sm.repository.models import Model, protobuf
 from sm.server.startup import choose_repository
 from sm.settings import Settings
 from sm.triton.tensors import DTYPES, STRINGS

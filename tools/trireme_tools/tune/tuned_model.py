@@ -11,7 +11,7 @@ from sm.client.base import Triton
 from sm.commands.inspect.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.loading import load
-from sm.repository import config_files, ensembles, models
+from sm.repository import ensembles, models
 from sm.repository.models import CONFIG
 from sm.settings import Settings
 from trireme_tools.check import discovery
@@ -64,7 +64,7 @@ def find(name: str, part: str | None, settings: Settings) -> TunedModel:
     file = repository / model / CONFIG
     try:
         text = file.read_text() if file.exists() else ""
-        config = config_files.parse(text)
+        config = models.parse_config(text)
     except (OSError, ValueError) as error:
         raise CommandError(f"{file}: {error}") from None
     if config.HasField("ensemble_scheduling"):

@@ -13,7 +13,7 @@ from typing import Any
 from sm.commands import selftest
 from sm.commands.golden import differences
 from sm.errors import CommandError
-from sm.repository import config_files
+from sm.repository import models
 from sm.repository.models import CONFIG
 from sm.run_state import CODE
 from sm.settings import Settings
@@ -180,7 +180,7 @@ def edit(text: str, setting: Setting) -> str:
     Raises :class:`CommandError` if the text cannot be edited safely.
     """
     try:
-        config = config_files.parse(text)
+        config = models.parse_config(text)
         if setting_of(config) == setting:
             return text
         edited = config_edit.set_instance_count(text, setting.instances)
@@ -192,7 +192,7 @@ def edit(text: str, setting: Setting) -> str:
             )
         if setting.threads != setting_of(config).threads:
             edited = config_edit.set_parameter(edited, THREADS, str(setting.threads or ""))
-        if config_files.parse(edited) == configure(config, setting):
+        if models.parse_config(edited) == configure(config, setting):
             return edited
         reason = "the edited text would have another meaning"
     except ValueError as error:

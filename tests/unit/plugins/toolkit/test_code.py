@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.repository.code_folder import CodeFolder, is_script
+from sm.repository.models import CodeFolder, is_script
 from sm.settings import Settings
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from sm.repository.config_files import protobuf
+from sm.repository.models import protobuf
 from trireme_tools.tune.config_edit import remove_batching, set_batching, set_instance_count, set_parameter
 
 COMMENTED_CONFIG = """# The team's model, see the wiki: instance_group { count: 9 }
