@@ -44,7 +44,8 @@ from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.read_ahead import PATIENCE
 from sm.triton.server import MAX_LOADS
-from sm.triton.transport import Transport, remove_worker_files
+from sm.triton.shared_memory_cleanup import remove_worker_files
+from sm.triton.transport import Transport
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote
 
@@ -91,7 +91,7 @@ class Request:
     method: str
     target: str
     body: bytes = b""
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Upstream:
             attributes["trireme.model"] = model
         with part(request.method, attributes, is_call=True) as call:
             # The caller's own would make Triton trace a request that the router does not trace.
-            given = request.headers or {}
-            headers = {name: value for name, value in given.items() if name not in TRACE_HEADERS}
+            given = request.headers.items()
+            headers = {name: value for name, value in given if name not in TRACE_HEADERS}
             reply = self._send(replace(request, headers={**headers, **call.headers}))
             call.describe({"http.response.status_code": reply.status})
             if reply.status >= 400:
@@ -156,8 +156,8 @@ class Upstream:
     def _send(self, request: Request) -> Reply:
         deadline = current() or Deadline(time.monotonic() + self._timeout)
         deadline.check()
-        check_headers(request.headers or {})
-        check_json(request.body, request.headers or {}, self._max_body)
+        check_headers(request.headers)
+        check_json(request.body, request.headers, self._max_body)
         model = model_in(request.target)
         if request.method == "POST" and model:
             return self._repeats.run(model, partial(self._send_once, request, deadline))
@@ -244,7 +244,7 @@ class Connection:
 
     def exchange(self, request: Request, deadline: Deadline) -> Reply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
-        headers = {**(request.headers or {}), "host": LOOPBACK, "content-length": str(len(request.body))}
+        headers = {**request.headers, "host": LOOPBACK, "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
         # WSGI keeps each byte of a header in one character.
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,8 +88,6 @@ REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
 ALIGNMENT_BYTES = 64
 
 Memory = NDArray[np.uint8]
-#: An input's name, datatype and shape.
-TensorSpec = tuple[str, str, tuple[int, ...]]
 
 
 class Extent(NamedTuple):
@@ -100,30 +97,13 @@ class Extent(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the tensors of a request lie in a region. Tensors that are not in it are sent as bytes."""
-
-    inputs: Mapping[str, Extent]
-    outputs: Mapping[str, Extent]
-    #: Bytes of the region.
-    size: int
-
-
-@lru_cache(maxsize=1024)
-def make_layout(inputs: tuple[TensorSpec, ...], outputs: tuple[tuple[str, int], ...]) -> Layout:
-    """Place all tensors of known size one after the other."""
-    size = 0
-
-    def append(byte_count: int) -> Extent:
-        nonlocal size
-        offset, size = size, size - -byte_count // ALIGNMENT_BYTES * ALIGNMENT_BYTES
-        return Extent(offset, byte_count)
-
-    sizes = ((name, byte_size(kind, shape)) for name, kind, shape in inputs)
-    input_extents = {name: append(byte_count) for name, byte_count in sizes if byte_count}
-    output_extents = {name: append(byte_count) for name, byte_count in outputs}
-    return Layout(input_extents, output_extents, size)
+def _place(sizes: Mapping[str, int], start: int) -> tuple[dict[str, Extent], int]:
+    """Place tensors one after the other; return where each lies, and where the next one would."""
+    extents: dict[str, Extent] = {}
+    for name, size in sizes.items():
+        extents[name] = Extent(start, size)
+        start -= -size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+    return extents, start
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,7 +114,10 @@ class Template:
     version: str
     #: Equal for requests whose outputs probably have the same sizes.
     kind: Hashable
-    layout: Layout
+    #: Where tensors lie in a region of ``size`` bytes. Those that are not in it are sent as bytes.
+    inputs: Mapping[str, Extent]
+    outputs: Mapping[str, Extent]
+    size: int
     #: Name, offset and native dtype of each input in the region.
     writes: Sequence[tuple[str, int, np.dtype[Any]]]
     #: The message without a region, an id and tensors.
@@ -189,21 +172,20 @@ class Plans:
         shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
         kind = (metadata.name, version, requested, shapes)
         batch = next((shape[0] for _, shape in shapes if shape), 1)
+        known = {name: size for name, type_, shape in inputs if (size := byte_size(type_, shape))}
+        placed, end = _place(known, 0)
         expected = self.sizes.predict(kind, metadata, batch)
-        layout = make_layout(inputs, tuple(item for item in expected.items() if item[0] in requested))
+        room, end = _place({name: size for name, size in expected.items() if name in requested}, end)
         message = pb.ModelInferRequest(model_name=metadata.name, model_version=version)
-        for name, kind_of_tensor, shape in inputs:
-            message.inputs.add(name=name, datatype=kind_of_tensor, shape=shape)
+        for name, tensor_type, shape in inputs:
+            message.inputs.add(name=name, datatype=tensor_type, shape=shape)
         for name in requested:
             message.outputs.add(name=name)
         if metadata.identifies_requests:
             message.outputs.add(name=REQUEST_TOKEN)
-        writes = tuple(
-            (name, layout.inputs[name].offset, dtype(kind_of_tensor))
-            for name, kind_of_tensor, _ in inputs
-            if name in layout.inputs
-        )
-        return Template(metadata, version, kind, layout, writes, message, changes)
+        types = {name: dtype(type_) for name, type_, _ in inputs if name in placed}
+        writes = tuple((name, extent.offset, types[name]) for name, extent in placed.items())
+        return Template(metadata, version, kind, placed, room, end, writes, message, changes)
 
 
 class InferencePlan:
@@ -220,7 +202,7 @@ class InferencePlan:
     def __init__(self, template: Template, arrays: Mapping[str, Array], token: int = 0) -> None:
         self._template, self._arrays, self.token = template, arrays, token
         #: Bytes of the region that the request needs, and the outputs that have room in it.
-        self.size, self.outputs = template.layout.size, template.layout.outputs
+        self.size, self.outputs = template.size, template.outputs
 
     @property
     def model(self) -> str:
@@ -264,10 +246,12 @@ class InferencePlan:
         if region is None:
             message.raw_input_contents.extend(map(to_bytes, self._arrays.values()))
             return message
-        for tensors, extents in ((message.inputs, template.layout.inputs), (message.outputs, self.outputs)):
+        for tensors, extents in ((message.inputs, template.inputs), (message.outputs, self.outputs)):
             for tensor in tensors:
-                if tensor.name in extents:
-                    _set_region(tensor, region.name, extents[tensor.name])
+                if extent := extents.get(tensor.name):
+                    tensor.parameters["shared_memory_region"].string_param = region.name
+                    tensor.parameters["shared_memory_byte_size"].int64_param = extent.size
+                    tensor.parameters["shared_memory_offset"].int64_param = extent.offset
                 elif tensors is message.inputs:
                     message.raw_input_contents.append(to_bytes(self._arrays[tensor.name]))
         if not message.raw_input_contents:
@@ -309,10 +293,3 @@ def sizes_of(response: Any) -> dict[str, int]:
         if tensor.name != REQUEST_TOKEN
     }
     return {name: size for name, size in sizes.items() if size is not None}
-
-
-def _set_region(tensor: Any, region: str, extent: Extent) -> None:
-    """Say in the message that the tensor lies in a region."""
-    tensor.parameters["shared_memory_region"].string_param = region
-    tensor.parameters["shared_memory_byte_size"].int64_param = extent.size
-    tensor.parameters["shared_memory_offset"].int64_param = extent.offset

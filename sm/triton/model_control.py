@@ -40,10 +40,6 @@ ONNX_ERROR = re.compile(r"(?:\w+: )?\[ONNXRuntimeError\] : \d+ : (\w+)")
 HELD_STATES = ("READY", "LOADING", "UNLOADING")
 
 
-def _not_watching(_: Collection[str]) -> AbstractContextManager[Callable[[], None]]:
-    return nullcontext(lambda: None)
-
-
 class ModelControl:
     """Loads and unloads models.
 
@@ -60,7 +56,9 @@ class ModelControl:
         channel: Channel,
         seconds: float,
         has_died: Callable[[str], bool] = lambda _: False,
-        watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = _not_watching,
+        watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = lambda _: (
+            nullcontext(lambda: None)
+        ),
     ) -> None:
         self._channel, self._seconds, self._has_died, self._watching = channel, seconds, has_died, watching
 
@@ -89,7 +87,7 @@ class ModelControl:
             "RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model
         )
         interval = FIRST_POLL_INTERVAL_S
-        while self._holds(model) and not self._has_died(model):
+        while self.states().get(model) in HELD_STATES and not self._has_died(model):
             if time.monotonic() > end:
                 raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
             time.sleep(interval)
@@ -105,9 +103,6 @@ class ModelControl:
         """True if the model serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
-    def _holds(self, model: str) -> bool:
-        return self.states().get(model) in HELD_STATES
-
     def _load_or_unload(
         self,
         method: str,
@@ -116,15 +111,14 @@ class ModelControl:
         seconds: float | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        for _ in range(MAX_ATTEMPTS - 1):
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 self._call(method, request, model, seconds, check)
                 return
             except BadInput as error:
-                if not FOLDER_REMOVED.search(error.sentence):
+                if attempt == MAX_ATTEMPTS - 1 or not FOLDER_REMOVED.search(error.sentence):
                     raise
             time.sleep(RETRY_INTERVAL_S)
-        self._call(method, request, model, seconds, check)
 
     def _call(
         self,

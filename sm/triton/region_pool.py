@@ -21,14 +21,23 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sm.errors import NotReady, TriremeError
 from sm.metrics import SHARED_BYTES
+from sm.triton.channel import Channel
 
+log = logging.getLogger(__name__)
+
+#: Seconds between two checks of retired regions.
+REAP_INTERVAL_S = 0.2
+#: Seconds that closing waits for regions in use, and seconds between two attempts to unmap them.
+CLOSE_TIMEOUT_S, RETRY_INTERVAL_S = 0.3, 0.02
+#: After the machine or Triton refused a region, no new one is tried for this long.
+RETRY_PAUSE_S = 10.0
 #: The smallest region, and the smallest step between two sizes.
 MIN_REGION_BYTES = 2**16
 
@@ -98,31 +107,11 @@ def round_up(size: int) -> int:
     return -(-size // step) * step
 
 
-log = logging.getLogger(__name__)
-
-#: Seconds between two checks of retired regions.
-REAP_INTERVAL_S = 0.2
-#: Seconds that closing waits for regions in use, and seconds between two attempts to unmap them.
-CLOSE_TIMEOUT_S, RETRY_INTERVAL_S = 0.3, 0.02
-#: After the machine or Triton refused a region, no new one is tried for this long.
-RETRY_PAUSE_S = 10.0
-
-
-class Registrar(Protocol):
-    """The calls to Triton that a pool makes. Each raises :class:`TriremeError` if it fails."""
-
-    def register(self, name: str, size: int) -> None: ...
-
-    def unregister(self, name: str) -> None: ...
-
-    def registered(self) -> set[str]: ...
-
-
 class RegionPool:
     """At most ``budget`` bytes of regions. Their files are in ``folder`` and begin with ``prefix``."""
 
-    def __init__(self, registrar: Registrar, budget: int, prefix: str, folder: Path) -> None:
-        self._registrar = registrar
+    def __init__(self, channel: Channel, budget: int, prefix: str, folder: Path) -> None:
+        self._channel = channel
         self._budget = budget
         # The random part is for a later process with the same pid: Triton must not take its region for this
         # one's.
@@ -255,7 +244,7 @@ class RegionPool:
         """Register the region with Triton. If Triton refuses, retire the region and return False."""
         region, triton_start = lease.region, self._triton_start
         try:
-            self._registrar.register(region.name, region.size)
+            self._channel.register(region.name, region.size)
         except NotReady:
             raise
         except TriremeError as error:
@@ -293,12 +282,12 @@ class RegionPool:
         """Ask Triton to unmap ``regions``; return the names of all regions that it still maps."""
         for region in regions:
             try:
-                self._registrar.unregister(region.name)
+                self._channel.unregister(region.name)
             except NotReady:
                 raise
             except TriremeError:
                 continue
-        return self._registrar.registered()
+        return self._channel.registered()
 
     def _pause(self, reason: str, sentence: str) -> None:
         self._paused_until = time.monotonic() + RETRY_PAUSE_S

@@ -44,8 +44,7 @@ class Repeats:
     """Sends the calls of a process to Triton, again where needed; for all its threads.
 
     Args:
-        guard: Admits the calls.
-        shared: Says what calls wait for; None if there is no supervisor, so that nothing comes back.
+        guard: Admits the calls. Without a supervisor nothing comes back, and no call is sent again.
         has_state: Returns True if a model keeps state between calls. Its calls are not sent twice.
         seconds: Longest wait; 0 for none.
         folder: For the locks of the calls that are sent alone.
@@ -54,12 +53,11 @@ class Repeats:
     def __init__(
         self,
         guard: AnswerGuard,
-        shared: SharedGeneration | None = None,
         has_state: Callable[[str], bool] = lambda _: False,
         seconds: float = 0.0,
         folder: Path = Path(),
     ) -> None:
-        self._guard, self._shared, self._has_state = guard, shared, has_state
+        self._guard, self._shared, self._has_state = guard, guard.shared, has_state
         self._seconds, self._folder = seconds, folder
 
     @classmethod
@@ -71,14 +69,8 @@ class Repeats:
         is_repeatable: Callable[[str], bool] = lambda _: True,
     ) -> Repeats:
         """Create the repeats for a process of ``box``; ``is_repeatable`` says what a model's clients say."""
-        has_state = PythonModels(box).has_state
-        return cls(
-            guard,
-            guard.shared,
-            lambda model: has_state(model) or not is_repeatable(model),
-            seconds,
-            box.run,
-        )
+        models = PythonModels(box)
+        return cls(guard, lambda model: models.has_state(model) or not is_repeatable(model), seconds, box.run)
 
     def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.

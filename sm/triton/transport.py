@@ -40,10 +40,7 @@ from sm.triton.generation import Admission
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
 from sm.triton.repeats import Repeats
-from sm.triton.shared_memory_cleanup import remove_worker_files
 from sm.triton.tensors import explain_refusal
-
-__all__ = ["Transport", "remove_worker_files"]
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +110,12 @@ class Transport:
     ) -> dict[str, Array]:
         plan = self._plan(model, inputs, version, outputs)
         try:
-            answer = self._infer_through_region(plan, admission)
-            return self._infer_by_message(plan, admission) if answer is None else answer
+            if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
+                answer = self._infer_through_region(plan, admission)
+                if answer is not None:
+                    return answer
+                SHARED_MEMORY_FALLBACKS.inc()
+            return self._infer_by_message(plan, admission)
         except Failed as failure:
             raise self._explain_refusal(failure, plan, admission, inputs, outputs) from None
 
@@ -221,37 +222,27 @@ class Transport:
             invocation.admissions.add(admission)
 
     def _infer_through_region(self, plan: InferencePlan, admission: Admission) -> dict[str, Array] | None:
-        """Infer through a region.
-
-        Returns:
-            None if the tensors must be sent as bytes: they are small, there is no region, or an output did
-            not fit into it.
-        """
-        if self._min_shared_bytes is None or plan.size < self._min_shared_bytes:
-            return None
+        """Infer through a region; None if there is none, or if an output did not fit into it."""
         lease = self._pool.lease(plan.size)
         if lease is None:
-            SHARED_MEMORY_FALLBACKS.inc()
             return None
         plan.write(lease.memory)
         try:
             response = self._infer_in_lease(lease, plan, admission)
-            if response is not None:
-                self._accept(plan, response, admission)
+            if response is None:
+                return None
+            self._accept(plan, response, admission)
         except Failed as failure:
             if not failure.finished:
                 self._pool.retire(lease)
             if not failure.overflowed:
                 raise
             self._plans.sizes.record_overflow(plan.kind)
-            response = None
+            return None
         except BaseException:
             # Triton may still write to the region.
             self._pool.retire(lease)
             raise
-        if response is None:
-            SHARED_MEMORY_FALLBACKS.inc()
-            return None
         self._shared_memory_count.inc()
         self._record_sizes(plan, response)
         return plan.read(response, lease.memory)

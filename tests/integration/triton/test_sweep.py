@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from sm.triton import server, shared_memory_cleanup
-from sm.triton.transport import Transport, remove_worker_files
+from sm.triton.shared_memory_cleanup import remove_worker_files
+from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S
 from tests.support.tritons import TritonProcess
 

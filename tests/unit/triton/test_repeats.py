@@ -47,7 +47,7 @@ def deadline() -> Iterator[Deadline]:
 
 
 def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Repeats:
-    return Repeats(AnswerGuard(shared), shared, lambda _: state, seconds, shared.path.parent)
+    return Repeats(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
 
 
 def crash(shared: SharedGeneration, model: str) -> None:
