@@ -27,7 +27,6 @@ from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
-from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
 
@@ -66,7 +65,7 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
 
 def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Pipeline:
     """Create the way of all invocations."""
-    guard, store, sessions = AnswerGuard.of(box), open_store(settings), sessions_of(settings, box)
+    store, sessions = open_store(settings), sessions_of(settings, box)
     classifier = Classifier(
         registry,
         registry.default(settings.default_model),
@@ -75,15 +74,15 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
         sessions,
         settings.max_records,
     )
-    repeats = Repeats.of(box, guard, settings.wait_seconds, registry.is_repeatable)
-    upstream = Upstream(box.http_port, settings.timeout, guard, settings.max_body, repeats)
+    repeats = Repeats.of(box, settings.wait_seconds, registry.is_repeatable)
+    upstream = Upstream(box.http_port, settings.timeout, repeats, settings.max_body)
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue, settings.model_queue)
     return Pipeline(
         registry,
         classifier,
         Triton(upstream, registry),
-        guard,
+        repeats.guard,
         lane(settings.max_threads, settings.threads, gate),
         None if store is None else lane(settings.s3_threads, settings.s3_threads, None, "s3_"),
         store,

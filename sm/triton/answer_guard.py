@@ -58,7 +58,6 @@ class AnswerGuard:
         python_models: Returns the Python models that may answer in a call of a model.
         kill: Kills the processes of a model that were started before a time; of one instance if it is known.
             Returns False if none is alive.
-        box: Of the shared file. None if nothing watches for models that hang.
     """
 
     def __init__(
@@ -66,20 +65,19 @@ class AnswerGuard:
         shared: SharedGeneration | None,
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
         kill: Callable[[str, str, float], bool] = lambda _model, _instance, _before: True,
-        box: Box | None = None,
     ) -> None:
         self.shared, self._python_models, self._kill = shared, python_models, kill
         self._hangs: HangWatch | None = None
-        if shared is not None and box is not None:
-            self._hangs = HangWatch(box, shared, PythonModels(box), self._take_out)
 
     @classmethod
     def of(cls, box: Box) -> AnswerGuard:
         """Create the guard for a process of ``box``."""
         if box.generation_file is None:
             return cls(None)
-        shared = SharedGeneration(box.generation_file)
-        return cls(shared, PythonModels(box).reached_by, partial(kill_stubs, box), box)
+        shared, models = SharedGeneration(box.generation_file), PythonModels(box)
+        guard = cls(shared, models.reached_by, partial(kill_stubs, box))
+        guard._hangs = HangWatch(box, shared, models, guard._take_out)
+        return guard
 
     def admit(self, model: str, alone: str | None = None) -> Admission:
         """Return what a call of a model must be confirmed with.

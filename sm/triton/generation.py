@@ -30,14 +30,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 #: Models have a slot each, by a hash of their name. Two that share one cost each other a reload's time.
-PLACES = 4096
+SLOTS = 4096
 #: Bytes before the slots.
 HEADER_SIZE = 64
 #: Bytes of each slot: four times, two numbers, and why calls are refused.
-PLACE_SIZES = (8, 8, 8, 8, 4, 4, 1)
-FILE_SIZE = -(HEADER_SIZE + PLACES * sum(PLACE_SIZES)) // mmap.PAGESIZE * -mmap.PAGESIZE
-#: The first of these times for all places, if no model was taken out.
-NOTHING_OUT = bytes(PLACES * 8)
+SLOT_SIZES = (8, 8, 8, 8, 4, 4, 1)
+FILE_SIZE = -(HEADER_SIZE + SLOTS * sum(SLOT_SIZES)) // mmap.PAGESIZE * -mmap.PAGESIZE
+#: The first of these times for all slots, if no model was taken out.
+NOTHING_OUT = bytes(SLOTS * 8)
 #: Indexes of the 8-byte numbers before the slots. A number of 8 bytes is written atomically.
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS = range(6)
 #: What Triton does: it serves, it is being started again, or it will not come back because the box stops.
@@ -79,7 +79,7 @@ class SharedGeneration:
             os.close(descriptor)
         view = memoryview(self._memory)
         self._integers, self._seconds = view[:HEADER_SIZE].cast("Q"), view[:HEADER_SIZE].cast("d")
-        ends = [HEADER_SIZE + PLACES * size for size in itertools.accumulate(PLACE_SIZES, initial=0)]
+        ends = [HEADER_SIZE + SLOTS * size for size in itertools.accumulate(SLOT_SIZES, initial=0)]
         self._out_since = view[ends[0] : ends[1]].cast("d")
         self._loaded_since = view[ends[1] : ends[2]].cast("d")
         self._answered = view[ends[2] : ends[3]].cast("d")
@@ -140,7 +140,7 @@ class SharedGeneration:
     @property
     def serves_all(self) -> bool:
         """True if no model is being loaded again: one look at all of them, whatever their number."""
-        return self._memory[HEADER_SIZE : HEADER_SIZE + PLACES * 8] == NOTHING_OUT
+        return self._memory[HEADER_SIZE : HEADER_SIZE + SLOTS * 8] == NOTHING_OUT
 
     def loaded_since(self, model: str) -> float:
         """When the last reload of the model began, on the boot clock. Older processes do not serve it."""
@@ -218,8 +218,8 @@ class SharedGeneration:
 
     def admit_all(self) -> None:
         """Admit calls of all models: a new Triton loads them. Only the supervisor calls it."""
-        self._memory[HEADER_SIZE : HEADER_SIZE + PLACES * 16] = bytes(PLACES * 16)
-        self._refused[:] = bytes(PLACES)
+        self._memory[HEADER_SIZE : HEADER_SIZE + SLOTS * 16] = bytes(SLOTS * 16)
+        self._refused[:] = bytes(SLOTS)
         self._integers[STARTS] += 1
 
     def _increment(self, at: int) -> None:
@@ -278,10 +278,10 @@ class SharedGeneration:
         return self._seconds[RESUMED] + SETTLING_S - now() if self._seconds[RESUMED] else 0.0
 
 
-@lru_cache(maxsize=PLACES)  # asked several times for each call
+@lru_cache(maxsize=SLOTS)  # asked several times for each call
 def slot(model: str) -> int:
     """Return the index of a model's slot."""
-    return zlib.crc32(model.encode()) % PLACES
+    return zlib.crc32(model.encode()) % SLOTS
 
 
 def now() -> float:

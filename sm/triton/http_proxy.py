@@ -35,7 +35,6 @@ from sm.errors import (
     TooLarge,
     UnsupportedType,
 )
-from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
@@ -109,21 +108,13 @@ class Upstream:
     Args:
         port: Triton's.
         timeout: Seconds for a request without a deadline.
-        guard: Refuses answers that may be another request's.
-        max_body: Bytes of a body after decompression.
         repeats: Sends calls of models again where needed.
+        max_body: Bytes of a body after decompression.
     """
 
-    def __init__(
-        self,
-        port: int,
-        timeout: float,
-        guard: AnswerGuard,
-        max_body: int = MAX_BODY_BYTES,
-        repeats: Repeats | None = None,
-    ) -> None:
+    def __init__(self, port: int, timeout: float, repeats: Repeats, max_body: int = MAX_BODY_BYTES) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
-        self._guard, self._repeats = guard, repeats or Repeats(guard)
+        self._guard, self._repeats = repeats.guard, repeats
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
@@ -134,6 +125,7 @@ class Upstream:
             DeadlinePassed, CallerGone: The invocation ended.
             BadInput: The body would crash Triton.
         """
+        model = model_in(request.target)
         attributes: dict[str, Value] = {
             "http.request.method": request.method,
             "server.address": LOOPBACK,
@@ -141,30 +133,28 @@ class Upstream:
             # Without the query, which may have a key.
             "url.full": f"http://{LOOPBACK}:{self._port}{request.target.partition('?')[0]}",
         }
-        if model := model_in(request.target):
+        if model:
             attributes["trireme.model"] = model
         with part(request.method, attributes, is_call=True) as call:
             # The caller's own would make Triton trace a request that the router does not trace.
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}
-            reply = self._send(replace(request, headers={**headers, **call.headers}))
+            request = replace(request, headers={**headers, **call.headers})
+            deadline = current() or Deadline(time.monotonic() + self._timeout)
+            deadline.check()
+            check_headers(request.headers)
+            check_json(request.body, request.headers, self._max_body)
+            send = partial(self._send, request, model, deadline)
+            if request.method == "POST" and model:
+                reply = self._repeats.run(model, send)
+            else:
+                reply = send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
             if reply.status >= 400:
                 call.fail(str(reply.status))
             return reply
 
-    def _send(self, request: Request) -> Reply:
-        deadline = current() or Deadline(time.monotonic() + self._timeout)
-        deadline.check()
-        check_headers(request.headers)
-        check_json(request.body, request.headers, self._max_body)
-        model = model_in(request.target)
-        if request.method == "POST" and model:
-            return self._repeats.run(model, partial(self._send_once, request, deadline))
-        return self._send_once(request, deadline, self._guard.admit(model))
-
-    def _send_once(self, request: Request, deadline: Deadline, admission: Admission) -> Reply:
-        model = model_in(request.target)
+    def _send(self, request: Request, model: str, deadline: Deadline, admission: Admission) -> Reply:
         connection = self._connection()
         connection.check = partial(self._repeats.check, admission)
         try:

@@ -38,6 +38,7 @@ LOAD_FAILED = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVA
 ONNX_ERROR = re.compile(r"(?:\w+: )?\[ONNXRuntimeError\] : \d+ : (\w+)")
 #: States in which a model holds memory.
 HELD_STATES = ("READY", "LOADING", "UNLOADING")
+Watching = Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]]
 
 
 class ModelControl:

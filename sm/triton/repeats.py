@@ -57,20 +57,18 @@ class Repeats:
         seconds: float = 0.0,
         folder: Path = Path(),
     ) -> None:
-        self._guard, self._shared, self._has_state = guard, guard.shared, has_state
+        self.guard, self._shared, self._has_state = guard, guard.shared, has_state
         self._seconds, self._folder = seconds, folder
 
     @classmethod
-    def of(
-        cls,
-        box: Box,
-        guard: AnswerGuard,
-        seconds: float,
-        is_repeatable: Callable[[str], bool] = lambda _: True,
-    ) -> Repeats:
+    def of(cls, box: Box, seconds: float, is_repeatable: Callable[[str], bool] = lambda _: True) -> Repeats:
         """Create the repeats for a process of ``box``; ``is_repeatable`` says what a model's clients say."""
         models = PythonModels(box)
-        return cls(guard, lambda model: models.has_state(model) or not is_repeatable(model), seconds, box.run)
+
+        def has_state(model: str) -> bool:
+            return models.has_state(model) or not is_repeatable(model)
+
+        return cls(AnswerGuard.of(box), has_state, seconds, box.run)
 
     def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
@@ -86,7 +84,7 @@ class Repeats:
         """
         admission: Admission | None = None
         try:
-            admission = self._guard.admit(model)
+            admission = self.guard.admit(model)
             return send(admission)
         except NotReady as error:
             deadline = current()
@@ -107,7 +105,7 @@ class Repeats:
         if admission.alone is not None:
             self._shared.reserve(admission.alone, RESERVATION_S)
         if deadline.repeatable:
-            self._guard.confirm_delivery((admission,))
+            self.guard.confirm_delivery((admission,))
 
     def _repeat(
         self, model: str, send: Callable[[Admission], Answer], failures: _Failures, deadline: Deadline
@@ -150,7 +148,7 @@ class Repeats:
             if self._shared.triton != SERVES or not take_turn():
                 continue
             try:
-                admission = self._guard.admit(model, failures.suspect)
+                admission = self.guard.admit(model, failures.suspect)
             except Unavailable:
                 raise
             except NotReady as error:

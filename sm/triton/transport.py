@@ -33,7 +33,6 @@ from sm.errors import (
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
-from sm.triton.answer_guard import AnswerGuard
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.generation import Admission
@@ -71,10 +70,10 @@ class Transport:
             box.grpc_port, settings.timeout, box.grpc_keys, own_wire=settings.grpc_client == "own"
         )
         self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
-        self._guard = AnswerGuard.of(box)
         #: A model whose folder is gone was unloaded. None if Triton is not the box's own.
         self._served_folder = box.served if box.generation_file else None
-        self._repeats = Repeats.of(box, self._guard, settings.wait_seconds)
+        self._repeats = Repeats.of(box, settings.wait_seconds)
+        self._guard = self._repeats.guard
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)

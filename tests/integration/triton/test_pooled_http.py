@@ -19,6 +19,7 @@ from sm.errors import TriremeError
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
+from sm.triton.repeats import Repeats
 
 pytestmark = pytest.mark.core
 
@@ -158,7 +159,7 @@ def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") ->
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
+        upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number in range(3):
             response = exchange(upstream, number, kind)
             if kind in GOOD_ANSWERS:
@@ -173,7 +174,7 @@ def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
 def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANSWERS, "head", lambda body: answer_with_length(body * 100, status))
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
+        upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number in range(10):
             reply = exchange(upstream, number, "head", "HEAD")
             assert reply is not None
@@ -187,7 +188,7 @@ def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pyt
 def test_requests_with_good_answers_share_one_connection() -> None:
     counts: Counter[str] = Counter()
     with misbehaving_server(counts) as port:
-        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
+        upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number, kind in enumerate([*GOOD_ANSWERS] * 5):
             assert exchange(upstream, number, kind) is not None
         upstream.close()
@@ -206,7 +207,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
         for number in range(REQUEST_COUNT)
     ]
     with misbehaving_server(Counter()) as port:
-        upstream = Upstream(port, TIMEOUT_S, AnswerGuard(None))
+        upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             replies = list(callers.map(lambda arguments: exchange(upstream, *arguments), exchanges))
         upstream.close()

@@ -23,6 +23,7 @@ from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
+from sm.triton.repeats import Repeats
 
 #: The WSGI variable of a chunked body.
 CHUNKED_BODY = {"HTTP_TRANSFER_ENCODING": "chunked"}
@@ -56,7 +57,7 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         pipeline = Pipeline(
             registry,
             Classifier(registry, "upper", max_records=100),
-            Triton(Upstream(1, 5.0, AnswerGuard(None)), registry),
+            Triton(Upstream(1, 5.0, Repeats(AnswerGuard(None))), registry),
             AnswerGuard(None),
             Lane(pool, lines, 2),
         )
