@@ -18,15 +18,15 @@ from sm.commands.build.precision import convert_precision
 from sm.commands.build.repository_assembly import GRAPH, copy_graph, place_on_cpu
 from sm.repository.manifest import GpuPart, Profile, Tool, gpu_part
 from sm.repository.plans import LOG, PLAN, Plan, build_plan
-from sm.triton import onnx_cpu, torch_program
+from sm.settings import PACKAGE
 
 #: The torch target's program.
 PROGRAM = "model.pt2"
 #: The model that runs it in Triton's python backend, and what it imports.
-TORCH_RUNNER = (
-    Path(torch_program.__file__).with_name("model.py"),
-    Path(onnx_cpu.__file__).with_name("request_token.py"),
-)
+TORCH_RUNNER = {
+    "model.py": PACKAGE / "triton" / "torch_program.py",
+    "request_token.py": PACKAGE / "triton" / "onnx_cpu" / "request_token.py",
+}
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,6 @@ def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> Bu
         precise = Path(workshop) / GRAPH
         typed = convert_precision(graph, request.precision, request.calibration, precise)
         version = convert(typed, folder / PROGRAM, largest)
-    for file in TORCH_RUNNER:
-        shutil.copy(file, folder / file.name)
+    for name, file in TORCH_RUNNER.items():
+        shutil.copy(file, folder / name)
     return BuiltModel(Tool(name="torch", version=version))

@@ -1,1 +1,0 @@
-"""What the torch target copies into a model repository; it runs in Triton's python backend."""
