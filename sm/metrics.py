@@ -50,12 +50,12 @@ class SeriesFiles:
         self._folder = folder
         self._files: dict[str, MmapedDict] = {}
         self._maps: dict[str, mmap.mmap] = {}
-        self._cells: list[Cell] = []
+        self._numbers: list[Number] = []
         self.lock, self.creation_lock = threading.Lock(), threading.Lock()
         os.register_at_fork(after_in_child=self._forget)
 
-    def add(self, cell: Cell) -> None:
-        self._cells.append(cell)
+    def add(self, number: Number) -> None:
+        self._numbers.append(number)
 
     def locate(self, kind: str, key: str) -> tuple[float, Buffer, int]:
         """Return a number's value so far, the mapped file that it is in, and its offset there in bytes."""
@@ -86,8 +86,8 @@ class SeriesFiles:
     def _forget(self) -> None:
         self.lock, self.creation_lock = threading.Lock(), threading.Lock()
         self._files, self._maps = {}, {}
-        for cell in self._cells:
-            cell.reset()
+        for number in self._numbers:
+            number.reset()
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -103,8 +103,8 @@ def series_file(folder: Path, kind: str, pid: int) -> Path:
 FILES = SeriesFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
 
 
-class Cell:
-    """One number of a series. Its position in the file is looked up once, not with every count."""
+class Number:
+    """A counter, a gauge, or a part of a histogram. Its position in the file is looked up once."""
 
     __slots__ = ("_key", "_kind", "buffer", "offset", "value")
 
@@ -125,53 +125,22 @@ class Cell:
         self.value = value = self.value + amount
         WRITE(self.buffer, self.offset, value)
 
-
-def write(additions: Iterable[tuple[Cell, float]]) -> None:
-    """Add to several numbers at once."""
-    with FILES.lock:
-        for cell, amount in additions:
-            if cell.offset < 0:
-                cell.add(amount)
-            else:
-                # As in Cell.add, without a call: a request counts a dozen times.
-                cell.value = value = cell.value + amount
-                WRITE(cell.buffer, cell.offset, value)
-
-
-class Counter:
-    """A series that only increases."""
-
-    __slots__ = ("cell",)
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-
-    @property
-    def value(self) -> float:
-        """The value in this process."""
-        return self.cell.value
-
     def inc(self, amount: float = 1.0) -> None:
-        cell = self.cell
         with FILES.lock:
-            if cell.offset < 0:
-                cell.add(amount)
+            if self.offset < 0:
+                self.add(amount)
                 return
-            cell.value = value = cell.value + amount
-            WRITE(cell.buffer, cell.offset, value)
-
-
-class Gauge(Counter):
-    """A series that goes up and down; the processes' values are summed."""
-
-    __slots__ = ()
-
-    def dec(self) -> None:
-        self.inc(-1.0)
+            self.value = value = self.value + amount
+            WRITE(self.buffer, self.offset, value)
 
     def set(self, value: float) -> None:
+        """Set a gauge; the values of all processes are summed."""
         with FILES.lock:
-            self.cell.add(value - self.cell.value)
+            if self.offset < 0:
+                self.add(value)
+                return
+            self.value = value
+            WRITE(self.buffer, self.offset, value)
 
 
 class Histogram:
@@ -179,33 +148,30 @@ class Histogram:
 
     __slots__ = ("buckets", "total")
 
-    def __init__(self, total: Cell, buckets: Sequence[Cell]) -> None:
+    def __init__(self, total: Number, buckets: Sequence[Number]) -> None:
         self.total, self.buckets = total, buckets
-
-    @property
-    def sum(self) -> float:
-        return self.total.value
-
-    def write_zero(self) -> None:
-        """Write all numbers unchanged, so that the series is in the file before its first observation."""
-        with FILES.lock:
-            for cell in (self.total, *self.buckets):
-                cell.add(0.0)
 
     def observe(self, seconds: float) -> None:
         write(((self.total, seconds), (self.buckets[bisect_left(BUCKETS, seconds)], 1.0)))
 
 
-def _key(family: str, sample: str, labels: Mapping[str, str], help_text: str) -> str:
-    """Return the key by which the library finds a number in its files."""
-    return str(mmap_key(family, sample, list(labels), list(labels.values()), help_text))
+def write(additions: Iterable[tuple[Number, float]]) -> None:
+    """Add to several numbers at once."""
+    with FILES.lock:
+        for number, amount in additions:
+            if number.offset < 0:
+                number.add(amount)
+            else:
+                # As in Number.add, without a call: a request counts a dozen times.
+                number.value = value = number.value + amount
+                WRITE(number.buffer, number.offset, value)
 
 
 Series = TypeVar("Series")
 
 
 class Family(Generic[Series]):
-    """The series of one name, by their labels' values. Each is created once."""
+    """The series of one name, by their labels' values. Each is created once, and begins at zero."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
         self._name, self._help, self._labels = name, help_text, tuple(labels)
@@ -218,65 +184,50 @@ class Family(Generic[Series]):
             with FILES.creation_lock:
                 series = self._series.get(values)
                 if series is None:
-                    labels = dict(zip(self._labels, values, strict=True))
-                    series = self._create(labels)
-                    # rate() loses the first count of a series that begins at 1.
-                    self._write_zero(series)
-                    self._series[values] = series
+                    series = self._series[values] = self._create(dict(zip(self._labels, values, strict=True)))
         return series
 
     def _create(self, labels: Mapping[str, str]) -> Series:
         raise NotImplementedError
 
-    def _write_zero(self, series: Series) -> None:
-        raise NotImplementedError
+    def _number(self, kind: str, labels: Mapping[str, str], suffix: str = "") -> Number:
+        # The key by which the library finds a number in its files. It calls a counter without its suffix.
+        family = self._name.removesuffix("_total") if kind == "counter" else self._name
+        key = mmap_key(family, self._name + suffix, list(labels), list(labels.values()), self._help)
+        number = Number(kind, str(key))
+        number.inc(0.0)  # rate() loses the first count of a series that begins at 1
+        return number
 
 
-class Counters(Family[Counter]):
-    """Counters of one name."""
+class Counters(Family[Number]):
+    """Counters of one name; they only increase."""
 
-    def _write_zero(self, series: Counter) -> None:
-        series.inc(0.0)
-
-    def _create(self, labels: Mapping[str, str]) -> Counter:
-        return Counter(
-            Cell("counter", _key(self._name.removesuffix("_total"), self._name, labels, self._help))
-        )
+    def _create(self, labels: Mapping[str, str]) -> Number:
+        return self._number("counter", labels)
 
 
-class Gauges(Family[Gauge]):
+class Gauges(Family[Number]):
     """Gauges of one name."""
 
-    def _write_zero(self, series: Gauge) -> None:
-        series.inc(0.0)
-
-    def _create(self, labels: Mapping[str, str]) -> Gauge:
-        return Gauge(Cell("gauge_livesum", _key(self._name, self._name, labels, self._help)))
+    def _create(self, labels: Mapping[str, str]) -> Number:
+        return self._number("gauge_livesum", labels)
 
 
 class Histograms(Family[Histogram]):
     """Histograms of one name."""
 
-    def _write_zero(self, series: Histogram) -> None:
-        series.write_zero()
-
     def sums(self) -> Mapping[tuple[str, ...], float]:
         """Return the total seconds by the labels' values, in this process."""
-        return {values: series.sum for values, series in self._series.items()}
+        return {values: series.total.value for values, series in self._series.items()}
 
     def _create(self, labels: Mapping[str, str]) -> Histogram:
         bounds = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
-        buckets = [self._cell("_bucket", {**labels, "le": bound}) for bound in bounds]
-        return Histogram(self._cell("_sum", labels), buckets)
-
-    def _cell(self, suffix: str, labels: Mapping[str, str]) -> Cell:
-        return Cell("histogram", _key(self._name, self._name + suffix, labels, self._help))
+        buckets = [self._number("histogram", {**labels, "le": bound}, "_bucket") for bound in bounds]
+        return Histogram(self._number("histogram", labels, "_sum"), buckets)
 
 
-def _gauge(name: str, help_text: str) -> Gauge:
-    gauge = Gauge(Cell("gauge_livesum", _key(name, name, {}, help_text)))
-    gauge.inc(0.0)
-    return gauge
+def _gauge(name: str, help_text: str) -> Number:
+    return Gauges(name, help_text).labels()
 
 
 INVOCATIONS = Counters("trireme_invocations_total", "Responses by model and status.", ["model", "status"])
@@ -401,13 +352,13 @@ def remove_gauges(folder: Path, pid: int) -> None:
 
 
 @lru_cache(maxsize=1024)
-def invocations(model: str, status: int) -> Counter:
+def invocations(model: str, status: int) -> Number:
     """Return the counter of a model's answers with this status."""
     return INVOCATIONS.labels(MODELS.of(model), str(status))
 
 
 @lru_cache(maxsize=1024)
-def served(model: str) -> Gauge:
+def served(model: str) -> Number:
     """Return the gauge of threads that serve a model."""
     # Create the queue's series too, so that rate() does not lose the first rejection.
     waiting(model)
@@ -416,13 +367,13 @@ def served(model: str) -> Gauge:
 
 
 @lru_cache(maxsize=1024)
-def waiting(model: str) -> Gauge:
+def waiting(model: str) -> Number:
     """Return the gauge of a model's waiting requests."""
     return WAITING.labels(MODELS.of(model))
 
 
 @lru_cache(maxsize=1024)
-def rejected(model: str) -> Counter:
+def rejected(model: str) -> Number:
     """Return the counter of a model's rejected requests."""
     return REJECTED.labels(MODELS.of(model))
 
@@ -437,7 +388,7 @@ def duration(model: str, stage: str, status: int) -> Histogram:
 
 
 def write_end(
-    model: str, status: int, seconds: float, observations: Sequence[tuple[Histogram, float]], running: float
+    model: str, status: int, seconds: float, observations: Sequence[tuple[Number, float]], running: float
 ) -> None:
     """Count the end of an invocation, together with the stages that it still had to write.
 
@@ -448,26 +399,16 @@ def write_end(
         observations: Of its stages.
         running: Added to the invocations that are running.
     """
-    # Looked up before the lock is taken: a new series is written under it.
-    counter = invocations(model, status).cell
-    all_observations = (*observations, (duration(model, TOTAL, status), seconds))
-    with FILES.lock:
-        for histogram, value in all_observations:
-            total, bucket = histogram.total, histogram.buckets[bisect_left(BUCKETS, value)]
-            if total.offset < 0 or bucket.offset < 0:
-                total.add(value)
-                bucket.add(1.0)
-            else:
-                total.value = total_value = total.value + value
-                WRITE(total.buffer, total.offset, total_value)
-                bucket.value = count = bucket.value + 1.0
-                WRITE(bucket.buffer, bucket.offset, count)
-        for cell, amount in ((counter, 1.0), (IN_FLIGHT.cell, running)):
-            if cell.offset < 0:
-                cell.add(amount)
-            else:
-                cell.value = number = cell.value + amount
-                WRITE(cell.buffer, cell.offset, number)
+    histogram = duration(model, TOTAL, status)
+    write(
+        (
+            *observations,
+            (histogram.total, seconds),
+            (histogram.buckets[bisect_left(BUCKETS, seconds)], 1.0),
+            (invocations(model, status), 1.0),
+            (IN_FLIGHT, running),
+        )
+    )
 
 
 class stage:  # noqa: N801 - used as a function is
@@ -493,7 +434,8 @@ class stage:  # noqa: N801 - used as a function is
         if request is None or request.observations is None:
             histogram.observe(seconds)
         else:
-            request.observations.append((histogram, seconds))
+            bucket = histogram.buckets[bisect_left(BUCKETS, seconds)]
+            request.observations += ((histogram.total, seconds), (bucket, 1.0))
         if request is not None:
             # Without a lock: if two records of a request end a stage at the same moment, one may be lost.
             stages = request.stages

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from sm.client import Boxes, ImagePayload, Picture, Tensors
-from sm.client.drawing import Label, draw
+from sm.client.images import Label, draw
 from sm.client.tasks import ObjectDetection
 from sm.client.tasks.letterbox import Letterbox, Placement
 from sm.client.tasks.nms import Objects, detect_objects, read_objects

@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from sm.client.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
-from sm.client.npy import MAGIC, array_of, read_npy
-from sm.client.payloads import Base64Bytes
+from sm.client.payloads import NPY_MAGIC, Base64Bytes, array_of, read_npy
 from sm.errors import WrongPayload
 from sm.triton.tensors import STRINGS, dtype
 
@@ -38,7 +37,7 @@ class PlainPayload(Payload):
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
-        if not body.startswith(MAGIC):
+        if not body.startswith(NPY_MAGIC):
             return {"image": body}
         return {"tensor": read_npy(body)}
 

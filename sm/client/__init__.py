@@ -63,29 +63,21 @@ __all__ = [
     "shrink",
 ]
 
+#: Where the names are.
 _MODULES = {
-    "base": (
-        "Array",
-        "Client",
-        "ClientTriton",
-        "ModelMetadata",
-        "StreamingClient",
-        "TensorClient",
-        "TensorMetadata",
-        "Tensors",
-        "Triton",
-    ),
-    "embeddings": ("EmbeddingClient", "EmbeddingPayload"),
-    "images": ("decode", "resize", "shrink"),
-    "payloads": ("Base64Bytes", "ImagePayload", "Parameters", "Payload", "TensorPayload", "TextPayload"),
-    "preprocessing": ("Preprocessing",),
-    "results": ("Boxes", "Classes", "Encoded", "Masks", "Picture", "Table", "Text"),
-    "tensor_roles": ("ImageInput", "UnsuitableModel", "find_image", "find_output", "label_file"),
+    "base": "Array Client ClientTriton ModelMetadata StreamingClient TensorClient TensorMetadata Tensors "
+    "Triton",
+    "embeddings": "EmbeddingClient EmbeddingPayload",
+    "images": "decode resize shrink",
+    "payloads": "Base64Bytes ImagePayload Parameters Payload TensorPayload TextPayload",
+    "preprocessing": "Preprocessing",
+    "results": "Boxes Classes Encoded Masks Picture Table Text",
+    "tensor_roles": "ImageInput UnsuitableModel find_image find_output label_file",
 }
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
-        if name in names:
+        if name in names.split():
             return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,26 @@
-"""The payload types that clients build on. They are typed, so that a 422 can name the wrong field."""
+"""The payload types that clients build on, and how base64 and ``.npy`` are read.
+
+Payloads are typed, so that a 422 can name the wrong field. A JSON parser copies the body and creates a string
+for each field, so long base64 strings are decoded first, and the parser sees a short placeholder instead of
+each. ``.npy`` is read without ``np.load``, which also opens archives and pickles, allocates whatever the
+header claims, and raises anything from ``TokenError`` to ``BadZipFile``.
+"""
 
 from __future__ import annotations
 
+import ast
+import math
 import re
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from itertools import chain
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
+import orjson
 import pybase64
 from numpy.typing import NDArray
 from pydantic import (
@@ -23,8 +36,6 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from sm.client.decoded_base64 import DecodedBase64
-from sm.client.npy import array_of, read_npy
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.sessions import Session
 from sm.errors import BadInput, WrongTensor
@@ -437,3 +448,177 @@ class TensorPayload(Payload):
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         return {"tensor": read_npy(body)}
+
+
+#: Bytes of the shortest string that is decoded directly. Strings of up to twice this length may be missed.
+MIN_BASE64_BYTES = 2**20
+
+
+class DecodedBase64:
+    """A long base64 string, decoded."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    @property
+    def text(self) -> str:
+        """The original text."""
+        return pybase64.b64encode(self.content).decode()
+
+
+def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any:
+    """Parse JSON, with :class:`DecodedBase64` for long strings in ``payload``, in its values or in its items.
+
+    ``is_bare`` decides whether a JSON value is the payload itself. If long strings occur elsewhere, or the
+    body is not JSON, the whole body goes to the parser, which raises :class:`orjson.JSONDecodeError`.
+    """
+    if len(body) < MIN_BASE64_BYTES:
+        return orjson.loads(body)
+    marker = uuid.uuid4().hex
+    decoded_strings: dict[str, DecodedBase64] = {}
+    parts, copied_to = [], 0
+    for start, end, content in _find_strings(body):
+        placeholder = f"{marker}-{len(decoded_strings)}"
+        decoded_strings[placeholder] = DecodedBase64(content)
+        parts += [body[copied_to:start], placeholder.encode()]
+        copied_to = end
+    if not decoded_strings:
+        return orjson.loads(body)
+    try:
+        parsed = orjson.loads(b"".join([*parts, body[copied_to:]]))
+    except orjson.JSONDecodeError:
+        # Parse the original, so that the error names the right position.
+        return orjson.loads(body)
+    is_payload = is_bare is not None and is_bare(parsed)
+    decoded = (
+        _fill_payload(parsed, decoded_strings)
+        if is_payload
+        else _replace_placeholders(parsed, decoded_strings)
+    )
+    # A placeholder that is still there is a key, or is nested too deep.
+    return orjson.loads(body) if decoded_strings else decoded
+
+
+def _find_strings(body: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield start, end and decoded content of each long base64 string.
+
+    Base64 between two quotes is a string unless the first quote is escaped: between two strings JSON has at
+    least a comma or a colon.
+    """
+    view, end, probe = memoryview(body), 0, MIN_BASE64_BYTES
+    while probe < len(body):
+        start = body.rfind(b'"', end, probe) + 1
+        end = body.find(b'"', probe)
+        if end < 0:
+            return
+        if start and end - start >= MIN_BASE64_BYTES and body[start - 2 : start - 1] != b"\\":
+            content = _decode_exactly(view[start:end])
+            if content is not None:
+                yield start, end, content
+        probe = end + MIN_BASE64_BYTES
+
+
+def _decode_exactly(text: memoryview) -> bytes | None:
+    """Decode base64; None if it is not base64, or if encoding it again gives another text."""
+    try:
+        content = pybase64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    last = len(content) % 3 or 3
+    return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
+
+
+def _replace_placeholders(parsed: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Replace the placeholders in ``payload`` by their decoded strings."""
+    if isinstance(parsed, dict) and "payload" in parsed:
+        parsed["payload"] = _fill_payload(parsed["payload"], decoded_strings)
+    return parsed
+
+
+def _fill_payload(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Fill one record or a list of them."""
+    if isinstance(payload, list):
+        return [_fill_record(item, decoded_strings) for item in payload]
+    return _fill_record(payload, decoded_strings)
+
+
+def _fill_record(record: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    if isinstance(record, dict):
+        return {name: _fill_value(value, decoded_strings) for name, value in record.items()}
+    return _fill_value(record, decoded_strings)
+
+
+def _fill_value(value: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Return the decoded string if the value is its placeholder, and remove it from ``decoded_strings``."""
+    return decoded_strings.pop(value, value) if isinstance(value, str) else value
+
+
+NPY_MAGIC = b"\x93NUMPY"
+#: For each version of the format: how many bytes the header's length has, and the header's encoding.
+NPY_VERSIONS = {b"\x01\x00": (2, "latin1"), b"\x02\x00": (4, "latin1"), b"\x03\x00": (4, "utf-8")}
+NPY_KEYS = {"descr", "fortran_order", "shape"}
+#: Bytes of a header. NumPy has the same limit: a longer one may crash Python's parser.
+MAX_NPY_HEADER_BYTES = 10_000
+#: The largest dimension. NumPy multiplies all dimensions, also if one is 0 and the array is empty.
+MAX_SIDE = 2**31
+
+
+def read_npy(body: bytes) -> NDArray[Any]:
+    """Parse a ``.npy`` body into a writable array.
+
+    Raises:
+        BadInput: The body is not a ``.npy`` file, holds objects, or is shorter than its header says.
+    """
+    try:
+        return _read_npy(body)
+    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError):
+        raise BadInput("the body is not a .npy array (archives and arrays of objects are refused)") from None
+
+
+def _read_npy(body: bytes) -> NDArray[Any]:
+    version = body[len(NPY_MAGIC) : len(NPY_MAGIC) + 2]
+    if not body.startswith(NPY_MAGIC) or version not in NPY_VERSIONS:
+        raise ValueError("no magic")
+    length_bytes, encoding = NPY_VERSIONS[version]
+    start = len(NPY_MAGIC) + 2 + length_bytes
+    length = int.from_bytes(body[start - length_bytes : start], "little")
+    if length > MAX_NPY_HEADER_BYTES:
+        raise ValueError("header too long")
+    with warnings.catch_warnings():
+        # Odd escapes and old type names of a caller need no line in the log.
+        warnings.simplefilter("ignore")
+        header = ast.literal_eval(body[start : start + length].decode(encoding).strip())
+        if not isinstance(header, dict) or header.keys() != NPY_KEYS:
+            raise ValueError("no header")
+        dtype = np.lib.format.descr_to_dtype(header["descr"])  # type: ignore[no-untyped-call]
+    shape, fortran_order = header["shape"], header["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MAX_SIDE for size in shape):
+        raise ValueError("no shape")
+    if type(fortran_order) is not bool or dtype.hasobject or not dtype.itemsize:
+        raise ValueError("no plain array")
+    count = math.prod(shape)
+    if count * dtype.itemsize > len(body) - start - length:
+        raise ValueError("truncated")
+    flat = np.frombuffer(body, dtype, count, start + length) if count else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran_order else "C").copy(order="K")
+
+
+#: Bytes of an array of strings. NumPy reserves the longest string's size for every element, four bytes a
+#: character: one string of a megabyte among a million numbers would take terabytes.
+MAX_TEXT_BYTES = 2**26
+
+
+def array_of(value: object) -> NDArray[Any]:
+    """Return ``np.array(value)``.
+
+    Raises:
+        ValueError: NumPy refuses the lists, or their strings take more than :data:`MAX_TEXT_BYTES`.
+    """
+    level = [value]
+    while (kinds := set(map(type, level))) == {list}:
+        level = list(chain.from_iterable(cast("list[list[object]]", level)))
+    if str in kinds:
+        longest = max(len(item) for item in level if isinstance(item, str))
+        if 4 * longest * len(level) > MAX_TEXT_BYTES:
+            raise ValueError("the array of these strings would take too much memory")
+    return np.array(value)

@@ -12,7 +12,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from sm.client.decoded_base64 import DecodedBase64
+from sm.client.payloads import DecodedBase64
 from sm.errors import ClientFailed
 
 if TYPE_CHECKING:

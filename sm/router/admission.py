@@ -141,7 +141,7 @@ class FairGate:
             with metrics.stage(name, metrics.QUEUE):
                 self._wait(model, waiter, request)
         finally:
-            metrics.waiting(name).dec()
+            metrics.waiting(name).inc(-1.0)
 
     def leave(self, name: str, seconds: float = 0.0) -> None:
         """Give back a request's slot, which it had for so many ``seconds``."""

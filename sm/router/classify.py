@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from sm.client import decoded_base64
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
+from sm.client.payloads import MIN_BASE64_BYTES, parse_body
 from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge, UnknownModel, UnsupportedType, WrongPayload
 from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
@@ -183,7 +183,7 @@ def estimate_parsed_bytes(message: Message) -> int:
     is not part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
-    if len(body) < decoded_base64.MIN_BYTES or not (message.content_type == JSON or OBJECT.match(body)):
+    if len(body) < MIN_BASE64_BYTES or not (message.content_type == JSON or OBJECT.match(body)):
         return 0
     return BYTES_PER_MARK * sum(_count_marks(body, mark) for mark in (b",", b"[", b"{"))
 
@@ -466,7 +466,7 @@ def _triton_path(message: Message) -> TritonRequest:
 def read_members(body: bytes) -> Mapping[str, Any]:
     """Parse a dispatch request and return its members."""
     try:
-        value = orjson.loads(body) if len(body) < decoded_base64.MIN_BYTES else decoded_base64.parse(body)
+        value = orjson.loads(body) if len(body) < MIN_BASE64_BYTES else parse_body(body)
     except orjson.JSONDecodeError as error:
         raise not_json(error) from None
     return check_members(value)
@@ -534,7 +534,7 @@ class JsonBody:
         if not self._parsed:
             self._parsed = True
             try:
-                self._value = decoded_base64.parse(self._body, self._is_bare if self._bare else None)
+                self._value = parse_body(self._body, self._is_bare if self._bare else None)
             except orjson.JSONDecodeError as error:
                 self._error = error
         return self._value

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from sm import deadline
 from sm.client.base import Client
-from sm.client.decoded_base64 import DecodedBase64
-from sm.client.payloads import ANY_TYPE, Payload, takes_decoded_base64
+from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, takes_decoded_base64
 from sm.errors import (
     BadInput,
     ClientFailed,

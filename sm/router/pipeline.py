@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sm import metrics
 from sm.client.decode_budget import DECODED
-from sm.client.decoded_base64 import MIN_BYTES
+from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
 from sm.deadline import Deadline, begin, end
 from sm.errors import (
@@ -94,7 +94,7 @@ class Pipeline:
                     lane = self.s3_lane
                 invocation.slot = Admission(lane.gate)
                 is_contended = lane.gate is not None and lane.gate.has_queue
-                is_plain = not is_contended and len(message.body) < MIN_BYTES
+                is_plain = not is_contended and len(message.body) < MIN_BASE64_BYTES
                 with lane.limit, NOTHING if is_plain else self._memory_for(invocation, message, is_contended):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):

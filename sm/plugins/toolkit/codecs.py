@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from sm.client import results
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
-from sm.client.npy import MAX_TEXT_BYTES, array_of, read_npy
+from sm.client.payloads import MAX_TEXT_BYTES, array_of, read_npy
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
 
 NPZ = "application/x-npz"

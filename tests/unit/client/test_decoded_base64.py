@@ -9,15 +9,14 @@ import orjson
 import pytest
 
 from sm.client.base import Payload
-from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64, parse
-from sm.client.payloads import Base64Bytes
+from sm.client.payloads import MIN_BASE64_BYTES, Base64Bytes, DecodedBase64, parse_body
 from sm.router.answers import dumps
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
 
-LONG_BASE64 = "ACGT" * MIN_BYTES
-OTHER_BASE64 = "Zm9v" * MIN_BYTES
-NON_CANONICAL_BASE64 = "A" * 2 * MIN_BYTES + "QR=="
+LONG_BASE64 = "ACGT" * MIN_BASE64_BYTES
+OTHER_BASE64 = "Zm9v" * MIN_BASE64_BYTES
+NON_CANONICAL_BASE64 = "A" * 2 * MIN_BASE64_BYTES + "QR=="
 
 
 def json_value(value: Any) -> Any:
@@ -39,7 +38,7 @@ def json_value(value: Any) -> Any:
         (dumps({"payload": NON_CANONICAL_BASE64}), 0),
         (dumps({"payload": LONG_BASE64 + "é"}), 0),
         (b'{"payload": "\\"' + LONG_BASE64.encode() + b'"}', 0),
-        (dumps({"payload": [1] * MIN_BYTES}), 0),
+        (dumps({"payload": [1] * MIN_BASE64_BYTES}), 0),
         # Outside of a payload's fields.
         (dumps({"payload": {"deep": {"er": LONG_BASE64}}}), 0),
         (dumps({"payload": {"image": LONG_BASE64}, "parameters": {"other": OTHER_BASE64}}), 0),
@@ -63,7 +62,7 @@ def json_value(value: Any) -> Any:
     ],
 )
 def test_the_parsed_document_is_the_same_as_with_orjson(body: bytes, decoded_count: int) -> None:
-    parsed = parse(body)
+    parsed = parse_body(body)
     assert json_value(parsed) == orjson.loads(body)
     assert str(parsed).count("DecodedBase64 object") == decoded_count
 
@@ -76,7 +75,7 @@ def test_invalid_json_has_the_same_error_as_with_orjson(end: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError) as expected:
         orjson.loads(body)
     with pytest.raises(orjson.JSONDecodeError) as caught:
-        parse(body)
+        parse_body(body)
     assert str(caught.value) == str(expected.value)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sm.client.drawing import Label, colour, draw, text_colour
+from sm.client.images import Label, colour, draw, text_colour
 
 Pixels = NDArray[np.uint8]
 

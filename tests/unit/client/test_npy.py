@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.client.npy import read_npy
-from sm.client.payloads import TensorPayload
+from sm.client.payloads import TensorPayload, read_npy
 from sm.errors import BadInput
 from sm.plugins.toolkit import codecs
 from tests.support.npy_bodies import ARRAYS, encode_npy, mutated_bodies

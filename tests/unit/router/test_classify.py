@@ -10,10 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from sm.client import decoded_base64
 from sm.client.base import Client
-from sm.client.decoded_base64 import MIN_BYTES, DecodedBase64
-from sm.client.payloads import BodyPayload, ImagePayload, Payload
+from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, ImagePayload, Payload, parse_body
 from sm.client.sessions import Session
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES
@@ -330,12 +328,12 @@ def test_no_body_is_parsed_twice(
 
 
 def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:
-    line = b'{"image":"' + b"QUJD" * MIN_BYTES + b'"}'
+    line = b'{"image":"' + b"QUJD" * MIN_BASE64_BYTES + b'"}'
     request = Classifier(registry(), "pictures").parse_line(Message(line, {}, {}, "id"), EMPTY_LINES_REQUEST)
     assert isinstance(request, DispatchRequest)
     assert isinstance(request.records[0]["image"], DecodedBase64)
     # Also inside a dispatch request.
-    dispatch_request = decoded_base64.parse(b'{"payload":' + line + b"}", lambda _: False)
+    dispatch_request = parse_body(b'{"payload":' + line + b"}", lambda _: False)
     assert isinstance(dispatch_request["payload"]["image"], DecodedBase64)
 
 

@@ -18,8 +18,7 @@ import pybase64
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sm.client.drawing import Label, Pixels, colour, draw
-from sm.client.images import decode
+from sm.client.images import Label, Pixels, colour, decode, draw
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError, TriremeError
 from trireme_tools.invoke.reply import Reply
