@@ -114,16 +114,11 @@ def dumps(value: object) -> bytes:
 
 
 def _binary(result: object, accept: str) -> bytes | None:
-    """Encode a result as PNG or ``.npy`` if the caller accepts that; None if the answer is JSON."""
-    if accept == PNG and isinstance(result, Picture):
-        return result.png()
-    if accept == NPY and not isinstance(result, Picture):
-        return _npy(result)
-    return None
-
-
-def _npy(result: object) -> bytes | None:
-    """Encode a result as ``.npy``; None if it is not a regular array of numbers."""
+    """Encode a picture as PNG, an array as ``.npy``, if the caller accepts that; None for JSON."""
+    if isinstance(result, Picture):
+        return result.png() if accept == PNG else None
+    if accept != NPY:
+        return None
     try:
         array = np.asarray(result)
     except ValueError:

@@ -129,31 +129,18 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
 def describe(registry: Registry, box: Box, s3: bool) -> None:
     """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
     rows = [
-        {
-            "name": client.name,
-            "client": type(client).__name__,
-            "description": (type(client).__doc__ or "").strip().split("\n")[0],
-            "models": list(client.required_models()),
-            "url": str(client.repository / client.name),
-            "content_types": ["application/json", *client.payload.content_types],
-            "reload_error": registry.reload_errors.get(client.name),
-            "load_error": None,
-        }
+        _row(
+            client.name,
+            client.repository,
+            client=type(client).__name__,
+            description=(type(client).__doc__ or "").strip().split("\n")[0],
+            models=list(client.required_models()),
+            content_types=["application/json", *client.payload.content_types],
+            reload_error=registry.reload_errors.get(client.name),
+        )
         for client in registry.clients.values()
     ]
-    rows += [
-        {
-            "name": name,
-            "client": None,
-            "description": "",
-            "models": [name],
-            "url": str(box.repository / name),
-            "content_types": [],
-            "reload_error": None,
-            "load_error": reason,
-        }
-        for name, reason in registry.load_errors.items()
-    ]
+    rows += [_row(name, box.repository, load_error=reason) for name, reason in registry.load_errors.items()]
     _write(box.clients_file, json.dumps(rows).encode())
     descriptions = [describe_client(client) for client in registry.clients.values()]
     samples = {
@@ -162,6 +149,11 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
     }
     _write(box.samples_file, dumps(samples))
     _write(box.openapi_file, dumps(document(descriptions, s3)))
+
+
+def _row(name: str, repository: Path, **known: object) -> dict[str, object]:
+    row = {"client": None, "description": "", "models": [name], "url": str(repository / name)}
+    return {"name": name, **row, "content_types": [], "reload_error": None, "load_error": None, **known}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.payloads import MIN_BASE64_BYTES, parse_body
-from sm.client.sessions import Session
-from sm.errors import BadInput, TooLarge, UnknownModel, UnsupportedType, WrongPayload
+from sm.client.sessions import Session, Sessions
+from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
 from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
+from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.
 OBJECT = re.compile(rb"\s*\{")
@@ -260,32 +261,17 @@ ModelRequest = DispatchRequest | TritonRequest | GenerateRequest
 ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
 
 
-class Models(Protocol):
-    """The served models, as :class:`~sm.plugins.registry.Registry` knows them."""
-
-    def find(self, name: str) -> Client | None: ...
-    def is_served(self, name: str) -> bool: ...
-    def unknown(self, name: str) -> UnknownModel: ...
-    def served_without_client(self, name: str) -> bool: ...
-
-
-class OpenSessions(Protocol):
-    """The open sessions; see :class:`~sm.client.sessions.Sessions`."""
-
-    def get(self, identity: str) -> Session: ...
-
-
 @dataclass(frozen=True)
 class Classifier:
     """The rules for the models that are served. ``default_model``: the model of a request that names none."""
 
-    models: Models
+    models: Registry
     default_model: str = ""
     default_accept: str = JSON
     #: How Triton handles JSON bodies: ``infer``, ``generate`` or ``generate_stream``.
     inference_type: str = "infer"
     #: None if sessions are off.
-    sessions: OpenSessions | None = None
+    sessions: Sessions | None = None
     #: Records that a request may have; None for no limit.
     max_records: int | None = None
 
@@ -300,7 +286,10 @@ class Classifier:
             UnknownModel: The path names a model that is not served.
         """
         if message.target:
-            return _triton_path(message)
+            match = INFERENCE.fullmatch(message.target.partition("?")[0])
+            assert match is not None
+            version = (match[2] or "").removeprefix("/versions/")
+            return TritonRequest(message, message.model, version, match[3])
         session = None
         identity = message.headers.get(SESSION_HEADER)
         if identity is not None:
@@ -454,13 +443,6 @@ class Classifier:
             client,
             accept == EVENTS or (message.in_parts and client is not None and client.streams()),
         )
-
-
-def _triton_path(message: Message) -> TritonRequest:
-    """Classify a request to one of a model's paths in Triton's own API."""
-    match = INFERENCE.fullmatch(message.target.partition("?")[0])
-    assert match is not None
-    return TritonRequest(message, message.model, (match[2] or "").removeprefix("/versions/"), match[3])
 
 
 def read_members(body: bytes) -> Mapping[str, Any]:

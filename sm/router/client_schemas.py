@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
-from sm.client.payloads import Payload
 from sm.control.openapi.parts import EXAMPLE_ID, MAX_SAMPLE_BYTES
 from sm.errors import TriremeError, WrongPayload
 from sm.router.classify import DispatchRequest
@@ -41,7 +40,7 @@ def describe_client(client: Client) -> Mapping[str, Any]:
         "samples": [file.name for file in sample_files(client)],
         "streams": client.streams(),
         "main_field": client.payload.main_field,
-        "main_names": _main_names(client.payload),
+        "main_names": client.payload.names_of(client.payload.main_field) if client.payload.main_field else (),
         "schemas": {**payload_parts, **result_parts},
         "example": _example(sample / "payload.json") or _example_from_fields(payload),
         "golden": _example(sample / "golden.json"),
@@ -92,11 +91,6 @@ def _error_example(client: Client) -> Schema | None:
     except TriremeError:
         pass
     return None
-
-
-def _main_names(payload: type[Payload]) -> list[str]:
-    """Return the keys of the main field."""
-    return list(payload.names_of(payload.main_field)) if payload.main_field else []
 
 
 def _example_from_fields(payload: Schema) -> Schema | None:

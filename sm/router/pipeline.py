@@ -437,26 +437,24 @@ class RunningInvocation:
         )
 
     def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
-        line: dict[str, object] = {"model": self.model, "status": status}
-        if self.version:
-            line["version"] = self.version
-        if failure is not None:
-            _, line["code"], line["reason"] = failure
-        line["ms"] = round(seconds * 1000, 2)
         stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
-        line["queue_ms"] = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
-        if stages:
-            line["stages_ms"] = stages
-        if self.deadline.repeats:
-            line["repeats"] = self.deadline.repeats
-        line["bytes_in"] = self.bytes_in
-        if self.bytes_out:
-            line["bytes_out"] = self.bytes_out
-        if self.records is not None:
-            line["records"] = self.records
-        line["request_id"] = self.deadline.request_id
-        if self.parts is not None:
-            line["parts"] = self.parts
-        if self.api_key_name:
-            line["api_key_name"] = self.api_key_name
-        return line
+        queue_ms = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
+        _, code, reason = failure or (0, None, None)
+        line = {
+            "model": self.model,
+            "status": status,
+            "version": self.version or None,
+            "code": code,
+            "reason": reason,
+            "ms": round(seconds * 1000, 2),
+            "queue_ms": queue_ms,
+            "stages_ms": stages or None,
+            "repeats": self.deadline.repeats or None,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out or None,
+            "records": self.records,
+            "request_id": self.deadline.request_id,
+            "parts": self.parts,
+            "api_key_name": self.api_key_name or None,
+        }
+        return {name: value for name, value in line.items() if value is not None}

@@ -36,40 +36,23 @@ class V2Route(NamedTuple):
     changes: bool
 
 
-def _routes(methods: str, *templates: str, changes: bool = False) -> list[V2Route]:
-    def pattern(template: str) -> re.Pattern[str]:
-        return re.compile(re.sub(r"\{\w+\}", "[^/]+", template))
-
-    return [V2Route(text, pattern(text), tuple(methods.split()), changes) for text in templates]
-
-
-MODEL, VERSION = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
-ROUTES = (
-    *_routes("GET HEAD", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats"),
-    *_routes(
-        "GET HEAD",
-        *(f"{model}{verb}" for model in (MODEL, VERSION) for verb in ("", "/ready", "/config", "/stats")),
-    ),
-    *_routes(
-        "POST",
-        *(
-            f"{model}/{verb}"
-            for model in (MODEL, VERSION)
-            for verb in ("infer", "generate", "generate_stream")
-        ),
-    ),
-    *_routes("POST", "/v2/repository/index", "/v2/repository/{repository}/index"),
-    *_routes("GET HEAD POST", "/v2/logging", "/v2/trace/setting", f"{MODEL}/trace/setting", changes=True),
-    *_routes(
-        "POST",
-        *(
-            f"/v2/repository{part}/models/{{name}}/{verb}"
-            for part in ("", "/{repository}")
-            for verb in ("load", "unload")
-        ),
-        changes=True,
-    ),
+MODEL = "/v2/models/{name}"
+MODELS = (MODEL, f"{MODEL}/versions/{{version}}")
+STATUS, INFERENCES = ("", "/ready", "/config", "/stats"), ("infer", "generate", "generate_stream")
+TEMPLATES = (
+    ("GET HEAD", False, ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats")),
+    ("GET HEAD", False, [model + verb for model in MODELS for verb in STATUS]),
+    ("POST", False, [f"{model}/{verb}" for model in MODELS for verb in INFERENCES]),
+    ("POST", False, ("/v2/repository/index", "/v2/repository/{repository}/index")),
+    ("GET HEAD POST", True, ("/v2/logging", "/v2/trace/setting", f"{MODEL}/trace/setting")),
+    ("POST", True, [f"/v2/repository/models/{{name}}/{verb}" for verb in ("load", "unload")]),
+    ("POST", True, [f"/v2/repository/{{repository}}/models/{{name}}/{verb}" for verb in ("load", "unload")]),
 )
+ROUTES = [
+    V2Route(template, re.compile(re.sub(r"\{\w+\}", "[^/]+", template)), tuple(methods.split()), changes)
+    for methods, changes, templates in TEMPLATES
+    for template in templates
+]
 
 
 def blueprint(router: Router) -> Blueprint:

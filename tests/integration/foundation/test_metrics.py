@@ -68,7 +68,7 @@ for value in (0.0, *BUCKETS, 61.0):
     seconds("m").observe(value)
 invocations("m", 200).inc()
 gauge.inc()
-gauge.dec()
+gauge.inc(-1)
 gauge.inc()
 if child == 0:
     os._exit(0)

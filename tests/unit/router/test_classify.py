@@ -12,7 +12,7 @@ import pytest
 
 from sm.client.base import Client
 from sm.client.payloads import MIN_BASE64_BYTES, BodyPayload, DecodedBase64, ImagePayload, Payload, parse_body
-from sm.client.sessions import Session
+from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, TriremeError, UnknownModel, UnsupportedType
 from sm.http.messages import BINARY, JSON_LINES
 from sm.plugins.registry import Registry
@@ -49,7 +49,7 @@ class ScriptClient(Client):
 
 
 @dataclass
-class OneOpenSession:
+class OneOpenSession(Sessions):
     """Session store with one open session, whose id is ``open``; records the ids that are looked up."""
 
     looked_up: list[str] = field(default_factory=list)
