@@ -27,7 +27,7 @@ FORMS = ("json", "raw")
 READY = "ready"
 #: Parallel processes, and threads of ONNX Runtime in each: the same for every contestant.
 PROCESSES, THREADS = len(os.sched_getaffinity(0)), 1
-#: glibc's allocator, as the box sets it for its own workers: see sm/server/supervisor/commands.py.
+#: glibc's allocator, as the box sets it for its own workers: see sm/server/supervisor/processes.py.
 #: With the defaults every server that handles pictures spends much of its time on page faults.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20)}
 

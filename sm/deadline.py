@@ -38,7 +38,7 @@ class Part(Protocol):
 
 
 class Listener(Protocol):
-    """Hears what happens within one request. Tracing is one; see :mod:`sm.server.request_tracing`."""
+    """Hears what happens within one request. Tracing is one; see :mod:`sm.tracing.requests`."""
 
     def part(
         self, name: str, attributes: Mapping[str, Value], is_call: bool, nests: bool

@@ -36,6 +36,8 @@ PATHS = (
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),
 )
+#: Paths of which no traces are made.
+POLLED = frozenset(path.rule for path in PATHS if path.is_polled)
 #: Paths that the configuration of nginx has locations of their own for, with a time-out or an exact path.
 SPECIAL = ("/ping", "/")
 

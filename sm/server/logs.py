@@ -1,16 +1,23 @@
 """The log: one JSON object a line, or text for people. Never a payload, a key or a token.
 
-Every process of the box writes to a pipe that the supervisor reads. The router's own processes write JSON
-lines there (:func:`configure`); :mod:`sm.server.supervisor.log_lines` parses the lines of Triton and nginx.
-"""
+Every process of the box writes to a pipe that the supervisor reads: the router's own processes JSON lines
+(:func:`configure`), Triton, nginx and the models lines of their own forms (:func:`parse`). The supervisor
+writes them to standard output without blocking, even if that is slow or closed, and to a file."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import re
+import select
 import sys
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
+from selectors import EVENT_WRITE, BaseSelector
 from typing import Any
 
 import orjson
@@ -107,3 +114,376 @@ class Formatter:
         }
         text = as_text(record, self._colour) if self._text and not is_metrics else as_json(record)
         return text.encode("utf-8", "replace") + b"\n"
+
+
+#: Bytes kept of a line, or of a traceback's lines together.
+MAX_LINE_BYTES = 64 * 1024
+
+#: ``I1121 10:43:08.123456 99 server.cc:273] "text"``, and with --log-format=ISO8601.
+TRITON = re.compile(
+    r"^(?:(?P<letter>[IWEFV])\d{4} \d\d:\d\d:\d\d\.\d+|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (?P<iso>[IWEFV]))"
+    r" +\d+ (?P<place>[^\]\s]+:\d+)\] ?(?P<text>.*)$",
+    re.S,
+)
+#: ``2026/11/21 10:43:08 [error] 7#7: *1 text``, and ``nginx: [emerg] text`` before the log is open.
+NGINX = re.compile(
+    r"^(?:\d{4}/\d\d/\d\d \d\d:\d\d:\d\d|nginx:) \[(?P<level>\w+)\] (?:\d+#\d+: )?(?P<text>.*)$", re.S
+)
+#: Codes for colours and the like, which some libraries print even into a pipe.
+TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+QUERY = re.compile(r"\?[^\s\"]*")
+#: Triton prints tables of its options and models, which repeat other lines.
+TABLE = ("+--", "| ")
+TRACEBACK = "Traceback (most recent call last):"
+
+TRITON_LEVELS = {"I": "info", "W": "warning", "E": "error", "F": "critical", "V": "debug"}
+NGINX_LEVELS = {
+    "notice": "info",
+    "warn": "warning",
+    "crit": "critical",
+    "alert": "critical",
+    "emerg": "critical",
+}
+
+Members = dict[str, Any]
+
+
+def parse(line: str) -> Members:
+    """Return a line's ``level`` and ``message``, and further members of a JSON line.
+
+    A JSON line keeps a valid ``time``. Other times are dropped: Triton's has no year, nginx's no zone.
+    """
+    line = TERMINAL_CODE.sub("", line)
+    for parse_form in (_parse_json_line, _parse_triton_line, _parse_nginx_line):
+        members = parse_form(line)
+        if members is not None:
+            return members
+    if line.startswith(TABLE):
+        return {"level": "debug", "message": line}
+    return {"level": "error" if line.startswith(TRACEBACK) else "info", "message": line}
+
+
+def _parse_json_line(line: str) -> Members | None:
+    if not line.startswith("{"):
+        return None
+    members = _parse_json(line)
+    if not isinstance(members, dict) or not isinstance(members.get("message"), str):
+        return None
+    members["message"] = TERMINAL_CODE.sub("", members["message"])
+    if members.get("level") not in LEVELS:
+        members["level"] = "info"
+    if "time" in members and not _is_time(members["time"]):
+        del members["time"]
+    return members
+
+
+def _parse_json(line: str) -> Any:
+    """Parse JSON; None if it is none. Python's parser accepts a little more."""
+    for loads in (orjson.loads, json.loads):
+        try:
+            return loads(line)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _is_time(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value.replace("Z", "+00:00")))
+    except ValueError:
+        return False
+
+
+def _parse_triton_line(line: str) -> Members | None:
+    match = TRITON.match(line)
+    if match is None:
+        return None
+    text = match["text"]
+    if text.startswith('"'):  # newer servers quote as JSON does
+        try:
+            text = str(json.loads(text))
+        except ValueError:
+            text = text.strip('"')
+    # Triton prints an empty line above a table.
+    level = TRITON_LEVELS[match["letter"] or match["iso"]] if text.strip() else "debug"
+    return {"level": level, "message": text, "place": match["place"]}
+
+
+def _parse_nginx_line(line: str) -> Members | None:
+    match = NGINX.match(line)
+    if match is None:
+        return None
+    level = NGINX_LEVELS.get(match["level"], match["level"])
+    # A query may contain a key.
+    return {"level": level if level in LEVELS else "info", "message": QUERY.sub("?…", match["text"])}
+
+
+class LineSplitter:
+    """Splits one child's output into lines, decodes them, cuts long ones, and joins those of a traceback."""
+
+    def __init__(self, emit: Callable[[Members], None]) -> None:
+        self._emit = emit
+        self._partial_line = b""
+        self._cut = False
+        self._traceback: list[str] = []
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that were read from the pipe."""
+        *lines, partial = (self._partial_line + data).split(b"\n")
+        for line in lines:
+            self._handle_line(line)
+        # The part of a line beyond the limit is dropped.
+        self._partial_line = partial[: MAX_LINE_BYTES + 1]
+
+    def end(self) -> None:
+        """Handle a last line without a line end, after the pipe was closed."""
+        if self._partial_line:
+            self._handle_line(self._partial_line)
+            self._partial_line = b""
+        self._end_traceback()
+
+    def _handle_line(self, raw: bytes) -> None:
+        line = raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+        if len(raw) > MAX_LINE_BYTES:
+            line += " … (cut)"
+        for members in self._parse_line(line):
+            self._emit(members)
+
+    def _parse_line(self, line: str) -> Iterator[Members]:
+        if self._traceback:
+            self._traceback.append(line)
+            size = sum(map(len, self._traceback))
+            if not line.startswith((" ", "\t")) or size > MAX_LINE_BYTES:
+                self._end_traceback()
+        elif line.startswith(TRACEBACK):
+            self._traceback = [line]
+        elif line.strip():
+            yield parse(line)
+
+    def _end_traceback(self) -> None:
+        if self._traceback:
+            members = parse("\n".join(self._traceback))
+            self._traceback = []
+            self._emit(members)
+
+
+#: What Triton prints at each start without a GPU, some of it as an error.
+GPU_MESSAGE = re.compile(
+    r"Unable to allocate pinned system memory"
+    r"|failed to allocate pinned system memory: no pinned memory pool"
+    r"|CUDA memory pool disabled"
+    r"|CudaDriverHelper has not been initialized"
+    r"|(Error: )?Failed to initialize NVML"
+    r"|DCGM unable to start"
+    r"|Unable to get number of CUDA devices"
+    r"|(unable to create stream for .*: )?CUDA driver version is insufficient"
+)
+SENTENCE = "there is no NVIDIA GPU here: Triton runs on the CPU"
+
+
+class GpuLines:
+    """Passes Triton's lines on. Without a GPU, its messages about that become debug lines."""
+
+    def __init__(self, emit: Callable[[Members], None], has_gpu: bool) -> None:
+        self._emit, self._has_gpu = emit, has_gpu
+        self._explained = False
+
+    def __call__(self, members: Members) -> None:
+        if self._has_gpu or not GPU_MESSAGE.match(str(members["message"])):
+            self._emit(members)
+            return
+        if not self._explained:
+            self._explained = True
+            self._emit({"level": "info", "message": SENTENCE})
+        self._emit({**members, "level": "debug"})
+
+
+#: Bytes of the file. One older file is kept beside it, so a log takes at most twice as many.
+MAX_BYTES = 64 * 2**20
+
+
+class LogFile:
+    """Appends lines to a file. A disk that is full or gone never stops the box: lines are lost and counted.
+
+    Args:
+        path: The file; the older one is called ``PATH.1``.
+        report_lost: Returns the line that reports a number of lost lines.
+        max_bytes: The file is rotated before it would exceed this size.
+    """
+
+    def __init__(self, path: Path, report_lost: Callable[[int], bytes], max_bytes: int = MAX_BYTES) -> None:
+        """Raises OSError if the file cannot be written."""
+        self._path, self._report_lost, self._max_bytes = path, report_lost, max_bytes
+        self._lost_lines = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = self._open()
+
+    def write(self, line: bytes) -> None:
+        """Append a line with its line end."""
+        note = self._report_lost(self._lost_lines) if self._lost_lines else b""
+        try:
+            if self._size + len(note) + len(line) > self._max_bytes:
+                self._rotate()
+            self._append(note + line)
+        except OSError:
+            self._lost_lines += 1
+        else:
+            self._lost_lines = 0
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _append(self, data: bytes) -> None:
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            # The disk is full in the middle of the line: a half line would spoil the next one.
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError("the disk is full")
+        self._size += written
+
+    def _rotate(self) -> None:
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        old, self._descriptor = self._descriptor, self._open()
+        os.close(old)
+
+    def _open(self) -> int:
+        # Only for the user: a log names callers' keys and models.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+
+#: Bytes that wait for a slow reader. Further lines are dropped and counted: if the supervisor stopped reading
+#: the children's output instead, they would block.
+MAX_BUFFERED_BYTES = 4 * 2**20
+#: A pipe that is ready accepts this much without blocking (PIPE_BUF).
+PIPE_BUF_BYTES = 4096
+
+
+class NonBlockingWriter:
+    """Writes to a file descriptor when it is ready, and never waits.
+
+    The descriptor is not made non-blocking, as that would apply to every process that shares the terminal.
+    """
+
+    def __init__(self, descriptor: int, selector: BaseSelector, report_lost: Callable[[int], bytes]) -> None:
+        """``report_lost`` returns the line that reports a number of dropped lines."""
+        self.descriptor, self.selector, self.report_lost = descriptor, selector, report_lost
+        self._buffer: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._dropped = 0
+        self._reader_gone = False
+
+    def write(self, line: bytes) -> None:
+        """Write one line with its line end."""
+        if self._reader_gone:
+            return
+        if self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
+            self._dropped += 1
+            return
+        if self._dropped:
+            note, self._dropped = self.report_lost(self._dropped), 0
+            self._append(note)
+        self._append(line)
+
+    def flush(self, seconds: float) -> None:
+        """Write what is waiting, for at most ``seconds``."""
+        end = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLOUT)
+        while self._buffer and (remaining := end - time.monotonic()) > 0:
+            if poll.poll(remaining * 1000):
+                self._write()
+
+    def _append(self, line: bytes) -> None:
+        if not self._buffer:
+            try:
+                self.selector.register(self.descriptor, EVENT_WRITE, self._write)
+            except (OSError, ValueError):
+                self._give_up()
+                return
+        self._buffer.append(line)
+        self._buffered_bytes += len(line)
+
+    def _write(self) -> None:
+        chunk = b"".join(self._take(PIPE_BUF_BYTES))
+        try:
+            written = os.write(self.descriptor, chunk)
+        except BlockingIOError:  # somebody else made it non-blocking
+            written = 0
+        except OSError:
+            self._give_up()
+            return
+        if written < len(chunk):
+            self._buffer.appendleft(chunk[written:])
+            self._buffered_bytes += len(chunk) - written
+        if not self._buffer:
+            self.selector.unregister(self.descriptor)
+
+    def _take(self, max_bytes: int) -> list[bytes]:
+        """Remove at most ``max_bytes`` from the buffer and return them."""
+        lines: list[bytes] = []
+        while self._buffer and max_bytes > 0:
+            line = self._buffer.popleft()
+            self._buffered_bytes -= len(line)
+            if len(line) > max_bytes:
+                self._buffer.appendleft(line[max_bytes:])
+                self._buffered_bytes += len(line) - max_bytes
+                line = line[:max_bytes]
+            lines.append(line)
+            max_bytes -= len(line)
+        return lines
+
+    def _give_up(self) -> None:
+        """Stop writing: the reader is gone for good."""
+        self._reader_gone = True
+        if self.descriptor in self.selector.get_map():
+            self.selector.unregister(self.descriptor)
+        self._buffer.clear()
+        self._buffered_bytes = 0
+
+
+class Log:
+    """Writes the lines of all processes to one output, also before the event loop runs."""
+
+    def __init__(
+        self,
+        formatter: Formatter,
+        selector: BaseSelector,
+        descriptor: int = 1,
+        file: tuple[Formatter, LogFile] | None = None,
+    ) -> None:
+        """``file``: a log file that gets the lines too, with its own formatter."""
+        self._formatter, self._file = formatter, file
+        self.output = NonBlockingWriter(descriptor, selector, self._count_lost)
+
+    def write(self, process: str, members: Mapping[str, Any]) -> None:
+        line = self._formatter.line(process, members)
+        if line:
+            self.output.write(line)
+        if line and self._file:
+            formatter, file = self._file
+            file.write(formatter.line(process, members))
+
+    def log(self, level: str, message: str) -> None:
+        """Log a line of the supervisor itself."""
+        self.write("serve", {"level": level, "message": message})
+
+    def fail(self, message: str, traceback: str) -> None:
+        """Log an error of the supervisor with its traceback."""
+        self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
+
+    def _count_lost(self, count: int) -> bytes:
+        message = f"{count} lines were dropped: standard output is read too slowly"
+        return self._formatter.line("serve", {"level": "error", "message": message})
+
+
+def open_log_file(path: Path, level: str) -> tuple[Formatter, LogFile]:
+    """Open a file for the log, as JSON lines. Raises OSError."""
+    formatter = Formatter(level, text=False, colour=False)
+
+    def count_lost(count: int) -> bytes:
+        message = f"{count} lines were lost: this file could not be written"
+        return formatter.line("serve", {"level": "error", "message": message})
+
+    return formatter, LogFile(path, count_lost)

@@ -26,6 +26,9 @@ from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
+from sm.control import embedded_metrics
+from sm.control.embedded_metrics import EmbeddedMetrics
+from sm.control.paths import POLLED
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Records
@@ -38,8 +41,7 @@ from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
 from sm.run_state import Box, write_atomically
-from sm.server import embedded_metrics, logs
-from sm.server.embedded_metrics import EmbeddedMetrics
+from sm.server import logs
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.read_ahead import PATIENCE
@@ -86,7 +88,7 @@ class Plane(BaseApplication):  # type: ignore[misc]
         shared = {
             "worker_class": "sm.server.thread_worker.Worker"
             if self.box.fronted and self.settings.worker_class == "own"
-            else "sm.server.error_responses.Worker",
+            else "sm.server.thread_worker.DirectWorker",
             "keepalive": 0 if self.box.fronted else 5,
             "worker_tmp_dir": str(self.box.run),
             "control_socket_disable": True,
@@ -195,15 +197,15 @@ class DataPlane(Plane):
         if not are_traces_on(os.environ):
             return application
         # Imported only here, as they bring OpenTelemetry.
-        from sm.server.request_tracing import TracedRequests, TraceIds
         from sm.tracing.exporter import open_tracer
+        from sm.tracing.requests import TracedRequests, TraceIds
 
         self._tracer = open_tracer(f"{self.box.id}-{os.getpid()}")
         if self._tracer is None:
             return application
         for handler in logging.getLogger().handlers:
             handler.addFilter(TraceIds())
-        return TracedRequests(application, self._tracer, self.box.fronted)
+        return TracedRequests(application, self._tracer, self.box.fronted, POLLED)
 
     def registry(self, transport: Transport) -> Registry:
         """Return the registry: the clients found at start or, in multi-model mode, those of archives."""

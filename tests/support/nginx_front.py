@@ -22,11 +22,12 @@ from typing import Any
 import pytest
 
 from sm.run_state import Box
-from sm.server.supervisor import front, ports
+from sm.server.supervisor import nginx as front
+from sm.server.supervisor import ports
 from sm.settings import Settings
 from tests.support.boxes import WAIT_TIMEOUT_S
 
-NGINX = front.choose(Settings())
+NGINX = front.find_nginx(Settings())
 
 
 @dataclass
@@ -133,7 +134,7 @@ def running_nginx(
     settings = replace(Settings(workers=1, threads=2, queue=2), port=listener.getsockname()[1], **changes)
     box, upstream = make_box(run), Upstream()
     assert NGINX is not None
-    command = front.prepare(NGINX, settings, box)
+    command = front.prepare_nginx(NGINX, settings, box)
     sockets = {"data": box.data_socket, "control": box.control_socket}
     log = run / "log"
     with running_upstream(upstream, *((plane, sockets[plane]) for plane in planes)), log.open("wb") as stream:

@@ -1,14 +1,30 @@
-"""Create API keys, keep their hashes in a file, and look them up in constant time."""
+"""API keys: their file of hashes, look-up in constant time, rate limits, and the process that checks them.
+
+``python -m sm.server.access.keys``: nginx sends it the two headers that may hold a key, before it reads the
+request's body, and gets the key's name or a rejection. It has its own process so that a busy router, or a
+slow scrape of the control plane, does not delay the check. Only nginx can reach its socket, in the box's
+private run folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
+import math
+import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from sm.run_state import Box
+from sm.server import logs
+from sm.settings import Settings
 
 
 def read_bounded(path: Path, max_bytes: int, error: type[ValueError]) -> bytes:
@@ -155,3 +171,235 @@ def format_line(name: str, key: str, rate: float | None = None, burst: int | Non
     if burst is not None:
         options.append(f"burst={burst}")
     return " ".join([name, f"sha256:{hashlib.sha256(key.encode()).hexdigest()}", *options])
+
+
+class TokenBucket:
+    """``rate`` requests per second, and up to ``burst`` at once after a pause."""
+
+    def __init__(self, rate: float, burst: int, now: float) -> None:
+        self.rate, self.burst = rate, burst
+        self._tokens, self._updated = float(burst), now
+
+    def take(self, now: float) -> float:
+        """Count a request if it is allowed. Returns the seconds to wait; 0 if it is allowed."""
+        self._tokens = min(self.burst, self._tokens + (now - self._updated) * self.rate)
+        self._updated = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / self.rate
+
+
+class RateLimits:
+    """The buckets of all keys. Their number does not depend on what callers send."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
+        """``rate`` (0: no limit) and ``burst`` (0: one second's requests) are for keys without their own."""
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def replace_keys(self, keys: Iterable[ApiKey]) -> None:
+        """Limit exactly these keys. A bucket keeps its tokens if its limit is unchanged."""
+        now, before = self._clock(), self._buckets
+        self._buckets = {}
+        for key in keys:
+            rate = self._rate if key.rate is None else key.rate
+            if not rate:
+                continue
+            # The settings' burst goes with the settings' rate only.
+            burst = key.burst or (self._burst if key.rate is None else 0) or math.ceil(rate)
+            bucket = before.get(key.name)
+            same = bucket is not None and (bucket.rate, bucket.burst) == (rate, burst)
+            self._buckets[key.name] = bucket if bucket and same else TokenBucket(rate, burst, now)
+
+    def seconds_to_wait(self, name: str) -> int:
+        """Count a use of the key if it is allowed. Returns whole seconds to wait; 0 if it is allowed."""
+        bucket = self._buckets.get(name)
+        return math.ceil(bucket.take(self._clock())) if bucket else 0
+
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two checks of the key file.
+POLL_INTERVAL_S = 1.0
+BACKLOG = 1024
+#: Bytes. nginx does not accept longer headers.
+MAX_HEAD_BYTES = 2**17
+RECEIVE_BYTES = 2**16
+END_OF_HEAD = b"\r\n\r\n"
+
+NO_KEY = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+UNKNOWN_KEY = b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: unknown_key\r\nContent-Length: 0\r\n\r\n"
+
+
+class KeyStore:
+    """The keys of the file, read again when it changes."""
+
+    def __init__(self, file: Path, copy: Path, limits: RateLimits) -> None:
+        """``copy``: the last valid content of ``file``, written by the supervisor."""
+        self._file, self._copy, self._limits = file, copy, limits
+        self._content = copy.read_bytes()
+        #: The last content that was invalid, so that it is not parsed every second.
+        self._rejected: bytes | None = None
+        self._last_error = ""
+        self._use(self._content)
+
+    def reload(self) -> None:
+        """Use the file if it has changed. An invalid file is logged once, and the old keys stay."""
+        try:
+            content = read_file(self._file)
+            if content == self._content:
+                self._rejected, self._last_error = None, ""
+                return
+            if content == self._rejected:
+                return
+            self._rejected = content
+            count = self._use(content)
+        except KeyFileError as error:
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                log.warning("the API keys stay as they were: %s", error)
+            return
+        self._content, self._rejected, self._last_error = content, None, ""
+        self._save(content)
+        log.info("the API keys were read again: %d", count)
+
+    def _use(self, content: bytes) -> int:
+        keys = parse(content, self._file)
+        self.ring = KeyRing(keys)
+        self._limits.replace_keys(keys)
+        return len(keys)
+
+    def _save(self, content: bytes) -> None:
+        """Save the content for the next start of this process: the file may be invalid by then."""
+        try:
+            save_copy(self._copy, content)
+        except OSError as error:
+            log.warning("the API keys in use could not be saved: %s", error.strerror)
+
+
+def save_copy(copy: Path, content: bytes) -> None:
+    """Replace the copy in one step."""
+    staged = copy.with_name(f"{copy.name}.new")
+    staged.write_bytes(content)
+    staged.replace(copy)
+
+
+class Checker:
+    """Answers nginx's requests: 204 with the key's name, 401 without a key, else 403 with the reason."""
+
+    def __init__(self, store: KeyStore, limits: RateLimits) -> None:
+        self._store, self._limits = store, limits
+
+    def answer(self, head: bytes) -> bytes:
+        """Return the response to a request's head."""
+        presented = presented_key(head)
+        if presented is None:
+            return NO_KEY
+        key = self._store.ring.find(presented)
+        if key is None:
+            return UNKNOWN_KEY
+        name = key.name.encode()
+        wait = self._limits.seconds_to_wait(key.name)
+        if wait:
+            return (
+                b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: rate_limited\r\nX-Trireme-Key-Name: %s\r\n"
+                b"Retry-After: %d\r\nContent-Length: 0\r\n\r\n" % (name, wait)
+            )
+        return b"HTTP/1.1 204 No Content\r\nX-Trireme-Key-Name: %s\r\n\r\n" % name
+
+
+def presented_key(head: bytes) -> bytes | None:
+    """Return the key in ``x-api-key``, else in ``Authorization: Bearer``; None if there is neither."""
+    bearer: bytes | None = None
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name == b"x-api-key":
+            return value.strip()
+        if name == b"authorization":
+            scheme, _, token = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer":
+                bearer = token.strip()
+    return bearer
+
+
+class Server:
+    """Serves the connections of nginx's workers, which keep them open."""
+
+    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+        self._listener, self._answer = listener, answer
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._received: dict[socket.socket, bytes] = {}
+
+    def serve_for(self, seconds: float) -> None:
+        """Answer requests for ``seconds``."""
+        end = time.monotonic() + seconds
+        while (remaining := end - time.monotonic()) > 0:
+            for key, _ in self._selector.select(remaining):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                if connection is self._listener:
+                    self._accept()
+                else:
+                    self._read(connection)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        self._received[connection] = b""
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        received = self._received[connection] + data
+        if not data or len(received) > MAX_HEAD_BYTES:
+            self._close(connection)
+            return
+        head, end, body_start = received.partition(END_OF_HEAD)
+        if not end:
+            self._received[connection] = received
+            return
+        self._received[connection] = body_start
+        try:
+            # The response fits into a socket's buffer, and nginx sends nothing more before it has read it.
+            connection.sendall(self._answer(head))
+        except OSError:
+            self._close(connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._received[connection]
+        connection.close()
+
+
+def main() -> None:
+    """Serve until the supervisor ends this process."""
+    settings = Settings.read(os.environ)
+    box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
+    logs.configure(settings.level)
+    assert settings.api_keys_file is not None
+    limits = RateLimits(settings.rate_limit, settings.rate_burst, time.monotonic)
+    store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
+    box.keys_socket.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(box.keys_socket))
+        listener.listen(BACKLOG)
+        server = Server(listener, Checker(store, limits).answer)
+        while True:
+            store.reload()
+            server.serve_for(POLL_INTERVAL_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,9 +18,8 @@ from sm.hardware import memory_kills
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
-from sm.server.supervisor.commands import Commands, Probes
-from sm.server.supervisor.log_lines import GpuLines, LineSplitter
-from sm.server.supervisor.log_writer import Log
+from sm.server.logs import GpuLines, LineSplitter, Log
+from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder
 from sm.server.supervisor.process_manager import (
     CONTROL,
     DATA,
@@ -32,9 +31,8 @@ from sm.server.supervisor.process_manager import (
     OomKills,
     ProcessManager,
 )
-from sm.server.supervisor.processes import STOPPING, Processes, Signals, Watchdog
+from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals, Watchdog
 from sm.server.supervisor.stub_monitor import StubMonitor
-from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
 from sm.settings import Settings
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.triton.python_models import DeadStub, StubWatch

@@ -187,7 +187,7 @@ def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked:
     content = locked.keys_file.read_text()
     # The new checker starts even if the file is broken: it uses the last valid keys.
     locked.keys_file.write_text("garbage\n")
-    (checker,) = locked.box.pids("sm.server.access.checker")
+    (checker,) = locked.box.pids("sm.server.access.keys")
     os.kill(checker, signal.SIGSTOP)
     try:
         try:
@@ -205,5 +205,5 @@ def test_requests_get_503_while_the_key_checker_hangs_and_it_is_replaced(locked:
 
 
 def test_the_key_checker_takes_less_than_40_mb(locked: LockedBox) -> None:
-    (checker,) = locked.box.pids("sm.server.access.checker")
+    (checker,) = locked.box.pids("sm.server.access.keys")
     assert resident_kb([checker]) < 40_000

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.access import keys, setup
-from sm.server.supervisor import front
+from sm.server.access import keys
+from sm.server.startup import prepare_access
+from sm.server.supervisor import nginx as front
 from sm.settings import HERE, Settings
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
@@ -31,9 +32,9 @@ def nginx() -> Iterator[Front]:
         box, keys_file = make_box(run_folder), run_folder / "keys"
         keys_file.write_text(keys.format_line("alice", KEY) + "\n")
         box.save()
-        setup.prepare(replace(Settings(), api_keys_file=keys_file), box, ())
+        prepare_access(replace(Settings(), api_keys_file=keys_file), box, ())
         key_checker = subprocess.Popen(
-            [sys.executable, "-m", "sm.server.access.checker"],
+            [sys.executable, "-m", "sm.server.access.keys"],
             cwd=HERE,
             env={**os.environ, "TRIREME_RUN_DIR": name, "TRIREME_API_KEYS_FILE": str(keys_file)},
         )
@@ -129,9 +130,9 @@ def test_nginx_accepts_every_combination_of_tls_keys_and_cors(
         cors_origins=("https://a.example", "http://[::1]:3000") if cors else (),
     )
     box = make_box(tmp_path)
-    setup.prepare(settings, box, ())
+    prepare_access(settings, box, ())
     assert NGINX is not None
-    front.prepare(NGINX, settings, box)  # runs nginx -t on the configuration
+    front.prepare_nginx(NGINX, settings, box)  # runs nginx -t on the configuration
 
 
 def test_a_chunked_body_is_refused_without_a_key(nginx: Front) -> None:

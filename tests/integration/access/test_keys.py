@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm.server.access import keys
-from sm.server.access.checker import RateLimits, Server, TokenBucket, presented_key
-from sm.server.access.keys import ApiKey, KeyFileError, KeyRing
+from sm.server.access.keys import (
+    ApiKey,
+    KeyFileError,
+    KeyRing,
+    RateLimits,
+    Server,
+    TokenBucket,
+    presented_key,
+)
 from sm.settings import HERE
 
 FILE = Path("keys")

@@ -16,9 +16,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from sm.errors import StartError
 from sm.run_state import Box
-from sm.server.access import certificates, setup
+from sm.server.access import certificates
 from sm.server.access.certificates import CertificateError
-from sm.server.supervisor import front
+from sm.server.startup import prepare_access
+from sm.server.supervisor import nginx as front
 from sm.settings import Settings
 from tests.support import certificates as certificate_files
 from tests.support.boxes import free_port, log_of_failed_start
@@ -102,11 +103,11 @@ def test_without_nginx_no_box_starts_unprotected(
     variables: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StartError, match=f"{next(iter(variables))} works only with nginx"):
-        front.choose(Settings.read({**variables, "TRIREME_NGINX": "off"}))
+        front.find_nginx(Settings.read({**variables, "TRIREME_NGINX": "off"}))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
     with pytest.raises(StartError, match="There is no nginx on PATH"):
-        front.choose(Settings.read(variables))
+        front.find_nginx(Settings.read(variables))
 
 
 def install(folder: Path, files: tuple[Path, Path]) -> str:
@@ -178,7 +179,7 @@ def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path,
 def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
     settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
-    warnings = setup.prepare(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 70))
+    warnings = prepare_access(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 70))
     for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
         assert warning == f"{name}: the Triton ports that it opens have neither TLS nor API keys"
 
@@ -187,9 +188,9 @@ def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_th
     box = Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
     settings = Settings(triton_ports="all")
     with pytest.raises(StartError, match=r"Triton 2\.51, which has known security holes"):
-        setup.prepare(settings, box, (2, 51))
-    assert setup.prepare(settings, box, (2, 70)) == []
+        prepare_access(settings, box, (2, 51))
+    assert prepare_access(settings, box, (2, 70)) == []
     for opening in (replace(settings, triton_holes_accepted=True), Settings(allow_grpc=True)):
-        (warning,) = setup.prepare(opening, box, (2, 51))
+        (warning,) = prepare_access(opening, box, (2, 51))
         assert "Triton 2.51, which has known security holes" in warning
-    assert setup.prepare(Settings(), box, (2, 51)) == []
+    assert prepare_access(Settings(), box, (2, 51)) == []

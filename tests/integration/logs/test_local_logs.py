@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm import hardware
-from sm.server.supervisor.log_lines import SENTENCE
+from sm.server.logs import SENTENCE
 from tests.support import embedded_metric_format
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.sm_command import RunSm

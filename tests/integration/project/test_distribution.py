@@ -146,10 +146,10 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
     code = (
         "import json; from sm import cli; from sm.settings import HERE, Settings\n"
         "from sm.plugins.loading import discover; from sm.control import pages\n"
-        "from sm.server.supervisor import front\n"
+        "from sm.server.supervisor import nginx\n"
         "for command in cli.installed().values(): cli.load(command.arguments), cli.load(command.run)\n"
         "clients = [source.name for source in discover(Settings.read({}).clients)]\n"
-        "places = [HERE, pages.FOLDER / 'index.html', front.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
+        "places = [HERE, pages.FOLDER / 'index.html', nginx.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
         "print(json.dumps([clients, [str(place) for place in places if place.exists()]]))"
     )
     completed = subprocess.run(

@@ -35,9 +35,9 @@ PROCESSES = {
         "import sm.cli, sm.server.supervisor.start",
         NOT_AT_START | {"cv2", "flask", "grpc", "gunicorn", "numpy"},
     ),
-    "a worker": ("import sm.server.worker, sm.server.thread_worker, sm.server.error_responses", NOT_AT_START),
+    "a worker": ("import sm.server.worker, sm.server.thread_worker", NOT_AT_START),
     "the control plane": (
-        "import sm.server.worker, sm.control.app, sm.server.error_responses",
+        "import sm.server.worker, sm.control.app, sm.server.thread_worker",
         NOT_AT_START,
     ),
     "the built-in clients": (

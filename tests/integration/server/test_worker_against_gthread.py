@@ -27,7 +27,7 @@ OWN_WORKER, GTHREAD, ERROR_RESPONSES = (
     "sm.server.thread_worker.Worker",
     "gunicorn.workers.gthread.ThreadWorker",
     # gthread with the contract's error responses: what runs with TRIREME_WORKER_CLASS=gthread.
-    "sm.server.error_responses.Worker",
+    "sm.server.thread_worker.DirectWorker",
 )
 #: Headers and ids that differ from one response to the next.
 CHANGING_PARTS = re.compile(rb"(?m)^(?:Date|X-Request-Id): [^\r]*\r\n|\"request_id\":\"[0-9a-f]*\"")

@@ -12,7 +12,7 @@ import pytest
 
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.overlay import find_missing_plans, fits, merge, same_source
-from sm.server.supervisor.engines import progress
+from sm.server.supervisor.preparation import progress
 from tests.support.boxes import CLIENTS, RunningBox, log_of_failed_start, running_box, wait_until
 from tests.support.fake_gpu import fake_nvidia_smi
 from tests.support.fake_trtexec import write_fake_trtexec

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from sm.errors import StartError
-from sm.server.supervisor import front
-from sm.server.supervisor.front import capacity
+from sm.server.supervisor import nginx as front
+from sm.server.supervisor.nginx import capacity
 from sm.settings import Settings
 from tests.support.boxes import descendants, wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
@@ -37,7 +37,7 @@ def nginx(run: Path) -> Iterator[Front]:
 @pytest.fixture
 def narrow_nginx(run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """An nginx that lets four requests through at once."""
-    monkeypatch.setattr("sm.server.supervisor.front.MAX_UNREAD_REQUESTS", 0)
+    monkeypatch.setattr("sm.server.supervisor.nginx.MAX_UNREAD_REQUESTS", 0)
     with running_nginx(run, threads=1, queue=0) as front:
         yield front
 
@@ -426,18 +426,18 @@ def test_everything_nginx_writes_is_in_the_run_folder(run: Path) -> None:
 def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_reason(run: Path) -> None:
     assert NGINX is not None
     with pytest.raises(StartError, match="nginx refuses its configuration: .*70000"):
-        front.prepare(NGINX, replace(Settings(), port=70000), make_box(run))
+        front.prepare_nginx(NGINX, replace(Settings(), port=70000), make_box(run))
 
 
 def test_nginx_is_used_if_found_required_or_off_as_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert front.choose(replace(Settings(), nginx="off")) is None
+    assert front.find_nginx(replace(Settings(), nginx="off")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(front, "NGINX_PATHS", str(tmp_path))
-    assert front.choose(replace(Settings(), nginx="auto")) is None
+    assert front.find_nginx(replace(Settings(), nginx="auto")) is None
     with pytest.raises(StartError, match="TRIREME_NGINX=on"):
-        front.choose(replace(Settings(), nginx="on"))
+        front.find_nginx(replace(Settings(), nginx="on"))
     (tmp_path / "nginx").write_text("#!/bin/sh\n")
     (tmp_path / "nginx").chmod(0o755)
-    assert front.choose(replace(Settings(), nginx="auto")) == tmp_path / "nginx"
+    assert front.find_nginx(replace(Settings(), nginx="auto")) == tmp_path / "nginx"

@@ -16,7 +16,7 @@ import requests
 
 from sm.server.access import certificates
 from sm.server.supervisor import ports
-from sm.server.supervisor.unavailable_responder import TlsUnavailableResponder, UnavailableResponder
+from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sm.errors import RequestTimeout
-from sm.server.error_responses import MIN_RATE, TimedReader
+from sm.server.thread_worker import MIN_RATE, TimedReader
 
 SocketPair = tuple[socket.socket, socket.socket]
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.server.hugging_face import OPTIONS, ModelSource, read_folder, read_json
+from sm.server.sources import OPTIONS, ModelSource, read_folder, read_json
 
 HUB = "hf://"
 #: What is fetched of a repository: no Python code, no pickle.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sm.errors import StartError
-from sm.server.supervisor.front import capacity, describe_limits, fit_to_descriptors
+from sm.server.supervisor.nginx import capacity, describe_limits, fit_to_descriptors
 from sm.settings import Settings
 
 SETTINGS = Settings(workers=2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sm.run_state import Box
-from sm.server.supervisor import ready_message
+from sm.server.supervisor import start
 from sm.settings import Settings
 
 
@@ -63,7 +63,7 @@ def client_row(name: str, *content_types: str) -> dict[str, Any]:
 
 
 def curl_commands(settings: Settings, box: Box) -> list[str]:
-    return [line for line in ready_message.message(settings, box).splitlines() if "curl" in line]
+    return [line for line in start.ready_message(settings, box).splitlines() if "curl" in line]
 
 
 def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
@@ -77,7 +77,7 @@ def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
 
 
 def test_the_page_clients_without_a_sample_and_models_without_a_client_are_named(box: Box) -> None:
-    message = ready_message.message(replace(Settings(), port=18080), box)
+    message = start.ready_message(replace(Settings(), port=18080), box)
     assert "The page to try it: http://localhost:18080/\n" in message
     assert "# bare: X\n# it has no sample; what it takes: http://localhost:18080/docs" in message
     assert "# No client calls plain: " in message
@@ -91,7 +91,7 @@ def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -
 
 
 def test_the_log_gets_one_line(box: Box) -> None:
-    line = ready_message.summary(replace(Settings(), port=18080), box)
+    line = start.ready_summary(replace(Settings(), port=18080), box)
     assert (
         line
         == "http://localhost:18080 serves the clients bare, cats, long, words; the page: http://localhost:18080/"
@@ -99,6 +99,6 @@ def test_the_log_gets_one_line(box: Box) -> None:
 
 
 def test_in_multi_model_mode_the_message_says_how_to_load_a_model(box: Box) -> None:
-    assert "POST http://localhost:8080/models" in ready_message.message(
+    assert "POST http://localhost:8080/models" in start.ready_message(
         Settings(), replace(box, multi_model=True)
     )

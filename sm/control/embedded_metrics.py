@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedd
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -22,11 +23,11 @@ from sm.control.series import Counts, read_families
 from sm.metrics import BUCKETS
 from sm.polling import Poll
 from sm.run_state import Box
-from sm.server.logs import as_json
-from sm.server.startup import PLATFORM_REPOSITORY
 from sm.settings import Settings
 
 INTERVAL_S = 15.0
+#: The platform's folder.
+PLATFORM = Path("/opt/ml")
 #: SageMaker sets this variable in every container with a role.
 CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 METRICS = (
@@ -70,7 +71,7 @@ class EmbeddedMetrics:
             buckets = growth(before.durations.get(key, {}), bounds)
             if buckets:
                 seconds = max(0.0, now.seconds[key] - before.seconds.get(key, 0.0))
-                self._write(as_json(self.document(*key, buckets, seconds)) + "\n")
+                self._write(json.dumps(self.document(*key, buckets, seconds), ensure_ascii=False) + "\n")
 
     def document(
         self, model: str, status: str, buckets: Mapping[float, float], seconds: float
@@ -138,10 +139,10 @@ def _middle(bound: float) -> float:
     return lower if bound == float("inf") else (lower + bound) / 2
 
 
-def is_on(settings: Settings, environment: Mapping[str, str], platform: Path = PLATFORM_REPOSITORY) -> bool:
+def is_on(settings: Settings, environment: Mapping[str, str], platform: Path = PLATFORM) -> bool:
     """True if the setting is ``on``, or if it is ``auto`` and the box runs on SageMaker."""
     if settings.emf == "auto":
-        return CREDENTIALS in environment and platform.parent.is_dir()
+        return CREDENTIALS in environment and platform.is_dir()
     return settings.emf == "on"
 
 

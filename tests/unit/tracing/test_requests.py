@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sm.deadline import Deadline, part, running
 from sm.errors import BadInput, ClientFailed
 from sm.metrics import stage
-from sm.server.request_tracing import MAX_SPANS, RequestTrace
+from sm.tracing.requests import MAX_SPANS, RequestTrace
 
 
 class Traced(NamedTuple):

@@ -9,7 +9,7 @@ from selectors import PollSelector
 
 import pytest
 
-from sm.server.supervisor.log_writer import MAX_BUFFERED_BYTES, PIPE_BUF_BYTES, NonBlockingWriter
+from sm.server.logs import MAX_BUFFERED_BYTES, PIPE_BUF_BYTES, NonBlockingWriter
 
 
 @pytest.fixture

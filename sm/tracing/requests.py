@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from sm.control.paths import PATHS
 from sm.deadline import NO_HEADERS, Part, Value
 from sm.errors import TriremeError
 from sm.http.messages import given_id
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Spans of one trace. The request's own span counts those that were dropped beyond it.
 MAX_SPANS = 256
-#: Paths that are requested every few seconds and run no model.
-NOT_TRACED = frozenset(path.rule for path in PATHS if path.is_polled)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
 #: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
 RULE_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
@@ -149,13 +146,17 @@ class TracedRequests:
         application: The router.
         tracer: Decides which requests are sampled, and sends their traces.
         fronted: True if nginx is in front.
+        untraced: Paths that are asked every few seconds and run no model.
     """
 
-    def __init__(self, application: WSGIApplication, tracer: Tracer, fronted: bool) -> None:
-        self._application, self._tracer, self._fronted = application, tracer, fronted
+    def __init__(
+        self, application: WSGIApplication, tracer: Tracer, fronted: bool, untraced: Collection[str] = ()
+    ) -> None:
+        self._application, self._tracer = application, tracer
+        self._fronted, self._untraced = fronted, untraced
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] in NOT_TRACED:
+        if environ["PATH_INFO"] in self._untraced:
             return self._application(environ, start_response)
         parent = self._tracer.sampled(environ)
         if parent is None:

@@ -153,7 +153,7 @@ WITHOUT_NGINX = (
 )
 
 
-def choose(settings: Settings) -> Path | None:
+def find_nginx(settings: Settings) -> Path | None:
     """Find the nginx to use; None if gunicorn is the front."""
     if settings.nginx == "off":
         if settings.multi_model:
@@ -176,7 +176,7 @@ def _check_nginx_settings(settings: Settings, reason: str) -> None:
             raise StartError(f"{reason}, and {names_of(name)[0]} works only with nginx.")
 
 
-def prepare(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
+def prepare_nginx(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:
     """Write nginx's configuration into the run folder, test it with nginx, and return its command line."""
     folder = box.run / "nginx"
     for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.server.supervisor.log_writer import LogFile
+from sm.server.logs import LogFile
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sm.server.supervisor.log_lines import MAX_LINE_BYTES, LineSplitter, Members, parse
+from sm.server.logs import MAX_LINE_BYTES, LineSplitter, Members, parse
 
 
 @pytest.mark.parametrize(

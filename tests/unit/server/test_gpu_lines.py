@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.server.supervisor.log_lines import SENTENCE, GpuLines, Members, parse
+from sm.server.logs import SENTENCE, GpuLines, Members, parse
 
 #: What Triton prints on a machine without a GPU.
 NO_GPU_LINES = (

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
+from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
 from sm.control.series import DURATIONS
 from sm.errors import StartError
 from sm.metrics import BUCKETS
 from sm.server import logs
-from sm.server.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
-from sm.server.supervisor.log_lines import parse
+from sm.server.logs import parse
 from sm.settings import Settings
 from tests.support import embedded_metric_format
 
@@ -121,13 +121,13 @@ def test_the_line_is_written_as_json_at_every_log_level_and_format(level: str, a
 def test_embedded_metrics_are_on_if_set_or_on_sagemaker(
     tmp_path: Path, setting: str, environment: dict[str, str], expected: bool
 ) -> None:
-    assert is_on(Settings(emf=setting), environment, tmp_path / "model") is expected
+    assert is_on(Settings(emf=setting), environment, tmp_path) is expected
 
 
 def test_credentials_without_the_platforms_folder_do_not_mean_sagemaker(
     tmp_path: Path,
 ) -> None:
-    assert not is_on(Settings(), {CREDENTIALS: "/x"}, tmp_path / "ml" / "model")
+    assert not is_on(Settings(), {CREDENTIALS: "/x"}, tmp_path / "ml")
 
 
 @pytest.mark.parametrize(
