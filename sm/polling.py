@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import threading
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
+
+#: Bytes that are read at once: so many calls to wake a poll count as one.
+MAX_WAKES = 4096
 
 
 class Poll:
@@ -19,12 +24,20 @@ class Poll:
         interval_s: Seconds between the end of one call and the next, and before the first.
         function: The function to call. It may call :meth:`stop`.
         at_once: Call it at the start too, before the first interval has passed.
+        wake: A pipe's end that does not block. Call the function at once when something can be read.
     """
 
     def __init__(
-        self, name: str, interval_s: float, function: Callable[[], object], *, at_once: bool = False
+        self,
+        name: str,
+        interval_s: float,
+        function: Callable[[], object],
+        *,
+        at_once: bool = False,
+        wake: int | None = None,
     ) -> None:
-        self._name, self._interval_s, self._function, self._at_once = name, interval_s, function, at_once
+        self._name, self._interval_s, self._function = name, interval_s, function
+        self._at_once, self._wake = at_once, wake
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -42,8 +55,16 @@ class Poll:
     def _run(self) -> None:
         if self._at_once:
             self._call()
-        while not self._stopped.wait(self._interval_s):
+        while not self._wait():
             self._call()
+
+    def _wait(self) -> bool:
+        """Wait for the next call. Returns True if there is none."""
+        if self._wake is None:
+            return self._stopped.wait(self._interval_s)
+        if select.select([self._wake], [], [], self._interval_s)[0]:
+            os.read(self._wake, MAX_WAKES)
+        return self._stopped.is_set()
 
     def _call(self) -> None:
         try:

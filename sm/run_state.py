@@ -159,6 +159,11 @@ class Box:
         return self.run / "replace-triton"
 
     @property
+    def reloads_pipe(self) -> Path:
+        """A named pipe: the supervisor writes to it while models must be loaded again."""
+        return self.run / "reloads.pipe"
+
+    @property
     def draining_file(self) -> Path:
         """While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503."""
         return self.run / "draining"
@@ -178,6 +183,7 @@ class Box:
         """Create the files that child processes expect in the run folder."""
         self.metrics_folder.mkdir()
         self.engines_folder.mkdir()
+        os.mkfifo(self.reloads_pipe, 0o600)
         if self.multi_model:
             self.repository.mkdir()
         write_atomically(self.run / "supervisor.pid", str(os.getpid()))

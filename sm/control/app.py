@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -63,7 +64,8 @@ def watch_models(box: Box, reload: Callable[[str], None]) -> None:
     """Load models again whose process died or stalled."""
     if box.generation_file:
         replace = partial(write_atomically, box.replacement_file)
-        Reloads(SharedGeneration(box.generation_file), box.served_names, reload, replace).watch()
+        wake = os.open(box.reloads_pipe, os.O_RDONLY | os.O_NONBLOCK)
+        Reloads(SharedGeneration(box.generation_file), box.served_names, reload, replace).watch(wake)
 
 
 def reload_served(settings: Settings, box: Box, control: ModelControl, model: str) -> None:

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ import orjson
 from sm import __version__
 from sm.control import processes
 from sm.control.processes import Changes
-from sm.control.series import Counts, describe
+from sm.control.series import Counts, describe, read_contents, read_families
 from sm.control.state import ServedModels, read_state
 from sm.polling import Poll
 from sm.run_state import Box
@@ -43,6 +44,7 @@ class Recorder:
         self._updating, self._lock = threading.Lock(), threading.Lock()
         #: What the supervisor had published when the current state was found.
         self._state: dict[str, Any] = {}
+        self._contents: dict[str, bytes] = {}
         self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)
         self._points: deque[tuple[float, bytes]] = deque(maxlen=MAX_POINTS)
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
@@ -56,7 +58,7 @@ class Recorder:
         """Add a point, and the events since the last one."""
         with self._updating:
             now = self._clock()
-            counts = Counts.read(self._box.metrics_folder, now)
+            counts = self._read_counts(now)
             memory, shared_memory = self._update(now, read_state(self._box))
             with self._lock:
                 if self._counts:
@@ -68,6 +70,13 @@ class Recorder:
                     self._points.append((now, zlib.compress(orjson.dumps(point))))
                 self._counts.append(counts)
                 self._current["last_minute"] = describe(self._counts[0], counts)
+
+    def _read_counts(self, now: float) -> Counts:
+        """Read the workers' series, or take the last ones again while nobody counts."""
+        before, self._contents = self._contents, read_contents(self._box.metrics_folder)
+        if self._counts and self._contents == before:
+            return replace(self._counts[-1], at=now)
+        return Counts.from_families(read_families(self._box.metrics_folder), now)
 
     def _update(self, now: float, state: dict[str, Any]) -> tuple[dict[str, int], int]:
         """Find the current state, and the events since the last one.

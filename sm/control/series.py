@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from sm.metrics import TOTAL
+from sm.metrics import TOTAL, USED
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
@@ -43,11 +45,6 @@ class Counts:
     in_flight: float = 0.0
 
     @classmethod
-    def read(cls, folder: Path, at: float) -> Counts:
-        """Read the workers' files."""
-        return cls.from_families(read_families(folder), at)
-
-    @classmethod
     def from_families(cls, families: Iterable[Metric], at: float) -> Counts:
         counts, in_flight = cls(at), 0.0
         for family in families:
@@ -74,6 +71,16 @@ class Counts:
                 self.seconds[key] = sample.value
             elif sample.name.endswith("_sum"):
                 self.stages[model, stage] = self.stages.get((model, stage), 0.0) + sample.value
+
+
+def read_contents(folder: Path) -> dict[str, bytes]:
+    """Return what is in the workers' files. If it is unchanged, so are the series."""
+    contents = {}
+    for path in folder.glob("*.db"):
+        with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
+            (used,) = USED.unpack(file.read(USED.size))
+            contents[path.name] = file.read(max(0, used - USED.size))
+    return contents
 
 
 def read_families(folder: Path) -> Iterable[Metric]:

@@ -31,8 +31,9 @@ from sm.triton.python_models import (
 )
 
 log = logging.getLogger(__name__)
-#: Seconds between two searches for models that were taken out.
-POLL_INTERVAL_S = 0.2
+#: Seconds between two searches for models that were taken out; where the supervisor wakes the search, it is a
+#: safety net.
+POLL_INTERVAL_S, WOKEN_POLL_INTERVAL_S = 0.2, 5.0
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
@@ -169,12 +170,13 @@ class Reloads:
         #: Held while a model is loaded again: many processes may have died at once, and memory may be short.
         self._turn = threading.Lock()
 
-    def watch(self) -> None:
-        """Start a thread that calls :meth:`poll` at intervals."""
+    def watch(self, wake: int | None = None) -> None:
+        """Start a thread that calls :meth:`poll` when ``wake`` can be read; without it, often."""
         for model in self._names():
             for events in (RELOADS, HANGS, REPEATS):
                 events.labels(model)  # a series that is 0 before the first one
-        Poll("reloads", POLL_INTERVAL_S, self.poll, at_once=True).start()
+        interval_s = POLL_INTERVAL_S if wake is None else WOKEN_POLL_INTERVAL_S
+        Poll("reloads", interval_s, self.poll, at_once=True, wake=wake).start()
 
     def poll(self) -> None:
         """Start to load each model that was taken out."""

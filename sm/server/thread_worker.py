@@ -179,7 +179,7 @@ class TimedReader:
 
 #: Seconds between two heartbeats, between two checks of what still runs, and after a connection that could
 #: not be accepted for lack of descriptors.
-HEARTBEAT_INTERVAL_S, POLL_INTERVAL_S, RETRY_PAUSE_S = 1.0, 0.02, 0.1
+HEARTBEAT_INTERVAL_S, POLL_INTERVAL_S, RETRY_PAUSE_S = 5.0, 0.02, 0.1
 #: Seconds that nginx gets to read an answer and close, if it has not sent the whole body.
 LINGER_TIMEOUT_S = 10.0
 #: Bytes of a body up to which copying it is cheaper than a second system call.

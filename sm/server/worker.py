@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from sm.tracing.exporter import Tracer
 
 
+#: Seconds between two heartbeats.
+HEARTBEAT_INTERVAL_S = 5.0
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
 
@@ -71,6 +73,14 @@ class PlainLogger(Logger):  # type: ignore[misc]
         """Do nothing: the router logs its own line."""
 
 
+class RestingArbiter(Arbiter):  # type: ignore[misc]
+    """gunicorn's master. It looks for workers without heartbeats less often; a signal wakes it at once."""
+
+    def wait_for_signals(self, timeout: float = HEARTBEAT_INTERVAL_S) -> list[int]:
+        signals: list[int] = super().wait_for_signals(max(timeout, HEARTBEAT_INTERVAL_S))
+        return signals
+
+
 class Plane(BaseApplication):  # type: ignore[misc]
     """The common part of both planes: socket, threads, logs, and no access log of gunicorn's."""
 
@@ -83,6 +93,9 @@ class Plane(BaseApplication):  # type: ignore[misc]
 
     def prepare(self) -> None:
         """Prepare before the first worker. Raises :class:`StartError`."""
+
+    def run(self) -> None:
+        RestingArbiter(self).run()
 
     def load_config(self) -> None:
         shared = {
@@ -246,7 +259,7 @@ class ControlPlane(Plane):
 
     def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = embedded_metrics.start(self.settings, self.box)
-        watch_memory(self.release_memory)
+        watch_memory(self.release_memory, min_work_s=MIN_CONTROL_WORK_CPU_S)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
         """Write the metrics of the last requests."""
@@ -289,10 +302,6 @@ def main() -> None:
         sys.exit(halt.exit_status)
 
 
-#: Seconds between two heartbeats.
-HEARTBEAT_INTERVAL_S = 5.0
-
-
 def keep_heartbeat(
     notify: Callable[[], object], seconds: float, interval_s: float = HEARTBEAT_INTERVAL_S
 ) -> Callable[[], None]:
@@ -314,7 +323,8 @@ IDLE_TRIM_INTERVAL_S = 5.0
 #: A process that uses less than this share of one processor is idle.
 IDLE_CPU_SHARE = 0.02
 #: Processor seconds since the last trim, below which there is nothing to return: one large body takes more.
-MIN_WORK_CPU_S = 0.01
+#: The control plane works a little all the time, for the dashboard.
+MIN_WORK_CPU_S, MIN_CONTROL_WORK_CPU_S = 0.01, 0.2
 
 
 def trim() -> None:
@@ -328,18 +338,19 @@ def watch_memory(
     release: Callable[[], object] = trim,
     interval_s: float = IDLE_TRIM_INTERVAL_S,
     cpu_time: Callable[[], float] = time.process_time,
+    min_work_s: float = MIN_WORK_CPU_S,
 ) -> Callable[[], None]:
     """Call ``release`` whenever this process is idle after work. The returned function stops that.
 
-    ``cpu_time`` returns the processor time of this process in seconds.
+    ``cpu_time`` returns the processor time of this process in seconds, ``min_work_s`` of them are work.
     """
     last_cpu_time = cpu_time()
-    trimmed_at = last_cpu_time - MIN_WORK_CPU_S
+    trimmed_at = last_cpu_time - min_work_s
 
     def trim_if_idle() -> None:
         nonlocal last_cpu_time, trimmed_at
         now = cpu_time()
-        is_due = now - last_cpu_time < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= MIN_WORK_CPU_S
+        is_due = now - last_cpu_time < interval_s * IDLE_CPU_SHARE and now - trimmed_at >= min_work_s
         if is_due:
             release()
         last_cpu_time = cpu_time()

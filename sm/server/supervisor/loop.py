@@ -39,12 +39,12 @@ from sm.triton.python_models import DeadStub, StubWatch
 from sm.triton.shared_memory_cleanup import make_private
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
-#: processes of Python models.
-TICK_S, STEADY_TICK_S = 0.05, STUB_POLL_INTERVAL_S
+#: processes of Python models, and at rest as often as they look at anything that wakes nobody.
+TICK_S, STEADY_TICK_S, REST_TICK_S = 0.05, STUB_POLL_INTERVAL_S, 1.0
 #: Seconds between two heartbeats for the workers; see sm.triton.generation. Triton may take a Python model
 #: process for dead that was stopped this soon after a request began, if the whole box was. At rest, so many
-#: seconds after the last request of a Python model, a tick is soon enough.
-HEARTBEAT_INTERVAL_S, REST_S = 0.02, 2.0
+#: seconds after the last request of a Python model, fewer heartbeats are enough.
+HEARTBEAT_INTERVAL_S, REST_HEARTBEAT_INTERVAL_S, REST_S = 0.02, 0.2, 2.0
 #: Seconds for the last callers to read that the box is stopping.
 STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
@@ -90,8 +90,10 @@ class Loop:
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
         self._has_more_output = False
-        #: When a Python model was last seen to have a request.
-        self._last_request = time.monotonic()
+        #: When a Python model was last seen to have a request, or to lose a process.
+        self._last_activity = time.monotonic()
+        #: Wakes the control plane, which loads models again; not before this time.
+        self._reloads, self._next_wake = os.open(box.reloads_pipe, os.O_RDWR | os.O_NONBLOCK), 0.0
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
         self.manager = ProcessManager(
@@ -156,16 +158,25 @@ class Loop:
             self.manager.handle_standstill(age)
         self._generation.beat()
         if self._stub_monitor.keep_healthy():
-            self._last_request = time.monotonic()
+            self._last_activity = time.monotonic()
+        if not self._generation.serves_all and time.monotonic() >= self._next_wake:
+            self._next_wake = time.monotonic() + STEADY_TICK_S
+            with contextlib.suppress(BlockingIOError):
+                os.write(self._reloads, b"1")
 
     def _wait(self) -> None:
         """Handle events until the next tick, as long as nothing else is due."""
-        end = time.monotonic() + STEADY_TICK_S
-        while self.manager.steady and (remaining := end - time.monotonic()) > 0:
+        started = time.monotonic()
+        while self.manager.steady:
+            now = time.monotonic()
             # Only the processes of Python models need more heartbeats than ticks.
-            if time.monotonic() < self._last_request + REST_S:
-                remaining = min(remaining, HEARTBEAT_INTERVAL_S)
-            if self._handle_events(remaining) and not self._has_more_output:
+            is_active = now < self._last_activity + REST_S
+            is_at_rest = not is_active and self._stub_monitor.at_rest
+            remaining = started + (REST_TICK_S if is_at_rest else STEADY_TICK_S) - now
+            if remaining <= 0:
+                return
+            interval = HEARTBEAT_INTERVAL_S if is_active else REST_HEARTBEAT_INTERVAL_S
+            if self._handle_events(min(remaining, interval)) and not self._has_more_output:
                 time.sleep(LOG_BATCH_S)
             self._heartbeat()
 
@@ -233,14 +244,35 @@ class Loop:
         if self._stub_monitor.pid != pid:
             self._stub_monitor = self._monitor(pid)
         sentences = self._stub_monitor.poll()
-        if self._stub_monitor.has_just_searched:
+        if self._stub_monitor.found_others:
             make_private(f"trireme-{self._box.id}-py")
         # In multi-model mode a model may run before its process is found.
         self._generation.watch(self._box.multi_model or self._stub_monitor.has_stubs)
         return sentences
 
     def _monitor(self, pid: int) -> StubMonitor:
-        return StubMonitor(pid, self._box.served, self._generation, lambda: self.oom_killed(0.0))
+        return StubMonitor(
+            pid,
+            self._box.served,
+            self._generation,
+            lambda: self.oom_killed(0.0),
+            watch_end=self._watch_end,
+        )
+
+    def _watch_end(self, pid: int) -> bool:
+        """Make the end of a process wake the loop. Returns False if the kernel cannot, or if it has ended."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return False
+
+        def notice() -> None:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+            self._last_activity = time.monotonic()
+
+        self._selector.register(descriptor, EVENT_READ, notice)
+        return True
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S

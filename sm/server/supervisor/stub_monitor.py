@@ -18,9 +18,9 @@ from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import GONE, UNSTABLE, SharedGeneration
 from sm.triton.python_models import model_of
 
-#: Polls between two searches for new stubs: Triton has some 170 threads, each with a list of children. While
-#: a model is loaded again there are new ones, and each poll is a search.
-POLLS_PER_SEARCH = 10
+#: Seconds between two searches for new stubs: Triton has some 170 threads, each with a list of children.
+#: While a model is loaded again there are new ones, and each poll is a search.
+SEARCH_INTERVAL_S = 2.0
 #: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
 #: answers from then on (see sm.triton.generation). This leaves time for one more poll.
 STOPPED_GRACE_S = 0.3
@@ -51,6 +51,8 @@ class Stub:
     #: True if it was dead before the model was taken out.
     crashed: bool = False
     reported: bool = False
+    #: True if its end wakes the supervisor.
+    wakes: bool = False
     #: The page of its shared memory with its health byte, and where that is; None if it cannot be mapped.
     health: tuple[mmap.mmap, int] | None = None
     #: The byte's last value, and how often others changed it.
@@ -65,6 +67,7 @@ class StubMonitor:
         repository: Triton's.
         shared: The models' generations. That of a model whose process is gone ends here.
         oom_killed: True if the kernel killed a process because memory ran out; reports each kill once.
+        watch_end: Makes the end of a process wake the supervisor; False if that is not possible.
     """
 
     def __init__(
@@ -74,13 +77,16 @@ class StubMonitor:
         shared: SharedGeneration,
         oom_killed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        watch_end: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
-        self._oom_killed = oom_killed
+        self._oom_killed, self._watch_end = oom_killed, watch_end
         self._stubs: dict[int, Stub] = {}
         #: Every model that had a stub: one whose only stub died is looked at too.
         self._models: set[str] = set()
-        self._polls = 0
+        self._next_search, self._children = 0.0, set[int]()
+        #: True if the last poll found other children of Triton than the search before.
+        self.found_others = False
         #: The times of each model's crashes, and when each model that refuses calls began to run.
         self._keeps_healthy = False
         self._crashes: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_CRASHES))
@@ -92,9 +98,14 @@ class StubMonitor:
         return bool(self._stubs)
 
     @property
-    def has_just_searched(self) -> bool:
-        """True if the last poll searched for new stubs."""
-        return self._polls % POLLS_PER_SEARCH == 1
+    def at_rest(self) -> bool:
+        """True if no poll is due soon: no model is out, and the end of each stub wakes the supervisor.
+
+        A stopped stub is noticed when it has a request, which its health byte says.
+        """
+        return self._shared.serves_all and all(
+            stub.wakes and stub.health is not None and stub.since is None for stub in self._stubs.values()
+        )
 
     def forget_times(self) -> None:
         """Count no time in which the whole box stood still."""
@@ -133,9 +144,10 @@ class StubMonitor:
         A stopped process may answer late. It is killed, unless Triton is told that it lives.
         """
         reloading = any(map(self._shared.out_since, self._models))
-        if reloading or self._polls % POLLS_PER_SEARCH == 0:
+        self.found_others = False
+        if reloading or self._clock() >= self._next_search:
+            self._next_search = self._clock() + SEARCH_INTERVAL_S
             self._search()
-        self._polls += 1
         self._admit_calm()
         return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
 
@@ -149,6 +161,7 @@ class StubMonitor:
 
     def _search(self) -> None:
         children = hardware.children(self.pid)
+        self.found_others, self._children = children != self._children, children
         for pid in children - self._stubs.keys():
             arguments = hardware.command_line(pid)
             model = model_of(arguments, self._repository)
@@ -156,7 +169,9 @@ class StubMonitor:
             # process without one, and ends it.
             if model and model not in arguments:
                 self._models.add(model)
-                self._stubs[pid] = Stub(model, hardware.born(pid), health=_map_health(arguments))
+                self._stubs[pid] = Stub(
+                    model, hardware.born(pid), health=_map_health(arguments), wakes=self._watch_end(pid)
+                )
 
     def _check(self, pid: int, stub: Stub) -> str:
         fields = hardware.status_fields(pid)
