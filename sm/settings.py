@@ -7,6 +7,7 @@ Names beginning with ``SAGEMAKER_`` are the contract of the platform and of its 
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
 import shlex
@@ -183,13 +184,13 @@ MIN_SIMILARITY = 0.87
 T = TypeVar("T")
 
 
-def setting(names: str, read: Callable[[str], T], default: T, help_text: str) -> T:
+def setting(names: str, read: Callable[[str], T], default: T) -> T:
     """Return one row of the table. ``names``: variables, separated by spaces. ``read`` parses their value.
 
-    If the default is None or empty, the box may compute the value at start.
+    If the default is None or empty, the box may compute the value at start. The comment above a row is what
+    ``sm settings`` says of it.
     """
-    row = {"names": tuple(names.split()), "read": read, "help": help_text}
-    return field(default=default, metadata=row)
+    return field(default=default, metadata={"names": tuple(names.split()), "read": read})
 
 
 def cores() -> int:
@@ -209,573 +210,247 @@ def user_cache() -> Path:
 class Settings:
     """The settings of the box. Create them with :meth:`read`."""
 
-    port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080, "The only public port.")
-    safe_ports: tuple[int, int] | None = setting(
-        "SAGEMAKER_SAFE_PORT_RANGE",
-        port_range,
-        None,
-        "A range of ports, A-B: the free ports for Triton are taken from it.",
-    )
-    ping_mode: str = setting(
-        "SAGEMAKER_TRITON_OVERRIDE_PING_MODE",
-        choice("ready", "live"),
-        "",
-        "What /ping checks: ready (all models are ready) or live (Triton runs). If not set: live in multi-"
-        "model mode, else ready.",
-    )
-    repository: Path | None = setting(
-        "TRIREME_MODEL_REPOSITORY",
-        Path,
-        None,
-        "Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz or "
-        "https://….tar.gz[#sha256=…], fetched into the cache; commas join several. If not set: "
-        "/opt/ml/model, or the image's own repository if that folder is empty.",
-    )
-    model_id: str = setting(
-        "HF_MODEL_ID",
-        str,
-        "",
-        "A folder as save_pretrained() and optimum write it, with config.json and model.onnx or "
-        "onnx/model.onnx: served alone, by the class of its task, if TRIREME_MODEL_REPOSITORY is not set.",
-    )
-    task: str = setting(
-        "HF_TASK",
-        str,
-        "",
-        "The task of HF_MODEL_ID, if its config.json does not say it or another one is meant.",
-    )
-    clients: tuple[Path, ...] = setting(
-        "TRIREME_CLIENTS", folders, (HERE / "clients",), "Folders of client plugins, separated by colons."
-    )
-    broken_clients: str = setting(
-        "TRIREME_BROKEN_CLIENTS",
-        choice("stop", "skip"),
-        "stop",
-        "What to do with a client that cannot load. stop: stop the start. skip: leave it out and report it, "
-        "as a worker that is started again later always does.",
-    )
-    multi_model: bool = setting(
-        "SAGEMAKER_MULTI_MODEL",
-        boolean,
-        False,
-        "Multi-model mode: start with no model. POST /models loads a model, DELETE /models/<name> unloads "
-        "it.",
-    )
-    archives: Path = setting(
-        "TRIREME_MODEL_ARCHIVES",
-        Path,
-        Path("/opt/ml/models"),
-        "Multi-model mode: load archives only from below this folder.",
-    )
-    disable_namespacing: bool = setting(
-        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
-        boolean,
-        False,
-        "Multi-model mode: answer 409 if the name of a model already exists in Triton, instead of giving "
-        "the model another name.",
-    )
-    load_gpu_limit: float | None = setting(
-        "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT",
-        number(0, 1, float),
-        None,
-        "Multi-model mode: load no model while more than this fraction of a GPU's memory is in use.",
-    )
-    max_instances: int = setting(
-        "TRIREME_MAX_INSTANCES",
-        number(1, 100_000),
-        32,
-        "Multi-model mode: the most instances of one model, in all its served versions. An archive that "
-        "wants more gets 400.",
-    )
-    default_model: str = setting(
-        "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
-        str,
-        "",
-        "The model for requests that name none. If not set: the only model, if there is one.",
-    )
-    workers: int = setting(
-        "SAGEMAKER_MODEL_SERVER_WORKERS MODEL_SERVER_WORKERS",
-        number(1, 256),
-        0,
-        "Router processes. If not set: one per core.",
-    )
-    threads: int = setting(
-        "TRIREME_THREADS",
-        number(1, 256),
-        8,
-        "Invocations of one model that each router process serves at once. For all models together, twice "
-        "as many.",
-    )
-    queue: int = setting(
-        "TRIREME_QUEUE",
-        number(0, 1000),
-        32,
-        "Invocations that may wait in each router process, each in its model's queue. Beyond it, the newest"
-        " of the longest queue gets 429.",
-    )
-    model_queue: int | None = setting(
-        "TRIREME_MODEL_QUEUE",
-        number(0, 1000),
-        None,
-        "Invocations of one model that may wait in each router process. If not set: as many as "
-        "TRIREME_QUEUE.",
-    )
-    receive_timeout: float = setting(
-        "TRIREME_RECEIVE_TIMEOUT",
-        number(1, 3600, float),
-        10.0,
-        "Seconds for a request's head to arrive, and then for each further piece of its body. A slower "
-        "connection is closed. Without nginx it gets 408 first, and so does a body that after this time has "
-        "come with less than 16 KiB a second.",
-    )
+    #: The only public port.
+    port: int = setting("SAGEMAKER_BIND_TO_PORT", number(1, 65535), 8080)
+    #: A range of ports, A-B: the free ports for Triton are taken from it.
+    safe_ports: tuple[int, int] | None = setting("SAGEMAKER_SAFE_PORT_RANGE", port_range, None)
+    #: What /ping checks: ready (all models are ready) or live (Triton runs). If not set: live in multi-model
+    #: mode, else ready.
+    ping_mode: str = setting("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", choice("ready", "live"), "")
+    #: Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz or
+    #: https://….tar.gz[#sha256=…], fetched into the cache; commas join several. If not set: /opt/ml/model, or
+    #: the image's own repository if that folder is empty.
+    repository: Path | None = setting("TRIREME_MODEL_REPOSITORY", Path, None)
+    #: A folder as save_pretrained() and optimum write it, with config.json and model.onnx or onnx/model.onnx:
+    #: served alone, by the class of its task, if TRIREME_MODEL_REPOSITORY is not set.
+    model_id: str = setting("HF_MODEL_ID", str, "")
+    #: The task of HF_MODEL_ID, if its config.json does not say it or another one is meant.
+    task: str = setting("HF_TASK", str, "")
+    #: Folders of client plugins, separated by colons.
+    clients: tuple[Path, ...] = setting("TRIREME_CLIENTS", folders, (HERE / "clients",))
+    #: What to do with a client that cannot load. stop: stop the start. skip: leave it out and report it, as a
+    #: worker that is started again later always does.
+    broken_clients: str = setting("TRIREME_BROKEN_CLIENTS", choice("stop", "skip"), "stop")
+    #: Multi-model mode: start with no model. POST /models loads a model, DELETE /models/<name> unloads it.
+    multi_model: bool = setting("SAGEMAKER_MULTI_MODEL", boolean, False)
+    #: Multi-model mode: load archives only from below this folder.
+    archives: Path = setting("TRIREME_MODEL_ARCHIVES", Path, Path("/opt/ml/models"))
+    #: Multi-model mode: answer 409 if the name of a model already exists in Triton, instead of giving the
+    #: model another name.
+    disable_namespacing: bool = setting("SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING", boolean, False)
+    #: Multi-model mode: load no model while more than this fraction of a GPU's memory is in use.
+    load_gpu_limit: float | None = setting("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT", number(0, 1, float), None)
+    #: Multi-model mode: the most instances of one model, in all its served versions. An archive that wants
+    #: more gets 400.
+    max_instances: int = setting("TRIREME_MAX_INSTANCES", number(1, 100_000), 32)
+    #: The model for requests that name none. If not set: the only model, if there is one.
+    default_model: str = setting("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", str, "")
+    #: Router processes. If not set: one per core.
+    workers: int = setting("SAGEMAKER_MODEL_SERVER_WORKERS MODEL_SERVER_WORKERS", number(1, 256), 0)
+    #: Invocations of one model that each router process serves at once. For all models together, twice as
+    #: many.
+    threads: int = setting("TRIREME_THREADS", number(1, 256), 8)
+    #: Invocations that may wait in each router process, each in its model's queue. Beyond it, the newest of
+    #: the longest queue gets 429.
+    queue: int = setting("TRIREME_QUEUE", number(0, 1000), 32)
+    #: Invocations of one model that may wait in each router process. If not set: as many as TRIREME_QUEUE.
+    model_queue: int | None = setting("TRIREME_MODEL_QUEUE", number(0, 1000), None)
+    #: Seconds for a request's head to arrive, and then for each further piece of its body. A slower
+    #: connection is closed. Without nginx it gets 408 first, and so does a body that after this time has come
+    #: with less than 16 KiB a second.
+    receive_timeout: float = setting("TRIREME_RECEIVE_TIMEOUT", number(1, 3600, float), 10.0)
+    #: Seconds that an invocation may take, both in nginx and in the router. If not set: 3600 in batch
+    #: transform.
     timeout: float = setting(
         "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS SAGEMAKER_MODEL_SERVER_TIMEOUT MODEL_SERVER_TIMEOUT",
         number(0.1, 86400, float),
         60.0,
-        "Seconds that an invocation may take, both in nginx and in the router. If not set: 3600 in batch "
-        "transform.",
     )
-    batch: bool = setting(
-        "SAGEMAKER_BATCH",
-        boolean,
-        False,
-        "Batch transform: allow larger bodies and more time, unless their own settings are set.",
-    )
-    batch_strategy: str = setting(
-        "SAGEMAKER_BATCH_STRATEGY",
-        strategy,
-        "",
-        "Whether batch transform sends several records in one request. /execution-parameters reports it if "
-        "set.",
-    )
-    max_transforms: int = setting(
-        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
-        number(0, 100_000),
-        0,
-        "Requests that batch transform sends at once. If not set: one per thread. /execution-parameters "
-        "reports it.",
-    )
-    stream_timeout: float = setting(
-        "TRIREME_STREAM_TIMEOUT",
-        number(0.1, 86400, float),
-        480.0,
-        "Seconds that a streamed response may take, but never less than the timeout of other invocations.",
-    )
-    stream_stall: float = setting(
-        "TRIREME_STREAM_STALL_SECONDS",
-        number(1, 86400, float),
-        20.0,
-        "Seconds after which a stream ends whose caller takes nothing, or is more than 8 MiB behind its "
-        "model.",
-    )
-    startup_timeout: int = setting(
-        "SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480, "Seconds that Triton may take to load the models."
-    )
-    drain: float = setting(
-        "TRIREME_DRAIN_SECONDS",
-        number(0, 3600, float),
-        25.0,
-        "Seconds that running invocations get to finish after SIGTERM.",
-    )
-    max_payload_mb: float | None = setting(
-        "SAGEMAKER_MAX_PAYLOAD_IN_MB",
-        number(0, 2048, float),
-        None,
-        "The largest body in MiB; a larger one gets 413. If not set: 25, or 100 in batch transform. 0 means"
-        " 2048.",
-    )
-    max_request_size: int | None = setting(
-        "SAGEMAKER_MAX_REQUEST_SIZE",
-        number(1, 2**31),
-        None,
-        "The largest body in bytes. If set, the limit in MiB is ignored.",
-    )
-    max_records: int = setting(
-        "TRIREME_MAX_RECORDS",
-        number(1, 10**9),
-        100_000,
-        "The most records or JSON lines in one request; more get 413. If not set: 10000000 in batch "
-        "transform.",
-    )
-    decode_memory_mb: float | None = setting(
-        "TRIREME_DECODE_MEMORY_MB",
-        number(1, 2**20, float),
-        None,
-        "Memory in MiB for decoded pictures and large JSON in each worker. If not set: a quarter of the "
-        "memory, divided among the workers, but at least 256. Each model leaves an eighth of it to the "
-        "others.",
-    )
-    default_accept: str = setting(
-        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",
-        str,
-        "application/json",
-        "The type of the response for a request that accepts any type.",
-    )
-    program: str = setting(
-        "SAGEMAKER_PROGRAM",
-        script,
-        PROGRAM,
-        "The script in code/ with model_fn and the other functions of the SageMaker inference toolkit.",
-    )
-    submit_directory: Path | None = setting(
-        "SAGEMAKER_SUBMIT_DIRECTORY",
-        Path,
-        None,
-        "The script's folder. If not set, or if it does not exist: code/ beside the models.",
-    )
-    install_requirements: bool = setting(
-        "TRIREME_INSTALL_REQUIREMENTS",
-        boolean,
-        False,
-        "Install code/requirements.txt at start: from code/wheels if that folder exists, else as pip is "
-        "configured.",
-    )
-    sessions: bool = setting(
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS",
-        boolean,
-        False,
-        "Enable stateful sessions: see docs/run/platform.md.",
-    )
+    #: Batch transform: allow larger bodies and more time, unless their own settings are set.
+    batch: bool = setting("SAGEMAKER_BATCH", boolean, False)
+    #: Whether batch transform sends several records in one request. /execution-parameters reports it if set.
+    batch_strategy: str = setting("SAGEMAKER_BATCH_STRATEGY", strategy, "")
+    #: Requests that batch transform sends at once. If not set: one per thread. /execution-parameters reports
+    #: it.
+    max_transforms: int = setting("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", number(0, 100_000), 0)
+    #: Seconds that a streamed response may take, but never less than the timeout of other invocations.
+    stream_timeout: float = setting("TRIREME_STREAM_TIMEOUT", number(0.1, 86400, float), 480.0)
+    #: Seconds after which a stream ends whose caller takes nothing, or is more than 8 MiB behind its model.
+    stream_stall: float = setting("TRIREME_STREAM_STALL_SECONDS", number(1, 86400, float), 20.0)
+    #: Seconds that Triton may take to load the models.
+    startup_timeout: int = setting("SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480)
+    #: Seconds that running invocations get to finish after SIGTERM.
+    drain: float = setting("TRIREME_DRAIN_SECONDS", number(0, 3600, float), 25.0)
+    #: The largest body in MiB; a larger one gets 413. If not set: 25, or 100 in batch transform. 0 means
+    #: 2048.
+    max_payload_mb: float | None = setting("SAGEMAKER_MAX_PAYLOAD_IN_MB", number(0, 2048, float), None)
+    #: The largest body in bytes. If set, the limit in MiB is ignored.
+    max_request_size: int | None = setting("SAGEMAKER_MAX_REQUEST_SIZE", number(1, 2**31), None)
+    #: The most records or JSON lines in one request; more get 413. If not set: 10000000 in batch transform.
+    max_records: int = setting("TRIREME_MAX_RECORDS", number(1, 10**9), 100_000)
+    #: Memory in MiB for decoded pictures and large JSON in each worker. If not set: a quarter of the memory,
+    #: divided among the workers, but at least 256. Each model leaves an eighth of it to the others.
+    decode_memory_mb: float | None = setting("TRIREME_DECODE_MEMORY_MB", number(1, 2**20, float), None)
+    #: The type of the response for a request that accepts any type.
+    default_accept: str = setting("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", str, "application/json")
+    #: The script in code/ with model_fn and the other functions of the SageMaker inference toolkit.
+    program: str = setting("SAGEMAKER_PROGRAM", script, PROGRAM)
+    #: The script's folder. If not set, or if it does not exist: code/ beside the models.
+    submit_directory: Path | None = setting("SAGEMAKER_SUBMIT_DIRECTORY", Path, None)
+    #: Install code/requirements.txt at start: from code/wheels if that folder exists, else as pip is
+    #: configured.
+    install_requirements: bool = setting("TRIREME_INSTALL_REQUIREMENTS", boolean, False)
+    #: Enable stateful sessions: see docs/run/platform.md.
+    sessions: bool = setting("SAGEMAKER_ENABLE_STATEFUL_SESSIONS", boolean, False)
+    #: Seconds until a session expires.
     sessions_expiration: float = setting(
-        "SAGEMAKER_SESSIONS_EXPIRATION",
-        number(1, 31_536_000, float),
-        1200.0,
-        "Seconds until a session expires.",
+        "SAGEMAKER_SESSIONS_EXPIRATION", number(1, 31_536_000, float), 1200.0
     )
-    sessions_path: Path | None = setting(
-        "SAGEMAKER_SESSIONS_PATH",
-        Path,
-        None,
-        "The folder for session data. If not set: a folder in /dev/shm, removed when the box stops.",
-    )
-    max_sessions: int = setting(
-        "TRIREME_MAX_SESSIONS",
-        number(1, 1_000_000),
-        10_000,
-        "The most sessions that may be open at once, nine of ten of them one caller's. A further one gets "
-        "429 until another is closed or expires.",
-    )
-    s3_buckets: tuple[str, ...] = setting(
-        "TRIREME_S3_BUCKETS",
-        buckets,
-        (),
-        "Buckets to read payloads from and to write results to: name or name/prefix, separated by commas.",
-    )
-    s3_threads: int = setting(
-        "TRIREME_S3_THREADS",
-        number(1, 256),
-        16,
-        "Requests with payloads or results in S3 that each router process serves at once, on threads of "
-        "their own. Further ones get 429.",
-    )
-    s3_timeout: float = setting(
-        "TRIREME_S3_TIMEOUT",
-        number(0.1, 86400, float),
-        30.0,
-        "Seconds that S3 may take for one object, within the invocation's timeout. After it the request "
-        "gets 503.",
-    )
-    capture: str = setting(
-        "TRIREME_CAPTURE",
-        capture_place,
-        "",
-        "Keep payloads and answers there, as SageMaker's Data Capture does: s3://bucket/prefix, or a folder. "
-        "See docs/run/security.md.",
-    )
-    capture_percent: tuple[str, ...] = setting(
-        "TRIREME_CAPTURE_PERCENT",
-        percents,
-        ("100",),
-        "The share of invocations to keep, and that of some models: 10,resnet=50,bert_base=0.",
-    )
-    local_endpoints: bool = setting(
-        "TRIREME_LOCAL_ENDPOINTS",
-        boolean,
-        True,
-        "Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.",
-    )
-    embeddings_api: bool = setting(
-        "TRIREME_EMBEDDINGS_API",
-        boolean,
-        True,
-        "Serve /v1/embeddings and /v1/models, OpenAI's embeddings API, for clients that give embeddings.",
-    )
-    shared_memory: bool = setting(
-        "TRIREME_SHARED_MEMORY", boolean, True, "Send large tensors through shared memory."
-    )
-    shared_memory_mb: float | None = setting(
-        "TRIREME_SHARED_MEMORY_MB",
-        number(1, 2**20, float),
-        None,
-        "Shared memory in MiB for the tensors of all workers. If not set: a third of the free space in "
-        "/dev/shm.",
-    )
-    triton_ports: str = setting(
-        "TRIREME_TRITON_PORTS",
-        choice("off", "loopback", "all"),
-        "off",
-        "Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback "
-        "address only. all: on all addresses.",
-    )
-    triton_holes_accepted: bool = setting(
-        "TRIREME_TRITON_HOLES_ACCEPTED",
-        boolean,
-        False,
-        "Let TRIREME_TRITON_PORTS=all open a Triton that has known security holes.",
-    )
-    triton_http_port: int = setting(
-        "SAGEMAKER_TRITON_HTTP_PORT",
-        number(1, 65535),
-        0,
-        "Triton's HTTP port. If not set: 8000 with TRIREME_TRITON_PORTS, else a free port on loopback.",
-    )
-    triton_grpc_port: int = setting(
-        "SAGEMAKER_TRITON_GRPC_PORT",
-        number(1, 65535),
-        0,
-        "Triton's gRPC port. If not set: 8001 if it is open to callers, else a free port on loopback.",
-    )
-    allow_grpc: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_GRPC", boolean, False, "Open Triton's gRPC port to outside callers."
-    )
-    triton_metrics_port: int = setting(
-        "SAGEMAKER_TRITON_METRICS_PORT",
-        number(1, 65535),
-        0,
-        "Triton's metrics port. If not set: 8002 if it is open to callers, else a free port on loopback.",
-    )
-    allow_metrics: bool = setting(
-        "SAGEMAKER_TRITON_ALLOW_METRICS", boolean, False, "Open Triton's metrics port to outside callers."
-    )
+    #: The folder for session data. If not set: a folder in /dev/shm, removed when the box stops.
+    sessions_path: Path | None = setting("SAGEMAKER_SESSIONS_PATH", Path, None)
+    #: The most sessions that may be open at once, nine of ten of them one caller's. A further one gets 429
+    #: until another is closed or expires.
+    max_sessions: int = setting("TRIREME_MAX_SESSIONS", number(1, 1_000_000), 10_000)
+    #: Buckets to read payloads from and to write results to: name or name/prefix, separated by commas.
+    s3_buckets: tuple[str, ...] = setting("TRIREME_S3_BUCKETS", buckets, ())
+    #: Requests with payloads or results in S3 that each router process serves at once, on threads of their
+    #: own. Further ones get 429.
+    s3_threads: int = setting("TRIREME_S3_THREADS", number(1, 256), 16)
+    #: Seconds that S3 may take for one object, within the invocation's timeout. After it the request gets
+    #: 503.
+    s3_timeout: float = setting("TRIREME_S3_TIMEOUT", number(0.1, 86400, float), 30.0)
+    #: Keep payloads and answers there, as SageMaker's Data Capture does: s3://bucket/prefix, or a folder. See
+    #: docs/run/security.md.
+    capture: str = setting("TRIREME_CAPTURE", capture_place, "")
+    #: The share of invocations to keep, and that of some models: 10,resnet=50,bert_base=0.
+    capture_percent: tuple[str, ...] = setting("TRIREME_CAPTURE_PERCENT", percents, ("100",))
+    #: Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.
+    local_endpoints: bool = setting("TRIREME_LOCAL_ENDPOINTS", boolean, True)
+    #: Serve /v1/embeddings and /v1/models, OpenAI's embeddings API, for clients that give embeddings.
+    embeddings_api: bool = setting("TRIREME_EMBEDDINGS_API", boolean, True)
+    #: Send large tensors through shared memory.
+    shared_memory: bool = setting("TRIREME_SHARED_MEMORY", boolean, True)
+    #: Shared memory in MiB for the tensors of all workers. If not set: a third of the free space in /dev/shm.
+    shared_memory_mb: float | None = setting("TRIREME_SHARED_MEMORY_MB", number(1, 2**20, float), None)
+    #: Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback address
+    #: only. all: on all addresses.
+    triton_ports: str = setting("TRIREME_TRITON_PORTS", choice("off", "loopback", "all"), "off")
+    #: Let TRIREME_TRITON_PORTS=all open a Triton that has known security holes.
+    triton_holes_accepted: bool = setting("TRIREME_TRITON_HOLES_ACCEPTED", boolean, False)
+    #: Triton's HTTP port. If not set: 8000 with TRIREME_TRITON_PORTS, else a free port on loopback.
+    triton_http_port: int = setting("SAGEMAKER_TRITON_HTTP_PORT", number(1, 65535), 0)
+    #: Triton's gRPC port. If not set: 8001 if it is open to callers, else a free port on loopback.
+    triton_grpc_port: int = setting("SAGEMAKER_TRITON_GRPC_PORT", number(1, 65535), 0)
+    #: Open Triton's gRPC port to outside callers.
+    allow_grpc: bool = setting("SAGEMAKER_TRITON_ALLOW_GRPC", boolean, False)
+    #: Triton's metrics port. If not set: 8002 if it is open to callers, else a free port on loopback.
+    triton_metrics_port: int = setting("SAGEMAKER_TRITON_METRICS_PORT", number(1, 65535), 0)
+    #: Open Triton's metrics port to outside callers.
+    allow_metrics: bool = setting("SAGEMAKER_TRITON_ALLOW_METRICS", boolean, False)
+    #: The Triton extension that handles a JSON body on /invocations that no client handles.
     inference_type: str = setting(
-        "SAGEMAKER_TRITON_INFERENCE_TYPE",
-        choice("infer", "generate", "generate_stream"),
-        "infer",
-        "The Triton extension that handles a JSON body on /invocations that no client handles.",
+        "SAGEMAKER_TRITON_INFERENCE_TYPE", choice("infer", "generate", "generate_stream"), "infer"
     )
-    triton_threads: int = setting(
-        "SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8, "The number of Triton's HTTP threads."
-    )
-    triton_copy_threads: int = setting(
-        "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT",
-        number(0, 1024),
-        0,
-        "The number of Triton's threads that copy tensors.",
-    )
-    triton_log_verbose: int = setting(
-        "SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0, "The level of Triton's verbose log."
-    )
-    triton_log_info: bool = setting(
-        "SAGEMAKER_TRITON_LOG_INFO", boolean, True, "Log Triton's information lines."
-    )
-    triton_log_warning: bool = setting(
-        "SAGEMAKER_TRITON_LOG_WARNING", boolean, True, "Log Triton's warnings."
-    )
-    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True, "Log Triton's errors.")
-    triton_traces: bool = setting(
-        "TRIREME_TRITON_TRACES",
-        boolean,
-        False,
-        "With traces on, let Triton send spans of its own. While the collector is away, Triton logs each "
-        "failure and may be slow to stop.",
-    )
+    #: The number of Triton's HTTP threads.
+    triton_threads: int = setting("SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8)
+    #: The number of Triton's threads that copy tensors.
+    triton_copy_threads: int = setting("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", number(0, 1024), 0)
+    #: The level of Triton's verbose log.
+    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0)
+    #: Log Triton's information lines.
+    triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", boolean, True)
+    #: Log Triton's warnings.
+    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", boolean, True)
+    #: Log Triton's errors.
+    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True)
+    #: With traces on, let Triton send spans of its own. While the collector is away, Triton logs each failure
+    #: and may be slow to stop.
+    triton_traces: bool = setting("TRIREME_TRITON_TRACES", boolean, False)
+    #: Shared memory in bytes of each instance of a Python model, at first; it grows on demand. Together they
+    #: take at most half of what is free in /dev/shm: with less, the start logs both numbers.
     triton_shm_default: int = setting(
-        "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
-        number(2**20, 2**40),
-        16 * 2**20,
-        "Shared memory in bytes of each instance of a Python model, at first; it grows on demand. Together "
-        "they take at most half of what is free in /dev/shm: with less, the start logs both numbers.",
+        "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", number(2**20, 2**40), 16 * 2**20
     )
-    triton_shm_growth: int = setting(
-        "SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE",
-        number(2**16, 2**40),
-        2**20,
-        "Bytes by which the shared memory of an instance of the Python backend grows at a time.",
-    )
-    triton_arguments: tuple[str, ...] = setting(
-        "SAGEMAKER_TRITON_ADDITIONAL_ARGS",
-        arguments,
-        (),
-        "Arguments that are appended to Triton's command line.",
-    )
-    triton_server: Path | None = setting(
-        "TRIREME_TRITON_SERVER",
-        Path,
-        None,
-        "The tritonserver binary. If not set: the one of the image or of the wheel.",
-    )
-    build_engines: str = setting(
-        "TRIREME_BUILD_ENGINES",
-        choice("never", "missing"),
-        "never",
-        "What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan "
-        "again, into the cache, before the start.",
-    )
-    precision: str = setting(
-        "TRIREME_PRECISION",
-        choice("auto", "fp32"),
-        "auto",
-        "The arithmetic of models on the CPU target. auto: the fastest engine whose answers are within the "
-        "model's tolerance. fp32: ONNX Runtime in fp32 for all.",
-    )
-    without_gpu: str = setting(
-        "TRIREME_WITHOUT_GPU",
-        choice("cpu", "error"),
-        "cpu",
-        "What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. "
-        "error: report an error.",
-    )
-    load_timeout: float = setting(
-        "TRIREME_LOAD_TIMEOUT",
-        number(1, 3600, float),
-        300.0,
-        "Multi-model mode: seconds that Triton may take to load one archive. After it the load gets 504.",
-    )
-    nginx: str = setting(
-        "TRIREME_NGINX",
-        choice("auto", "on", "off"),
-        "auto",
-        "auto: use nginx if installed. on: require it. off: gunicorn only.",
-    )
-    worker_class: str = setting(
-        "TRIREME_WORKER_CLASS",
-        choice("own", "gthread"),
-        "own",
-        "The gunicorn worker behind nginx. own: each thread accepts its connections itself, which is "
-        "faster. gthread: gunicorn's own worker.",
-    )
-    grpc_client: str = setting(
-        "TRIREME_GRPC_CLIENT",
-        choice("own", "grpcio"),
-        "own",
-        "What calls models in the local Triton. own: plain sockets, which take less processor time. grpcio:"
-        " the library.",
-    )
-    tls_certificate: Path | None = setting(
-        "TRIREME_TLS_CERTIFICATE",
-        Path,
-        None,
-        "A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping "
-        "without TLS.",
-    )
-    tls_key: Path | None = setting(
-        "TRIREME_TLS_KEY", Path, None, "The certificate's private key in PEM, without a passphrase."
-    )
-    tls_port: int = setting(
-        "TRIREME_TLS_PORT", number(1, 65535), 8443, "The port with TLS, if there is a certificate."
-    )
-    http2: bool = setting("TRIREME_HTTP2", boolean, False, "Offer HTTP/2 on the port with TLS.")
-    api_keys_file: Path | None = setting(
-        "TRIREME_API_KEYS_FILE",
-        Path,
-        None,
-        "A file of hashed API keys. If set, every request except /ping and the page at / needs a key.",
-    )
-    rate_limit: float = setting(
-        "TRIREME_RATE_LIMIT",
-        number(0, 1_000_000, float),
-        0.0,
-        "Requests per second for each API key; more get 429. 0: no limit.",
-    )
-    rate_burst: int = setting(
-        "TRIREME_RATE_BURST",
-        number(0, 1_000_000),
-        0,
-        "Requests that a key may send at once after a pause. 0: as many as TRIREME_RATE_LIMIT allows in one"
-        " second.",
-    )
-    cors_origins: tuple[str, ...] = setting(
-        "TRIREME_CORS_ORIGINS",
-        origins,
-        (),
-        "Origins whose web pages may call the box from a browser, separated by commas.",
-    )
-    request_tokens: bool = setting(
-        "TRIREME_REQUEST_TOKENS",
-        boolean,
-        False,
-        "Wrap each Python model, so that its answers say which request they are for. false: run model.py "
-        "as it is.",
-    )
-    wait_seconds: float = setting(
-        "TRIREME_WAIT_SECONDS",
-        number(0, 3600, float),
-        20.0,
-        "Seconds that a request waits for a Triton or a model that is replaced, within its own time. 0: it "
-        "gets 503 at once.",
-    )
-    away_seconds: float = setting(
-        "TRIREME_MODEL_AWAY_SECONDS",
-        number(0, 3600, float),
-        5.0,
-        "Seconds that a model whose process died may be away before /ping says so.",
-    )
-    model_timeout: float | None = setting(
-        "TRIREME_MODEL_TIMEOUT_SECONDS",
-        number(0.1, 86400, float),
-        None,
-        "Seconds without an answer after which a Python model is loaded again, if it has a request whose "
-        "time is over. If not set: the time of a request.",
-    )
-    restarts: int = setting(
-        "TRIREME_RESTARTS",
-        number(0, 1000),
-        5,
-        "Restarts of a process within five minutes before the box gives up.",
-    )
+    #: Bytes by which the shared memory of an instance of the Python backend grows at a time.
+    triton_shm_growth: int = setting("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", number(2**16, 2**40), 2**20)
+    #: Arguments that are appended to Triton's command line.
+    triton_arguments: tuple[str, ...] = setting("SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, ())
+    #: The tritonserver binary. If not set: the one of the image or of the wheel.
+    triton_server: Path | None = setting("TRIREME_TRITON_SERVER", Path, None)
+    #: What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan again,
+    #: into the cache, before the start.
+    build_engines: str = setting("TRIREME_BUILD_ENGINES", choice("never", "missing"), "never")
+    #: The arithmetic of models on the CPU target. auto: the fastest engine whose answers are within the
+    #: model's tolerance. fp32: ONNX Runtime in fp32 for all.
+    precision: str = setting("TRIREME_PRECISION", choice("auto", "fp32"), "auto")
+    #: What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. error:
+    #: report an error.
+    without_gpu: str = setting("TRIREME_WITHOUT_GPU", choice("cpu", "error"), "cpu")
+    #: Multi-model mode: seconds that Triton may take to load one archive. After it the load gets 504.
+    load_timeout: float = setting("TRIREME_LOAD_TIMEOUT", number(1, 3600, float), 300.0)
+    #: auto: use nginx if installed. on: require it. off: gunicorn only.
+    nginx: str = setting("TRIREME_NGINX", choice("auto", "on", "off"), "auto")
+    #: The gunicorn worker behind nginx. own: each thread accepts its connections itself, which is faster.
+    #: gthread: gunicorn's own worker.
+    worker_class: str = setting("TRIREME_WORKER_CLASS", choice("own", "gthread"), "own")
+    #: What calls models in the local Triton. own: plain sockets, which take less processor time. grpcio: the
+    #: library.
+    grpc_client: str = setting("TRIREME_GRPC_CLIENT", choice("own", "grpcio"), "own")
+    #: A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping without
+    #: TLS.
+    tls_certificate: Path | None = setting("TRIREME_TLS_CERTIFICATE", Path, None)
+    #: The certificate's private key in PEM, without a passphrase.
+    tls_key: Path | None = setting("TRIREME_TLS_KEY", Path, None)
+    #: The port with TLS, if there is a certificate.
+    tls_port: int = setting("TRIREME_TLS_PORT", number(1, 65535), 8443)
+    #: Offer HTTP/2 on the port with TLS.
+    http2: bool = setting("TRIREME_HTTP2", boolean, False)
+    #: A file of hashed API keys. If set, every request except /ping and the page at / needs a key.
+    api_keys_file: Path | None = setting("TRIREME_API_KEYS_FILE", Path, None)
+    #: Requests per second for each API key; more get 429. 0: no limit.
+    rate_limit: float = setting("TRIREME_RATE_LIMIT", number(0, 1_000_000, float), 0.0)
+    #: Requests that a key may send at once after a pause. 0: as many as TRIREME_RATE_LIMIT allows in one
+    #: second.
+    rate_burst: int = setting("TRIREME_RATE_BURST", number(0, 1_000_000), 0)
+    #: Origins whose web pages may call the box from a browser, separated by commas.
+    cors_origins: tuple[str, ...] = setting("TRIREME_CORS_ORIGINS", origins, ())
+    #: Wrap each Python model, so that its answers say which request they are for. false: run model.py as it
+    #: is.
+    request_tokens: bool = setting("TRIREME_REQUEST_TOKENS", boolean, False)
+    #: Seconds that a request waits for a Triton or a model that is replaced, within its own time. 0: it gets
+    #: 503 at once.
+    wait_seconds: float = setting("TRIREME_WAIT_SECONDS", number(0, 3600, float), 20.0)
+    #: Seconds that a model whose process died may be away before /ping says so.
+    away_seconds: float = setting("TRIREME_MODEL_AWAY_SECONDS", number(0, 3600, float), 5.0)
+    #: Seconds without an answer after which a Python model is loaded again, if it has a request whose time is
+    #: over. If not set: the time of a request.
+    model_timeout: float | None = setting("TRIREME_MODEL_TIMEOUT_SECONDS", number(0.1, 86400, float), None)
+    #: Restarts of a process within five minutes before the box gives up.
+    restarts: int = setting("TRIREME_RESTARTS", number(0, 1000), 5)
+    #: The lowest level that is logged.
     log_level: str = setting(
         "SAGEMAKER_CONTAINER_LOG_LEVEL",
         choice("debug", "info", "warning", "error", "10", "20", "30", "40"),
         "info",
-        "The lowest level that is logged.",
     )
-    log_format: str = setting(
-        "TRIREME_LOG_FORMAT",
-        choice("auto", "json", "text"),
-        "auto",
-        "json: JSON lines. text: plain text. auto: text on a terminal, else JSON.",
-    )
-    log_file: Path | None = setting(
-        "TRIREME_LOG_FILE",
-        Path,
-        None,
-        "A file for the log too, as JSON lines, for sm logs --local. If not set: a box that is started on a"
-        " terminal or with --demo keeps one in the cache's folder logs.",
-    )
-    log_sample: float = setting(
-        "TRIREME_LOG_SAMPLE",
-        number(0, 1, float),
-        1.0,
-        "The fraction of successful requests that are logged. Errors and slow requests are always logged.",
-    )
-    log_slow: float = setting(
-        "TRIREME_LOG_SLOW_SECONDS",
-        number(0, 86400, float),
-        1.0,
-        "A successful request that takes more seconds is logged whatever TRIREME_LOG_SAMPLE says.",
-    )
-    emf: str = setting(
-        "TRIREME_EMF",
-        choice("auto", "on", "off"),
-        "auto",
-        "Metrics for CloudWatch as lines of the log, every 15 s, in its embedded metric format. auto: on "
-        "SageMaker.",
-    )
-    emf_namespace: str = setting(
-        "TRIREME_EMF_NAMESPACE", namespace, "Trireme", "CloudWatch's namespace of these metrics."
-    )
-    endpoint_name: str = setting(
-        "TRIREME_ENDPOINT_NAME",
-        str,
-        "",
-        "The endpoint's name, as the dimension Endpoint of these metrics. sm deploy --alarms sets it.",
-    )
-    cache: Path = setting(
-        "TRIREME_CACHE",
-        Path,
-        user_cache() / "trireme",
-        "The folder for downloads, built demo models, and choices of engines.",
-    )
+    #: json: JSON lines. text: plain text. auto: text on a terminal, else JSON.
+    log_format: str = setting("TRIREME_LOG_FORMAT", choice("auto", "json", "text"), "auto")
+    #: A file for the log too, as JSON lines, for sm logs --local. If not set: a box that is started on a
+    #: terminal or with --demo keeps one in the cache's folder logs.
+    log_file: Path | None = setting("TRIREME_LOG_FILE", Path, None)
+    #: The fraction of successful requests that are logged. Errors and slow requests are always logged.
+    log_sample: float = setting("TRIREME_LOG_SAMPLE", number(0, 1, float), 1.0)
+    #: A successful request that takes more seconds is logged whatever TRIREME_LOG_SAMPLE says.
+    log_slow: float = setting("TRIREME_LOG_SLOW_SECONDS", number(0, 86400, float), 1.0)
+    #: Metrics for CloudWatch as lines of the log, every 15 s, in its embedded metric format. auto: on
+    #: SageMaker.
+    emf: str = setting("TRIREME_EMF", choice("auto", "on", "off"), "auto")
+    #: CloudWatch's namespace of these metrics.
+    emf_namespace: str = setting("TRIREME_EMF_NAMESPACE", namespace, "Trireme")
+    #: The endpoint's name, as the dimension Endpoint of these metrics. sm deploy --alarms sets it.
+    endpoint_name: str = setting("TRIREME_ENDPOINT_NAME", str, "")
+    #: The folder for downloads, built demo models, and choices of engines.
+    cache: Path = setting("TRIREME_CACHE", Path, user_cache() / "trireme")
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -904,9 +579,15 @@ def names_of(field_name: str) -> tuple[str, ...]:
     return names
 
 
+def help_texts() -> dict[str, str]:
+    """Return the comment above each field of :class:`Settings`."""
+    rows = re.findall(r"((?:    #: .*\n)+)    (\w+): ", inspect.getsource(Settings))
+    return {name: " ".join(comment.replace("#: ", "").split()) for comment, name in rows}
+
+
 def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
     """Return every setting with its value and the source of the value, for people to read."""
-    current = Settings.read(environment)
+    current, helps = Settings.read(environment), help_texts()
     rows = []
     for row in fields(Settings):
         name = source(row.metadata["names"], environment)
@@ -915,7 +596,7 @@ def table(environment: Mapping[str, str]) -> list[dict[str, str]]:
                 "name": " ".join(row.metadata["names"]),
                 "value": format_value(getattr(current, row.name)),
                 "source": name or "default",
-                "help": row.metadata["help"],
+                "help": helps[row.name],
             }
         )
     return rows

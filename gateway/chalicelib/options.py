@@ -48,115 +48,54 @@ SECRET = ("TRIREME_GATEWAY_KEYS",)
 class Options:
     """What the gateway runs with. Build one with :meth:`read`."""
 
-    short_names: Mapping[str, ShortName] | None = setting(
-        "TRIREME_GATEWAY_SHORT_NAMES",
-        short_names,
-        None,
-        "Serve the reference gateway's own contract for these short names of models: JSON, or the path of a "
-        "file with it.",
-    )
-    triton: tuple[str, ...] = setting(
-        "TRIREME_GATEWAY_TRITON",
-        comma_separated,
-        (),
-        "Where Triton's gRPC port is, HOST:PORT: one name, which may stand for several machines, or IP "
-        "addresses separated by commas.",
-    )
-    bucket: str = setting(
-        "TRIREME_GATEWAY_BUCKET",
-        str,
-        "",
-        "The bucket of inputs, results and models; without one, payloads come in the body.",
-    )
-    inputs: tuple[str, ...] = setting(
-        "TRIREME_GATEWAY_INPUTS",
-        prefixes,
-        ("images/",),
-        "Beginnings of the keys that a caller may name, separated by commas.",
-    )
-    results: str = setting("TRIREME_GATEWAY_RESULTS", prefix, "results/", "Where results are stored.")
-    models: str = setting(
-        "TRIREME_GATEWAY_MODELS", prefix, "models/", "Where the bucket has models, a folder each."
-    )
-    repository: Path | None = setting(
-        "TRIREME_GATEWAY_REPOSITORY",
-        Path,
-        None,
-        "The folder that is Triton's model repository (a shared file system): models are copied there before "
-        "they are loaded. Not set where Triton's repository is the bucket's folder itself.",
-    )
-    clients: tuple[Path, ...] = setting(
-        "TRIREME_GATEWAY_CLIENTS",
-        folders,
-        (HERE / "clients",),
-        "Folders of client plugins, separated by colons.",
-    )
-    keys: Mapping[str, str] | None = setting(
-        "TRIREME_GATEWAY_KEYS",
-        hashed_keys,
-        None,
-        "The API keys, hashed: NAME:SHA256, separated by commas. Behind API Gateway, which checks keys of "
-        "its own, it may be left out; elsewhere the gateway does not start without.",
-    )
-    timeout: float = setting(
-        "TRIREME_GATEWAY_TIMEOUT",
-        number(0.1, 900, float),
-        25.0,
-        "Seconds a request may take. API Gateway waits for 29.",
-    )
-    max_body_mb: float = setting(
-        "TRIREME_GATEWAY_MAX_MB", number(0.001, 1024, float), 25.0, "The largest body or object in MiB."
-    )
-    receive_timeout: float = setting(
-        "TRIREME_GATEWAY_RECEIVE_TIMEOUT",
-        number(0.1, 900, float),
-        60.0,
-        "Seconds in which a request's body must be there; else 408. For the gateway's own server.",
-    )
-    min_rate: int = setting(
-        "TRIREME_GATEWAY_MIN_RATE",
-        number(1, 2**30),
-        16384,
-        "Least bytes a second of a body, after its first 5 seconds; else 408. For the gateway's own server.",
-    )
-    threads: int = setting(
-        "TRIREME_GATEWAY_THREADS",
-        number(1, 256),
-        8,
-        "Requests that are worked on at once, and as many again that use S3. For the gateway's own server.",
-    )
-    queue: int = setting(
-        "TRIREME_GATEWAY_QUEUE",
-        number(0, 10_000),
-        32,
-        "Requests that may wait for a thread; further ones get 429. For the gateway's own server.",
-    )
-    buffer_mb: float = setting(
-        "TRIREME_GATEWAY_BUFFER_MB",
-        number(0.001, 65536, float),
-        256.0,
-        "Memory for the bodies of all requests together, in MiB; over it 429. For the gateway's own server.",
-    )
-    cache_mb: float = setting(
-        "TRIREME_GATEWAY_CACHE_MB",
-        number(0, 4096, float),
-        0.0,
-        "Memory for answers to the same content, in MiB; 0: none are kept.",
-    )
-    tls: bool = setting("TRIREME_GATEWAY_TLS", boolean, False, "Speak TLS to Triton.")
-    tls_ca: Path | None = setting(
-        "TRIREME_GATEWAY_TLS_CA",
-        Path,
-        None,
-        "Whose certificates count, PEM; those that gRPC brings if not set.",
-    )
-    tls_certificate: Path | None = setting(
-        "TRIREME_GATEWAY_TLS_CERTIFICATE", Path, None, "This gateway's own certificate, PEM, if Triton asks."
-    )
-    tls_key: Path | None = setting("TRIREME_GATEWAY_TLS_KEY", Path, None, "The key of that certificate, PEM.")
-    tls_name: str = setting(
-        "TRIREME_GATEWAY_TLS_NAME", str, "", "The name in Triton's certificate, where it is not the address."
-    )
+    #: Serve the reference gateway's own contract for these short names of models: JSON, or the path of a file
+    #: with it.
+    short_names: Mapping[str, ShortName] | None = setting("TRIREME_GATEWAY_SHORT_NAMES", short_names, None)
+    #: Where Triton's gRPC port is, HOST:PORT: one name, which may stand for several machines, or IP addresses
+    #: separated by commas.
+    triton: tuple[str, ...] = setting("TRIREME_GATEWAY_TRITON", comma_separated, ())
+    #: The bucket of inputs, results and models; without one, payloads come in the body.
+    bucket: str = setting("TRIREME_GATEWAY_BUCKET", str, "")
+    #: Beginnings of the keys that a caller may name, separated by commas.
+    inputs: tuple[str, ...] = setting("TRIREME_GATEWAY_INPUTS", prefixes, ("images/",))
+    #: Where results are stored.
+    results: str = setting("TRIREME_GATEWAY_RESULTS", prefix, "results/")
+    #: Where the bucket has models, a folder each.
+    models: str = setting("TRIREME_GATEWAY_MODELS", prefix, "models/")
+    #: The folder that is Triton's model repository (a shared file system): models are copied there before
+    #: they are loaded. Not set where Triton's repository is the bucket's folder itself.
+    repository: Path | None = setting("TRIREME_GATEWAY_REPOSITORY", Path, None)
+    #: Folders of client plugins, separated by colons.
+    clients: tuple[Path, ...] = setting("TRIREME_GATEWAY_CLIENTS", folders, (HERE / "clients",))
+    #: The API keys, hashed: NAME:SHA256, separated by commas. Behind API Gateway, which checks keys of its
+    #: own, it may be left out; elsewhere the gateway does not start without.
+    keys: Mapping[str, str] | None = setting("TRIREME_GATEWAY_KEYS", hashed_keys, None)
+    #: Seconds a request may take. API Gateway waits for 29.
+    timeout: float = setting("TRIREME_GATEWAY_TIMEOUT", number(0.1, 900, float), 25.0)
+    #: The largest body or object in MiB.
+    max_body_mb: float = setting("TRIREME_GATEWAY_MAX_MB", number(0.001, 1024, float), 25.0)
+    #: Seconds in which a request's body must be there; else 408. For the gateway's own server.
+    receive_timeout: float = setting("TRIREME_GATEWAY_RECEIVE_TIMEOUT", number(0.1, 900, float), 60.0)
+    #: Least bytes a second of a body, after its first 5 seconds; else 408. For the gateway's own server.
+    min_rate: int = setting("TRIREME_GATEWAY_MIN_RATE", number(1, 2**30), 16384)
+    #: Requests that are worked on at once, and as many again that use S3. For the gateway's own server.
+    threads: int = setting("TRIREME_GATEWAY_THREADS", number(1, 256), 8)
+    #: Requests that may wait for a thread; further ones get 429. For the gateway's own server.
+    queue: int = setting("TRIREME_GATEWAY_QUEUE", number(0, 10_000), 32)
+    #: Memory for the bodies of all requests together, in MiB; over it 429. For the gateway's own server.
+    buffer_mb: float = setting("TRIREME_GATEWAY_BUFFER_MB", number(0.001, 65536, float), 256.0)
+    #: Memory for answers to the same content, in MiB; 0: none are kept.
+    cache_mb: float = setting("TRIREME_GATEWAY_CACHE_MB", number(0, 4096, float), 0.0)
+    #: Speak TLS to Triton.
+    tls: bool = setting("TRIREME_GATEWAY_TLS", boolean, False)
+    #: Whose certificates count, PEM; those that gRPC brings if not set.
+    tls_ca: Path | None = setting("TRIREME_GATEWAY_TLS_CA", Path, None)
+    #: This gateway's own certificate, PEM, if Triton asks.
+    tls_certificate: Path | None = setting("TRIREME_GATEWAY_TLS_CERTIFICATE", Path, None)
+    #: The key of that certificate, PEM.
+    tls_key: Path | None = setting("TRIREME_GATEWAY_TLS_KEY", Path, None)
+    #: The name in Triton's certificate, where it is not the address.
+    tls_name: str = setting("TRIREME_GATEWAY_TLS_NAME", str, "")
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:

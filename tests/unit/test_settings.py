@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.settings import HERE, Settings, cores, find_misspelled, format_value, names_of, table, user_cache
+from sm.settings import (
+    HERE,
+    Settings,
+    cores,
+    find_misspelled,
+    format_value,
+    help_texts,
+    names_of,
+    table,
+    user_cache,
+)
 
 FIELDS = fields(Settings)
 
@@ -18,7 +28,7 @@ FIELDS = fields(Settings)
 @pytest.mark.parametrize("field", FIELDS, ids=[field.name for field in FIELDS])
 def test_every_setting_has_names_a_help_text_and_a_place_in_the_docs(field: Any) -> None:
     assert field.metadata["names"]
-    assert field.metadata["help"].endswith(".")
+    assert help_texts()[field.name].endswith(".")
     page = (HERE / "docs" / "run" / "settings.md").read_text()
     assert all(f"`{name}`" in page for name in field.metadata["names"])
 
