@@ -10,8 +10,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from sm.control.openapi.document import document
-from sm.control.openapi.paths import METHODS
+from sm.control.openapi import METHODS, document
 
 PAGE = "docs/clients/http-api"
 

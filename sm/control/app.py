@@ -9,8 +9,8 @@ from functools import partial
 
 from flask import Flask
 
-from sm.control import dashboard, models, pages, routes
-from sm.control.recorder import Recorder
+from sm.control import pages, routes
+from sm.control.history import Recorder
 from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
@@ -39,11 +39,11 @@ def create(settings: Settings, box: Box) -> Flask:
     app.register_blueprint(pages.blueprint(box))
     recorder = Recorder(box, captures=bool(settings.capture))
     recorder.watch()
-    app.register_blueprint(dashboard.blueprint(recorder.read))
+    app.register_blueprint(pages.data_blueprint(recorder.read))
     app.register_blueprint(
-        models.loading(build_loader(settings, box), box.repository_keys)
+        routes.loading(build_loader(settings, box), box.repository_keys)
         if box.multi_model
-        else models.listing(box)
+        else routes.listing(box)
     )
     if not box.multi_model:
         watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))

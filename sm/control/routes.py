@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import hmac
+import logging
+import os
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import orjson
 from flask import Blueprint, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from sm.control.box_series import BoxSeries
-from sm.control.state import check_ready, is_ready, triton_metrics
-from sm.errors import TooLarge
-from sm.http.messages import Answer
-from sm.http.responses import respond
-from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
+from sm import __version__, hardware
+from sm.control.series import read_families
+from sm.control.state import check_ready, is_ready, list_served, triton_metrics
+from sm.errors import BadInput, Forbidden, TooLarge, UnknownModel, WrongPayload
+from sm.http.messages import Answer, parse_json
+from sm.http.responses import request_id, respond
+from sm.multimodel.load_records import Record
+from sm.multimodel.model_loader import Loader
+from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
 #: More requests for ``/metrics`` get the last text again: while series are collected, ``/ping`` is slower.
@@ -113,3 +125,201 @@ def batch_parameters(settings: Settings) -> dict[str, object]:
         **strategy,
         "MaxPayloadInMB": max_payload_mb,
     }
+
+
+log = logging.getLogger(__name__)
+#: Models on a page of the list.
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
+MAX_NAME_CHARACTERS = 256
+#: SageMaker's own limit for Target-Model.
+MAX_TARGET_CHARACTERS = 1024
+
+
+def restricted_blueprint(keys: Mapping[str, str]) -> Blueprint:
+    """Create a blueprint whose routes require the headers ``keys``, and accept small bodies only.
+
+    ``/models`` does what Triton's model-repository API does, so a restriction of that API holds here too.
+    """
+    routes = Blueprint("models", __name__)
+    limit_bodies(routes)
+
+    @routes.before_request
+    def check_keys() -> None:
+        for name, value in keys.items():
+            if not hmac.compare_digest(request.headers.get(name, "").encode(), value.encode()):
+                raise Forbidden(f"This API is restricted, expecting header {name!r}")
+
+    return routes
+
+
+def listing(box: Box) -> Blueprint:
+    """Create the routes of a box that serves one repository."""
+    routes = restricted_blueprint(box.repository_keys)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(orjson.dumps({"models": list_served(box)})))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        row = next((row for row in list_served(box) if row["modelName"] == name), None)
+        if row is None:
+            raise UnknownModel(f"no model {name[:200]!r}")
+        return respond(Answer(orjson.dumps(row)))
+
+    return routes
+
+
+def loading(loader: Loader, keys: Mapping[str, str]) -> Blueprint:
+    """Create the routes of multi-model mode: load, list and unload."""
+    routes = restricted_blueprint(keys)
+
+    @routes.get("/models")
+    def models() -> Response:
+        return respond(Answer(orjson.dumps(page(loader, request.args.to_dict()))))
+
+    @routes.post("/models")
+    def load() -> Response:
+        name, url = _read_load_request(parse_json(request.get_data()))
+        target = request.headers.get("X-Amzn-SageMaker-Target-Model", "")
+        if len(target) > MAX_TARGET_CHARACTERS or not target.isprintable():
+            raise BadInput(f"the Target-Model must be at most {MAX_TARGET_CHARACTERS} printable characters")
+        log_request("load", name)
+        return respond(Answer(orjson.dumps(describe_record(loader.load(name, url, target)))))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        snapshot = loader.records.read()
+        record = snapshot.records.get(name)
+        if record is None or not record.loaded:
+            raise snapshot.unknown(name)
+        return respond(Answer(orjson.dumps(describe_record(record))))
+
+    @routes.delete("/models/<name>")
+    def unload(name: str) -> Response:
+        log_request("unload", name)
+        loader.unload(name)
+        return respond(Answer(b"{}"))
+
+    return routes
+
+
+def log_request(action: str, model: str) -> None:
+    """Log who asks for a change of the models, whether it succeeds or not."""
+    extra = {"model": model[:MAX_NAME_CHARACTERS], "request_id": request_id(request.environ)}
+    if key := request.headers.get("X-Trireme-Key-Name", ""):
+        extra["api_key_name"] = key
+    log.info("%s requested", action, extra=extra)
+
+
+def describe_record(record: Record) -> dict[str, str]:
+    return {"modelName": record.name, "modelUrl": record.url}
+
+
+def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
+    """Return a page of the list, sorted by name. The token is the last name of the page before."""
+    size = query.get("limit", str(DEFAULT_PAGE_SIZE))
+    if not size.isdecimal() or not 1 <= int(size) <= MAX_PAGE_SIZE:
+        raise BadInput(f"limit must be a number from 1 to {MAX_PAGE_SIZE}, not {size[:20]!r}")
+    records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
+    start = bisect_right([record.name for record in records], query.get("next_page_token", ""))
+    rows = records[start : start + int(size)]
+    answer: dict[str, Any] = {"models": [describe_record(record) for record in rows]}
+    if start + len(rows) < len(records):
+        answer["nextPageToken"] = rows[-1].name
+    return answer
+
+
+def _read_load_request(body: Any) -> tuple[str, str]:
+    for member in ("model_name", "url"):
+        if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
+            raise WrongPayload(f"{member}: must be a non-empty string", field=member)
+    name, url = body["model_name"], body["url"]
+    if len(name) > MAX_NAME_CHARACTERS or "/" in name or not name.isprintable() or name in (".", ".."):
+        raise BadInput(
+            f"model_name must be at most {MAX_NAME_CHARACTERS} printable characters without a slash, "
+            "and neither . nor .."
+        )
+    return name, url
+
+
+RESTARTS = "trireme_restarts"
+
+
+class BoxSeries(Collector):
+    """Collects the series of one scrape.
+
+    Args:
+        box: The box.
+        is_ready: Returns True if ``/ping`` would answer 200.
+        shared_memory: The folder of shared memory.
+    """
+
+    def __init__(self, box: Box, is_ready: Callable[[], bool], shared_memory: Path = SHARED_MEMORY) -> None:
+        self._box, self._is_ready, self._shared_memory = box, is_ready, shared_memory
+
+    def collect(self) -> Iterator[Metric]:
+        processes = read_json(self._box.state_file, {}).get("processes", {})
+        yield build_info()
+        yield GaugeMetricFamily(
+            "trireme_ready", "1 if the box can serve, as /ping says it.", float(self._is_ready())
+        )
+        yield from self._folder_space()
+        for name, help_, value in (
+            (
+                "bytes",
+                "Bytes of models that came over the network before the start.",
+                self._box.fetched_bytes,
+            ),
+            ("seconds", "Seconds that this took.", self._box.fetch_seconds),
+        ):
+            yield GaugeMetricFamily(f"trireme_fetch_{name}", help_, value)
+        yield _resident(processes)
+        yield _engines(read_engines(self._box))
+        yield from self._worker_series(processes)
+
+    def _worker_series(self, processes: Mapping[str, Any]) -> Iterator[Metric]:
+        """Yield the workers' series. The supervisor's restarts join theirs, because a family occurs once."""
+        for family in read_families(self._box.metrics_folder):
+            if family.name == RESTARTS:
+                for name, process in processes.items():
+                    family.add_sample(f"{RESTARTS}_total", {"process": name}, float(process["restarts"]))
+            yield family
+
+    def _folder_space(self) -> Iterator[Metric]:
+        """Yield the size and the free space of the folder of shared memory."""
+        with contextlib.suppress(OSError):
+            space = os.statvfs(self._shared_memory)
+            size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+            yield GaugeMetricFamily("trireme_dev_shm_size_bytes", "Size of /dev/shm.", size)
+            yield GaugeMetricFamily("trireme_dev_shm_free_bytes", "Free space in /dev/shm.", free)
+
+
+def build_info() -> Metric:
+    """Return the series that states the version."""
+    family = GaugeMetricFamily("trireme_build_info", "The version of the box.", labels=["version"])
+    family.add_metric([__version__], 1.0)
+    return family
+
+
+def _engines(choices: Mapping[str, dict[str, Any]]) -> Metric:
+    labels = ("model", "version", "engine", "precision")
+    family = GaugeMetricFamily(
+        "trireme_model_engine_info", "What runs a model of the CPU target.", labels=labels
+    )
+    for choice in filter(None, choices.values()):
+        family.add_metric([choice[label] for label in labels], 1.0)
+    return family
+
+
+def _resident(processes: Mapping[str, Any]) -> Metric:
+    family = GaugeMetricFamily(
+        "trireme_process_resident_bytes",
+        "Memory in RAM of a process and its descendants; pages that they share count for each.",
+        labels=["process"],
+    )
+    for name, process in processes.items():
+        if process["pid"]:
+            pids = hardware.with_descendants(process["pid"])
+            family.add_metric([name], sum(map(hardware.resident_bytes, pids)))
+    return family

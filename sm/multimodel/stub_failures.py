@@ -181,7 +181,7 @@ class Reloads:
     def poll(self) -> None:
         """Start to load each model that was taken out."""
         if self._shared.serves_all:
-            return  # without a look at the repository: this is called five times a second
+            return  # without a look at the repository: this is called all the time
         for model in self._names():
             is_due = self._clock() >= self._not_before.get(model, 0.0)
             if self._shared.out_since(model) and is_due and model not in self._busy:

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sm.client.sessions import Sessions
-from sm.control import dashboard, models, pages, routes
-from sm.control.openapi.document import document
+from sm.control import pages, routes
+from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
@@ -57,9 +57,9 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))
-        app.register_blueprint(models.listing(box))
+        app.register_blueprint(routes.listing(box))
         app.register_blueprint(pages.blueprint(box))
-        app.register_blueprint(dashboard.blueprint(dashboard.control_plane_reader(box)))
+        app.register_blueprint(pages.data_blueprint(pages.control_plane_reader(box)))
     return app
 
 

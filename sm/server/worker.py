@@ -26,9 +26,8 @@ from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
-from sm.control import embedded_metrics
-from sm.control.embedded_metrics import EmbeddedMetrics
 from sm.control.paths import POLLED
+from sm.control.series import EmbeddedMetrics, start_embedded_metrics
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Records
@@ -258,7 +257,7 @@ class ControlPlane(Plane):
         }
 
     def on_worker_init(self, _worker: object) -> None:
-        self._embedded_metrics = embedded_metrics.start(self.settings, self.box)
+        self._embedded_metrics = start_embedded_metrics(self.settings, self.box)
         watch_memory(self.release_memory, min_work_s=MIN_CONTROL_WORK_CPU_S)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:

@@ -14,7 +14,7 @@ import pytest
 import requests
 from openapi_schema_validator import OAS31Validator
 
-from sm.control.recorder import Recorder
+from sm.control.history import Recorder
 from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model

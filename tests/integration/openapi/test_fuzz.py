@@ -16,7 +16,7 @@ from schemathesis.specs.openapi import checks
 
 from sm.client.payloads import EXAMPLE_PICTURE
 from sm.commands.build.prepare import prepare
-from sm.control.openapi.document import document
+from sm.control.openapi import document
 from sm.http.messages import BINARY, JSON_LINES
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, running_box

@@ -9,7 +9,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
-from sm.control import dashboard
+from sm.control import pages
 from sm.http.responses import handle_errors
 
 LARGE_DATA = b'{"points":[' + b"0," * 2**16 + b"0]}"
@@ -18,7 +18,7 @@ LARGE_DATA = b'{"points":[' + b"0," * 2**16 + b"0]}"
 def make_client(read: Callable[[float], bytes]) -> FlaskClient:
     app = Flask("test")
     handle_errors(app)
-    app.register_blueprint(dashboard.blueprint(read))
+    app.register_blueprint(pages.data_blueprint(read))
     return app.test_client()
 
 

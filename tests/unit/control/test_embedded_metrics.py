@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
-from sm.control.series import DURATIONS
+from sm.control.series import CREDENTIALS, DURATIONS, EmbeddedMetrics, is_on
 from sm.errors import StartError
 from sm.metrics import BUCKETS
 from sm.server import logs

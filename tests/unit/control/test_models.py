@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from sm.control import models
+from sm.control import routes
 from sm.errors import UnknownModel
 from sm.http.responses import handle_errors
 
@@ -30,13 +30,13 @@ def test_each_request_for_a_change_is_logged_with_its_id_and_the_callers_key(
     loader: Any = FailingLoader()
     app = Flask(__name__)
     handle_errors(app)
-    app.register_blueprint(models.loading(loader, {}))
+    app.register_blueprint(routes.loading(loader, {}))
     headers = {"X-Request-Id": "one", **({"X-Trireme-Key-Name": key} if key else {})}
     with caplog.at_level(logging.INFO):
         loaded = app.test_client().post("/models", json={"model_name": "m", "url": "/m"}, headers=headers)
         unloaded = app.test_client().delete("/models/m", headers=headers)
     assert (loaded.status_code, unloaded.status_code) == (404, 404)
-    lines = [record for record in caplog.records if record.name == "sm.control.models"]
+    lines = [record for record in caplog.records if record.name == "sm.control.routes"]
     assert [line.getMessage() for line in lines] == ["load requested", "unload requested"]
     for line in lines:
         assert (vars(line)["model"], vars(line)["request_id"]) == ("m", "one")

@@ -7,7 +7,7 @@ import re
 import pytest
 from flask import Flask
 
-from sm.control import dashboard, models, pages, routes
+from sm.control import pages, routes
 from sm.control.paths import PATHS, nginx_values
 
 PATTERNS = nginx_values()
@@ -19,8 +19,8 @@ def test_the_table_has_every_route_of_the_control_plane() -> None:
         routes.blueprint(None),  # type: ignore[arg-type]  # the routes are only listed
         routes.execution_parameters(None),  # type: ignore[arg-type]
         pages.blueprint(None),  # type: ignore[arg-type]
-        dashboard.blueprint(None),  # type: ignore[arg-type]
-        models.loading(None, {}),  # type: ignore[arg-type]
+        pages.data_blueprint(None),  # type: ignore[arg-type]
+        routes.loading(None, {}),  # type: ignore[arg-type]
     ):
         app.register_blueprint(blueprint)
     assert {rule.rule for rule in app.url_map.iter_rules()} == {path.rule for path in PATHS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.control.processes import Changes, ProcessGroup
+from sm.control.history import Changes, ProcessGroup
 
 
 def process_group(

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from sm.control import processes
 from sm.control import state as box_state
-from sm.control.recorder import Recorder
+from sm.control.history import Recorder
 from sm.control.state import all_ready
 from sm.run_state import Box
 from tests.support.nginx_front import make_box
@@ -55,7 +54,7 @@ def test_reading_measures_the_processes_again_only_after_a_change(
     history = Recorder(box)
     publish(box)
     history.record_point()
-    monkeypatch.setattr(processes, "find", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("sm.control.history.find_groups", lambda *_: pytest.fail("measured again"))
     assert read_history(history)["box"]["ready"] is True
 
 

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from sm.control.recorder import MAX_POINTS
+from sm.control.history import MAX_POINTS
 from sm.control.series import MAX_STAGES, Counts, describe, percentile
 from sm.metrics import MODELS
 from sm.router.answers import dumps

@@ -12,9 +12,8 @@ from openapi_spec_validator import validate
 
 from sm.client.base import Client, Parameters, TextPayload
 from sm.client.results import Boxes
-from sm.control.openapi.document import document
-from sm.control.openapi.parts import MAX_SAMPLE_BYTES
-from sm.control.openapi.paths import METHODS
+from sm.control.openapi import METHODS, document
+from sm.control.openapi_schemas import MAX_SAMPLE_BYTES
 from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client
 
 

@@ -72,7 +72,7 @@ METRICS = (
 )
 
 
-#: What the box itself writes (sm.control.embedded_metrics), in the namespace that its settings name.
+#: What the box itself writes (sm.control.series), in the namespace that its settings name.
 BOX_METRICS = (("Requests", format_total), ("Errors", format_total), ("Latency", format_mean_milliseconds))
 
 

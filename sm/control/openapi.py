@@ -1,16 +1,22 @@
-"""The paths of the document."""
+"""The OpenAPI document: its paths, those that most callers need first, and all of it put together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from sm.control.openapi import triton_schemas
-from sm.control.openapi.parts import (
+from sm import __version__, errors
+from sm.control.openapi_schemas import (
+    COMMON,
+    EXAMPLE_ID,
+    Described,
     Json,
+    allow_objects,
     answer,
     body,
     failures,
     in_path,
+    of_client,
     ok,
     ok_with_text,
     ok_without_body,
@@ -18,7 +24,6 @@ from sm.control.openapi.parts import (
     ref,
     strings,
 )
-from sm.control.openapi.schemas import Described
 from sm.http.messages import BINARY, JSON_LINES, NPY, PNG
 
 TEXT: Json = {"type": "string"}
@@ -37,7 +42,7 @@ def paths(clients: Sequence[Described]) -> Json:
         "Models": _models(),
         "SageMaker": _endpoints(invoke),
         "OpenAI": _openai(),
-        "Triton": triton_schemas.paths(),
+        "Triton": _triton(),
         "Operations": _operations(),
         "Pages": _pages(),
     }
@@ -272,3 +277,230 @@ def _sagemaker() -> Iterable[Json]:
             "description": description,
             "schema": {"type": "string"},
         }
+
+
+#: The error statuses of inference.
+INFERENCE_FAILURES = (400, 403, 404, 413, 429, 500, 501, 503, 504, 507)
+#: The error statuses of queries.
+QUERY_FAILURES = (400, 404, 429, 503, 504)
+OBJECT: Json = {"type": "object"}
+
+
+def _triton() -> Json:
+    """Describe the paths of Triton's v2 API that the box passes through."""
+    return {
+        "/v2": {
+            "get": operation(
+                "server", "Describe the server.", ok("The server's metadata.", ref("Server")), *QUERY_FAILURES
+            )
+        },
+        "/v2/health/live": {
+            "get": operation(
+                "live", "Check whether Triton answers.", ok_without_body("Triton answers."), *QUERY_FAILURES
+            )
+        },
+        "/v2/health/ready": {
+            "get": operation(
+                "ready",
+                "Check whether all models are ready.",
+                ok_without_body("All models are ready."),
+                *QUERY_FAILURES,
+            )
+        },
+        "/v2/models/stats": {
+            "get": operation(
+                "allStatistics",
+                "Return the inference statistics of all models.",
+                ok("The statistics by model.", OBJECT),
+                *QUERY_FAILURES,
+            )
+        },
+        "/v2/repository/index": {
+            "post": operation(
+                "index",
+                "List every model and its state.",
+                ok("The models.", {"type": "array", "items": OBJECT}),
+                *QUERY_FAILURES,
+            )
+        },
+        **_model("/v2/models/{model}", "", "model"),
+        **_model("/v2/models/{model}/versions/{version}", "OfVersion", "model", "version"),
+    }
+
+
+def _model(path: str, suffix: str, *names: str) -> Json:
+    """Describe the paths of a model; ``suffix`` makes their operation ids unique."""
+    queries = {
+        "": (
+            "modelMetadata",
+            "Describe a model's inputs and outputs.",
+            ok("The model's metadata.", ref("ModelMetadata")),
+        ),
+        "/ready": ("modelReady", "Check whether a model is ready.", ok_without_body("The model is ready.")),
+        "/config": ("modelConfig", "Return a model's configuration.", ok("The configuration.", OBJECT)),
+        "/stats": (
+            "modelStatistics",
+            "Return a model's inference statistics.",
+            ok("The statistics.", OBJECT),
+        ),
+    }
+    inferences = {
+        "/infer": ("infer", "Run a model on tensors.", "InferRequest", {"200": _infer_answer()}),
+        "/generate": (
+            "generate",
+            "Run a model on a flat JSON object.",
+            "GenerateRequest",
+            ok("The answer.", OBJECT),
+        ),
+        "/generate_stream": (
+            "generateStream",
+            "Run a model on a flat JSON object, and stream its answers.",
+            "GenerateRequest",
+            {"200": _events()},
+        ),
+    }
+    parameters = in_path(*names)
+    return {
+        **{
+            f"{path}{end}": {
+                "parameters": parameters,
+                "get": operation(f"{identity}{suffix}", summary, success, *QUERY_FAILURES),
+            }
+            for end, (identity, summary, success) in queries.items()
+        },
+        **{
+            f"{path}{end}": {
+                "parameters": parameters,
+                "post": {
+                    **operation(f"{identity}{suffix}", summary, success, *INFERENCE_FAILURES),
+                    "requestBody": body({"application/json": {"schema": ref(request)}}),
+                },
+            }
+            for end, (identity, summary, request, success) in inferences.items()
+        },
+    }
+
+
+def _infer_answer() -> Json:
+    response = answer("The output tensors.", ref("InferAnswer"))
+    response["content"]["application/octet-stream"] = {}
+    return response
+
+
+def _events() -> Json:
+    return {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
+
+
+SECURITY_SCHEMES: Json = {
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "bearer": {"type": "http", "scheme": "bearer"},
+}
+#: Not in the document: no caller receives the first, a client's script chooses the status of the second, and
+#: callers receive the third as a BadInput.
+UNDOCUMENTED = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
+PUBLIC_PATHS = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
+
+
+def document(clients: Sequence[Described], s3: bool = False) -> Json:
+    """Return the OpenAPI 3.1 document.
+
+    Args:
+        clients: Descriptions by :func:`~sm.router.client_schemas.describe_client`.
+        s3: True if payloads and results in S3 are allowed.
+    """
+    schemas = {**COMMON}
+    for client in clients:
+        schemas |= {**client["schemas"], **of_client(client)}
+        if s3:
+            allow_objects(schemas, client)
+    _set_titles(schemas, {client["name"] for client in clients})
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trireme",
+            "version": __version__,
+            "description": "A SageMaker container: clients picked by `modelname`, Triton behind them.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": _with_security(paths(clients)),
+        # An empty object makes the others optional: a box may require API keys.
+        "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
+        "components": {
+            "schemas": schemas,
+            "responses": responses(clients),
+            "securitySchemes": SECURITY_SCHEMES,
+        },
+    }
+
+
+def _set_titles(schemas: Json, payloads: set[str]) -> None:
+    """Give each schema a title of its own, such as ResnetOptions: generators name their classes by it."""
+    taken: set[str] = set()
+    for name in sorted(schemas, key=lambda name: "." in name or name in payloads):  # The box's own first.
+        words = re.findall(r"[0-9A-Za-z]+", f"{name}.Payload" if name in payloads else name)
+        title = base = "".join(word[0].upper() + word[1:] for word in words)
+        number = 1
+        while title in taken:
+            number += 1
+            title = f"{base}{number}"
+        taken.add(title)
+        schemas[name] = {**schemas[name], "title": title}
+
+
+def _with_security(described: Json) -> Json:
+    """Add the errors for an API key that is missing, wrong or used too often."""
+    for path, item in described.items():
+        for method in METHODS & item.keys():
+            operation = item[method]
+            if path in PUBLIC_PATHS:
+                operation["security"] = []
+            else:
+                operation["responses"] = {**failures(401, 403, 429), **operation["responses"]}
+    return described
+
+
+def responses(clients: Sequence[Described]) -> Json:
+    """Return ``Error404`` and the others; the 422 shows each client's error for an empty payload."""
+    shared_responses = {
+        f"Error{status}": _response(status) for status in sorted({kind.status for kind in kinds()})
+    }
+    client_examples = {
+        client["name"]: {"value": client["error_example"]} for client in clients if client["error_example"]
+    }
+    _examples(shared_responses["Error422"]).update(client_examples)
+    return {
+        **shared_responses,
+        "Error424": answer(
+            "The form in which SageMaker's runtime passes on every error of the box.", ref("ModelError")
+        ),
+    }
+
+
+def kinds() -> Iterator[type[errors.TriremeError]]:
+    """Yield the error classes that callers receive, the most common first."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.TriremeError) and kind not in UNDOCUMENTED:
+            yield kind
+
+
+def _response(status: int) -> Json:
+    matching = [kind for kind in kinds() if kind.status == status]
+    description = " ".join(
+        (kind.__doc__ or "").split("\n")[0] for kind in matching if kind is not errors.TriremeError
+    )
+    response = answer(description, ref("Error"))
+    _examples(response).update({kind.code: {"value": _example(kind)} for kind in matching})
+    if any(kind.retry_after for kind in matching):
+        response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+    return response
+
+
+def _examples(response: Json) -> Json:
+    examples: Json = response["content"]["application/json"].setdefault("examples", {})
+    return examples
+
+
+def _example(kind: type[errors.TriremeError]) -> Json:
+    sentence = (kind.__doc__ or "").split("\n")[0].rstrip(".")
+    return errors.error_body(sentence, kind.code, EXAMPLE_ID)
