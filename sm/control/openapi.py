@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sm import __version__, errors
 from sm.control.openapi_schemas import (
-    COMMON,
     EXAMPLE_ID,
     Described,
     Json,
     allow_objects,
     answer,
     body,
+    common,
     failures,
-    in_path,
+    get,
     of_client,
     ok,
     ok_with_text,
@@ -47,129 +47,79 @@ def paths(clients: Sequence[Described]) -> Json:
         "Pages": _pages(),
     }
     for group, described in groups.items():
-        for item in described.values():
+        for path, item in described.items():
             for method in METHODS & item.keys():
                 item[method]["tags"] = [group]
+            if names := re.findall(r"{(\w+)}", path):
+                item["parameters"] = [
+                    {"name": name, "in": "path", "required": True, "schema": TEXT} for name in names
+                ]
     return {path: item for described in groups.values() for path, item in described.items()}
 
 
 def _inference(invoke: Json) -> Json:
+    in_path = {**invoke, "operationId": "invokeModel", "summary": "Invoke the model in the path."}
+    upgraded = {"101": {"description": "The connection is a WebSocket now."}}
     return {
         "/invocations": {"post": {**invoke, "operationId": "invoke"}},
-        "/models/{name}/invoke": {
-            "parameters": in_path("name"),
-            "post": {
-                **invoke,
-                "operationId": "invokeModel",
-                "summary": "Invoke the model in the path.",
-            },
-        },
-        "/invocations-bidirectional-stream": {
-            "get": operation(
-                "converse",
-                "Open a WebSocket, on which each message is an invocation.",
-                {"101": {"description": "The connection is a WebSocket now."}},
-                *(400, 429, 503),
-            )
-        },
+        "/models/{name}/invoke": {"post": in_path},
+        "/invocations-bidirectional-stream": get(
+            "converse", "Open a WebSocket, on which each message is an invocation.", upgraded, 400, 429, 503
+        ),
     }
 
 
 def _pages() -> Json:
+    html, file = ok_with_text("HTML", "text/html"), {"200": {"description": "The file."}}
     return {
-        "/": {
-            "get": operation(
-                "playground", "The playground: a page to try the clients.", ok_with_text("HTML", "text/html")
-            )
-        },
-        "/docs": {
-            "get": operation("docs", "A page that shows this document.", ok_with_text("HTML", "text/html"))
-        },
-        "/dashboard": {
-            "get": operation("dashboard", "A page with charts of the box.", ok_with_text("HTML", "text/html"))
-        },
-        "/page/{name}": {
-            "parameters": in_path("name"),
-            "get": operation(
-                "pageFile", "A script or style of these pages.", {"200": {"description": "The file."}}, 404
-            ),
-        },
-        "/samples/{client}/{name}": {
-            "parameters": in_path("client", "name"),
-            "get": operation(
-                "sample", "A file of a client's samples.", {"200": {"description": "The file."}}, 404
-            ),
-        },
+        "/": get("playground", "The playground: a page to try the clients.", html),
+        "/docs": get("docs", "A page that shows this document.", html),
+        "/dashboard": get("dashboard", "A page with charts of the box.", html),
+        "/page/{name}": get("pageFile", "A script or style of these pages.", file, 404),
+        "/samples/{client}/{name}": get("sample", "A file of a client's samples.", file, 404),
     }
 
 
 def _operations() -> Json:
-    ready = ok_without_body("The box is ready.")
+    ready, history = ok_without_body("The box is ready."), ok("The last hour.", ref("History"))
+    numbers = get("dashboardData", "The numbers behind the dashboard.", history, 400, 503)
+    numbers["get"]["parameters"] = [
+        {
+            "name": "since",
+            "in": "query",
+            "description": "The Unix time of the last point that the caller has.",
+            "schema": {"type": "number"},
+        }
+    ]
     return {
         "/ping": {
-            "get": operation("ping", "Check whether the box is ready.", ready, 503),
+            **get("ping", "Check whether the box is ready.", ready, 503),
             "post": operation("pingToo", "Check whether the box is ready, as with GET.", ready, 503),
         },
-        "/execution-parameters": {
-            "get": operation(
-                "executionParameters",
-                "How batch transform should send requests.",
-                ok("The parameters.", ref("ExecutionParameters")),
-            )
-        },
-        "/metrics": {
-            "get": operation("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain"))
-        },
-        "/dashboard/data": {
-            "get": {
-                **operation(
-                    "dashboardData",
-                    "The numbers behind the dashboard.",
-                    ok("The last hour.", ref("History")),
-                    *(400, 503),
-                ),
-                "parameters": [
-                    {
-                        "name": "since",
-                        "in": "query",
-                        "description": "The Unix time of the last point that the caller has.",
-                        "schema": {"type": "number"},
-                    }
-                ],
-            }
-        },
-        "/openapi.json": {
-            "get": operation("document", "This document.", ok("OpenAPI 3.1", {"type": "object"}))
-        },
+        "/execution-parameters": get(
+            "executionParameters",
+            "How batch transform should send requests.",
+            ok("The parameters.", ref("ExecutionParameters")),
+        ),
+        "/metrics": get("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain")),
+        "/dashboard/data": numbers,
+        "/openapi.json": get("document", "This document.", ok("OpenAPI 3.1", OBJECT)),
     }
 
 
 def _models() -> Json:
-    model = ok("The model.", ref("Model"))
+    model, unloaded = ok("The model.", ref("Model")), ok("The model is unloaded.", OBJECT)
+    archive = body({"application/json": {"schema": strings("model_name", "url")}})
+    load, unload = "Load an archive in multi-model mode", "Unload a model in multi-model mode"
+    loading = operation("loadModel", f"{load}; else a 405.", model, 400, 405, 409, 422, 500, 503, 507)
     return {
         "/models": {
-            "get": operation(
-                "listModels", "List the models that are served.", ok("The models.", ref("Models")), 400
-            ),
-            "post": {
-                **operation(
-                    "loadModel",
-                    "Load an archive in multi-model mode; else a 405.",
-                    model,
-                    *(400, 405, 409, 422, 500, 503, 507),
-                ),
-                "requestBody": body({"application/json": {"schema": strings("model_name", "url")}}),
-            },
+            **get("listModels", "List the models that are served.", ok("The models.", ref("Models")), 400),
+            "post": {**loading, "requestBody": archive},
         },
         "/models/{name}": {
-            "parameters": in_path("name"),
-            "get": operation("getModel", "Describe a model.", model, 404),
-            "delete": operation(
-                "unloadModel",
-                "Unload a model in multi-model mode; else a 405.",
-                ok("The model is unloaded.", {"type": "object"}),
-                *(404, 405, 409, 503),
-            ),
+            **get("getModel", "Describe a model.", model, 404),
+            "delete": operation("unloadModel", f"{unload}; else a 405.", unloaded, 404, 405, 409, 503),
         },
     }
 
@@ -181,25 +131,17 @@ def _endpoints(invoke: Json) -> Json:
         "200": {"description": "Event-stream frames.", "content": {"application/vnd.amazon.eventstream": {}}},
         **failures(424),
     }
-    parameters = in_path("name")
+    summary = "Invoke as boto3 does with `{}`."
+    one = {"operationId": "invokeEndpoint", "summary": summary.format("invoke_endpoint")}
+    stream = {
+        "operationId": "invokeEndpointWithResponseStream",
+        "summary": summary.format("invoke_endpoint_with_response_stream"),
+    }
+    others = failures(413, 429, 503)
     return {
-        "/endpoints/{name}/invocations": {
-            "parameters": parameters,
-            "post": {
-                **invoke,
-                "operationId": "invokeEndpoint",
-                "summary": "Invoke as boto3 does with `invoke_endpoint`.",
-                "responses": {**replies, **failures(413, 429, 503)},
-            },
-        },
+        "/endpoints/{name}/invocations": {"post": {**invoke, **one, "responses": {**replies, **others}}},
         "/endpoints/{name}/invocations-response-stream": {
-            "parameters": parameters,
-            "post": {
-                **invoke,
-                "operationId": "invokeEndpointWithResponseStream",
-                "summary": "Invoke as boto3 does with `invoke_endpoint_with_response_stream`.",
-                "responses": {**events, **failures(413, 429, 503)},
-            },
+            "post": {**invoke, **stream, "responses": {**events, **others}}
         },
     }
 
@@ -220,13 +162,11 @@ def _openai() -> Json:
                 },
             }
         },
-        "/v1/models": {
-            "get": operation(
-                "listEmbeddingModels",
-                "List the clients that give embeddings, as OpenAI lists models.",
-                ok("The clients.", ref("EmbeddingModels")),
-            )
-        },
+        "/v1/models": get(
+            "listEmbeddingModels",
+            "List the clients that give embeddings, as OpenAI lists models.",
+            ok("The clients.", ref("EmbeddingModels")),
+        ),
     }
 
 
@@ -288,97 +228,50 @@ OBJECT: Json = {"type": "object"}
 
 def _triton() -> Json:
     """Describe the paths of Triton's v2 API that the box passes through."""
-    return {
-        "/v2": {
-            "get": operation(
-                "server", "Describe the server.", ok("The server's metadata.", ref("Server")), *QUERY_FAILURES
-            )
-        },
-        "/v2/health/live": {
-            "get": operation(
-                "live", "Check whether Triton answers.", ok_without_body("Triton answers."), *QUERY_FAILURES
-            )
-        },
-        "/v2/health/ready": {
-            "get": operation(
-                "ready",
-                "Check whether all models are ready.",
-                ok_without_body("All models are ready."),
-                *QUERY_FAILURES,
-            )
-        },
-        "/v2/models/stats": {
-            "get": operation(
-                "allStatistics",
-                "Return the inference statistics of all models.",
-                ok("The statistics by model.", OBJECT),
-                *QUERY_FAILURES,
-            )
-        },
-        "/v2/repository/index": {
-            "post": operation(
-                "index",
-                "List every model and its state.",
-                ok("The models.", {"type": "array", "items": OBJECT}),
-                *QUERY_FAILURES,
-            )
-        },
-        **_model("/v2/models/{model}", "", "model"),
-        **_model("/v2/models/{model}/versions/{version}", "OfVersion", "model", "version"),
-    }
-
-
-def _model(path: str, suffix: str, *names: str) -> Json:
-    """Describe the paths of a model; ``suffix`` makes their operation ids unique."""
+    server, statistics = ok("The server's metadata.", ref("Server")), ok("The statistics by model.", OBJECT)
+    models = ok("The models.", {"type": "array", "items": OBJECT})
+    live, ready = ok_without_body("Triton answers."), ok_without_body("All models are ready.")
     queries = {
-        "": (
-            "modelMetadata",
-            "Describe a model's inputs and outputs.",
-            ok("The model's metadata.", ref("ModelMetadata")),
-        ),
-        "/ready": ("modelReady", "Check whether a model is ready.", ok_without_body("The model is ready.")),
-        "/config": ("modelConfig", "Return a model's configuration.", ok("The configuration.", OBJECT)),
-        "/stats": (
-            "modelStatistics",
-            "Return a model's inference statistics.",
-            ok("The statistics.", OBJECT),
-        ),
+        "/v2": ("server", "Describe the server.", server),
+        "/v2/health/live": ("live", "Check whether Triton answers.", live),
+        "/v2/health/ready": ("ready", "Check whether all models are ready.", ready),
+        "/v2/models/stats": ("allStatistics", "Return the inference statistics of all models.", statistics),
     }
-    inferences = {
-        "/infer": ("infer", "Run a model on tensors.", "InferRequest", {"200": _infer_answer()}),
-        "/generate": (
-            "generate",
-            "Run a model on a flat JSON object.",
-            "GenerateRequest",
-            ok("The answer.", OBJECT),
-        ),
-        "/generate_stream": (
-            "generateStream",
-            "Run a model on a flat JSON object, and stream its answers.",
-            "GenerateRequest",
-            {"200": _events()},
-        ),
-    }
-    parameters = in_path(*names)
+    index = operation("index", "List every model and its state.", models, *QUERY_FAILURES)
     return {
-        **{
-            f"{path}{end}": {
-                "parameters": parameters,
-                "get": operation(f"{identity}{suffix}", summary, success, *QUERY_FAILURES),
-            }
-            for end, (identity, summary, success) in queries.items()
-        },
-        **{
-            f"{path}{end}": {
-                "parameters": parameters,
-                "post": {
-                    **operation(f"{identity}{suffix}", summary, success, *INFERENCE_FAILURES),
-                    "requestBody": body({"application/json": {"schema": ref(request)}}),
-                },
-            }
-            for end, (identity, summary, request, success) in inferences.items()
-        },
+        **{path: get(*query, *QUERY_FAILURES) for path, query in queries.items()},
+        "/v2/repository/index": {"post": index},
+        **_model("/v2/models/{model}", ""),
+        **_model("/v2/models/{model}/versions/{version}", "OfVersion"),
     }
+
+
+def _model(path: str, suffix: str) -> Json:
+    """Describe the paths of a model; ``suffix`` makes their operation ids unique."""
+    metadata, statistics = ok("The model's metadata.", ref("ModelMetadata")), ok("The statistics.", OBJECT)
+    ready = ok_without_body("The model is ready.")
+    queries = {
+        "": ("modelMetadata", "Describe a model's inputs and outputs.", metadata),
+        "/ready": ("modelReady", "Check whether a model is ready.", ready),
+        "/config": ("modelConfig", "Return a model's configuration.", ok("The configuration.", OBJECT)),
+        "/stats": ("modelStatistics", "Return a model's inference statistics.", statistics),
+    }
+    flat = "Run a model on a flat JSON object."
+    streamed = "Run a model on a flat JSON object, and stream its answers."
+    inferences = {
+        "/infer": ("infer", "Run a model on tensors.", {"200": _infer_answer()}, "InferRequest"),
+        "/generate": ("generate", flat, ok("The answer.", OBJECT), "GenerateRequest"),
+        "/generate_stream": ("generateStream", streamed, {"200": _events()}, "GenerateRequest"),
+    }
+    paths = {
+        f"{path}{end}": get(f"{identity}{suffix}", summary, success, *QUERY_FAILURES)
+        for end, (identity, summary, success) in queries.items()
+    }
+    for end, (identity, summary, success, request) in inferences.items():
+        described = operation(f"{identity}{suffix}", summary, success, *INFERENCE_FAILURES)
+        described["requestBody"] = body({"application/json": {"schema": ref(request)}})
+        paths[f"{path}{end}"] = {"post": described}
+    return paths
 
 
 def _infer_answer() -> Json:
@@ -408,7 +301,7 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
         clients: Descriptions by :func:`~sm.router.client_schemas.describe_client`.
         s3: True if payloads and results in S3 are allowed.
     """
-    schemas = {**COMMON}
+    schemas = common()
     for client in clients:
         schemas |= {**client["schemas"], **of_client(client)}
         if s3:

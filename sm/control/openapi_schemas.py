@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import NotRequired, TypedDict
 
 #: A larger sample is not served.
 MAX_SAMPLE_BYTES = 8 * 2**20
@@ -15,6 +19,11 @@ Json = dict[str, Any]
 
 def ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
+
+
+def get(identity: str, summary: str, success: Json, *error_statuses: int) -> Json:
+    """Describe a path that is only read."""
+    return {"get": operation(identity, summary, success, *error_statuses)}
 
 
 def operation(identity: str, summary: str, success: Json, *error_statuses: int) -> Json:
@@ -52,11 +61,6 @@ def body(content: Json) -> Json:
     return {"required": True, "content": content}
 
 
-def in_path(*names: str) -> list[Json]:
-    """Return the parameters of a path."""
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-
-
 def strings(*names: str) -> Json:
     """Return an object of strings, all required."""
     return {
@@ -68,297 +72,308 @@ def strings(*names: str) -> Json:
 
 Described = Mapping[str, Any]
 
-NUMBER: Json = {"type": "number"}
-INTEGER: Json = {"type": "integer", "minimum": 0}
-TEXT: Json = {"type": "string"}
-MILLISECONDS: Json = {"type": ["number", "null"], "description": "Milliseconds; null without a request."}
+#: Schemas by the name of their class; a field's comment for readers of the document is its description.
+Count = Annotated[int, Field(ge=0)]
+Milliseconds = Annotated[float | None, Field(description="Milliseconds; null without a request.")]
 
 
-def _object(description: str, **properties: Json) -> Json:
-    return {
-        "type": "object",
-        "description": description,
-        "required": list(properties),
-        "properties": properties,
-    }
+class Error(TypedDict):
+    error: Annotated[str, Field(description="What is wrong, in a sentence.")]
+    code: str
+    request_id: str
 
 
-_OUTCOME = {
-    "answers": {
-        "type": "object",
-        "description": "Number of answers by class of status, such as 2xx.",
-        "additionalProperties": INTEGER,
-    },
-    "p50_ms": MILLISECONDS,
-    "p95_ms": MILLISECONDS,
-    "p99_ms": MILLISECONDS,
-    "queue": INTEGER,
-}
-_PERIOD = {
-    "at": {"type": "number", "description": "The end of the period, in seconds since 1970."},
-    "seconds": {"type": "number", "description": "The length of the period."},
-    "all": _object("All models together.", **_OUTCOME, in_flight=INTEGER),
-    "models": {
-        "type": "object",
-        "description": "Models that had requests.",
-        "additionalProperties": _object(
-            "One model.",
-            **_OUTCOME,
-            threads=INTEGER,
-            stages_ms={
-                "type": "object",
-                "description": "Time in each stage, summed over all requests.",
-                "additionalProperties": NUMBER,
-            },
-        ),
-    },
-}
+class RecordError(TypedDict):
+    error: str
+    code: str
 
-HISTORY: Json = {
-    "Period": _object("The requests of a period.", **_PERIOD),
-    "HistoryPoint": _object(
-        "The requests of a period, and the memory in use at its end.",
-        **_PERIOD,
-        memory={"type": "object", "additionalProperties": INTEGER},
-        shared_memory=INTEGER,
-    ),
-    "History": _object(
-        "The last hour of the box.",
-        interval_seconds=NUMBER,
-        box=_object(
-            "The latest state of the box.",
-            at=NUMBER,
-            version=TEXT,
-            ready={"type": "boolean"},
-            reason=TEXT,
-            models={
-                "type": "array",
-                "items": _object(
-                    "A model that is served.",
-                    name=TEXT,
-                    client={"type": ["string", "null"]},
-                    versions={"type": "array", "items": TEXT},
-                    state={"enum": ["ready", "not ready", "unknown"]},
-                    reason=TEXT,
-                ),
-            },
-            processes={
-                "type": "array",
-                "items": _object(
-                    "A process of the box with its descendants.",
-                    name=TEXT,
-                    state=TEXT,
-                    pid={"type": ["integer", "null"]},
-                    processes=INTEGER,
-                    stopped=INTEGER,
-                    restarts=INTEGER,
-                    memory=INTEGER,
-                ),
-            },
-            shared_memory=_object("Bytes in /dev/shm.", used=INTEGER, size=INTEGER, free=INTEGER),
-            last_minute=ref("Period"),
-        ),
-        events={"type": "array", "items": _object("A change.", at=NUMBER, text=TEXT)},
-        points={"type": "array", "items": ref("HistoryPoint")},
-    ),
-}
-TENSOR: Json = {
-    "type": "object",
-    "required": ["name", "datatype", "shape"],
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {"type": "string", "examples": ["FP32", "INT64", "BYTES"]},
-        "shape": {"type": "array", "items": {"type": "integer"}},
-        "data": {"type": "array", "items": {}},
-        "parameters": {"type": "object"},
-    },
-}
-TENSOR_METADATA = {
-    "type": "object",
-    "required": ["name", "datatype", "shape"],
-    "properties": {name: TENSOR["properties"][name] for name in ("name", "datatype", "shape")},
-}
-_TOKENS: Json = {"type": "array", "items": INTEGER, "minItems": 1}
-OPENAI: Json = {
-    "EmbeddingsRequest": {
-        "type": "object",
-        "required": ["model", "input"],
-        "additionalProperties": False,
-        "properties": {
-            "model": {"type": "string", "description": "A client of /v1/models."},
-            "input": {
-                "description": "A text, the ids of its tokens, or a list of either.",
-                "anyOf": [
-                    TEXT,
-                    _TOKENS,
-                    {"type": "array", "items": TEXT, "minItems": 1},
-                    {"type": "array", "items": _TOKENS, "minItems": 1},
-                ],
-            },
-            "encoding_format": {"enum": ["float", "base64"]},
-            "dimensions": {"type": "integer", "minimum": 1, "description": "Keep so many numbers."},
-            "user": {"type": "string", "description": "Ignored."},
-        },
-    },
-    "Embeddings": _object(
-        "The vectors, in the order of the inputs.",
-        object={"const": "list"},
-        model=TEXT,
-        usage=_object("The tokens that were read.", prompt_tokens=INTEGER, total_tokens=INTEGER),
-        data={
-            "type": "array",
-            "items": _object(
-                "One vector.",
-                object={"const": "embedding"},
-                index=INTEGER,
-                embedding={
-                    "description": "Numbers; with base64, little-endian float32.",
-                    "anyOf": [TEXT, {"type": "array", "items": NUMBER}],
-                },
-            ),
-        },
-    ),
-    "EmbeddingModels": _object(
-        "The clients that give embeddings.",
-        object={"const": "list"},
-        data={
-            "type": "array",
-            "items": _object(
-                "One client.", id=TEXT, object={"const": "model"}, created=INTEGER, owned_by=TEXT
-            ),
-        },
-    ),
-    "OpenAIError": _object(
-        "An error as OpenAI sends it.",
-        error=_object(
-            "What is wrong.",
-            message=TEXT,
-            type=TEXT,
-            param={"type": ["string", "null"]},
-            code={"type": ["string", "null"]},
-        ),
-    ),
-}
-COMMON: Json = {
-    **OPENAI,
-    "Error": {
-        "type": "object",
-        "required": ["error", "code", "request_id"],
-        "properties": {
-            "error": {"type": "string", "description": "What is wrong, in a sentence."},
-            "code": {"type": "string"},
-            "request_id": {"type": "string"},
-        },
-    },
-    "RecordError": strings("error", "code"),
-    "ModelError": {
-        "type": "object",
-        "required": ["Message", "OriginalStatusCode", "OriginalMessage"],
-        "properties": {
-            "Message": {"type": "string"},
-            "OriginalStatusCode": {"type": "integer", "minimum": 400, "maximum": 599},
-            "OriginalMessage": {"type": "string", "description": "The box's own body."},
-            "LogStreamArn": {"type": "string"},
-        },
-    },
-    "Model": {
-        "type": "object",
-        "required": ["modelName", "modelUrl"],
-        "properties": {
-            "modelName": {"type": "string"},
-            "modelUrl": {"type": "string"},
-            "client": {"type": ["string", "null"], "description": "The client's class."},
-            "ready": {"type": "boolean"},
-            "reason": {"type": ["string", "null"], "description": "Why it is not ready, if that is known."},
-            "versions": {"type": "array", "items": {"type": "string"}},
-            "reload_error": {
-                "type": ["string", "null"],
-                "description": "Why the client's old version still serves; null if the latest does.",
-            },
-        },
-    },
-    "Models": {
-        "type": "object",
-        "required": ["models"],
-        "properties": {
-            "models": {"type": "array", "items": ref("Model")},
-            "nextPageToken": {"type": "string", "description": "Present if there are more models."},
-        },
-    },
-    **HISTORY,
-    "ExecutionParameters": {
-        "type": "object",
-        "required": ["MaxConcurrentTransforms", "MaxPayloadInMB"],
-        "properties": {
-            "MaxConcurrentTransforms": {"type": "integer", "minimum": 1},
-            "BatchStrategy": {
-                "enum": ["MULTI_RECORD", "SINGLE_RECORD"],
-                "description": "Present if SAGEMAKER_BATCH_STRATEGY is set; else SageMaker's default holds.",
-            },
-            "MaxPayloadInMB": {"type": "integer", "minimum": 0},
-        },
-    },
-    "SessionRequest": {
-        "type": "object",
-        "description": "Opens or closes a stateful session.",
-        "required": ["requestType"],
-        "additionalProperties": False,
-        "properties": {"requestType": {"enum": ["NEW_SESSION", "CLOSE"]}},
-    },
-    "SessionAnswer": {
-        "type": "object",
-        "description": "An empty object: the session's id is in a header.",
-        "additionalProperties": False,
-    },
-    "Server": {
-        "type": "object",
-        "required": ["name", "version", "extensions"],
-        "properties": {
-            "name": {"type": "string"},
-            "version": {"type": "string"},
-            "trireme_version": {"type": "string", "description": "The box's own version."},
-            "extensions": {"type": "array", "items": {"type": "string"}},
-        },
-    },
-    "ModelMetadata": {
-        "type": "object",
-        "required": ["name", "platform", "inputs", "outputs"],
-        "properties": {
-            "name": {"type": "string"},
-            "versions": {"type": "array", "items": {"type": "string"}},
-            "platform": {"type": "string"},
-            "inputs": {"type": "array", "items": TENSOR_METADATA},
-            "outputs": {"type": "array", "items": TENSOR_METADATA},
-        },
-    },
-    "GenerateRequest": {
-        "type": "object",
-        "description": "The model's inputs by name.",
-        "additionalProperties": {
-            "anyOf": [{"type": ["string", "number", "boolean", "object"]}, {"type": "array", "items": {}}]
-        },
-    },
-    "InferRequest": {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "inputs": {"type": "array", "items": TENSOR},
-            "outputs": {"type": "array", "items": {"type": "object"}},
-            "parameters": {"type": "object"},
-        },
-    },
-    "InferAnswer": {
-        "type": "object",
-        "required": ["model_name", "model_version", "outputs"],
-        "properties": {
-            "model_name": {"type": "string"},
-            "model_version": {"type": "string"},
-            "id": {"type": "string"},
-            "outputs": {"type": "array", "items": TENSOR},
-        },
-    },
-}
+
+class ModelError(TypedDict):
+    Message: str
+    OriginalStatusCode: Annotated[int, Field(ge=400, le=599)]
+    OriginalMessage: Annotated[str, Field(description="The box's own body.")]
+    LogStreamArn: NotRequired[str]
+
+
+class Model(TypedDict):
+    modelName: str
+    modelUrl: str
+    client: NotRequired[Annotated[str | None, Field(description="The client's class.")]]
+    ready: NotRequired[bool]
+    reason: NotRequired[Annotated[str | None, Field(description="Why it is not ready, if that is known.")]]
+    versions: NotRequired[list[str]]
+    reload_error: NotRequired[
+        Annotated[
+            str | None,
+            Field(description="Why the client's old version still serves; null if the latest does."),
+        ]
+    ]
+
+
+class Models(TypedDict):
+    models: list[Model]
+    nextPageToken: NotRequired[Annotated[str, Field(description="Present if there are more models.")]]
+
+
+class Outcome(TypedDict):
+    answers: Annotated[
+        dict[str, Count], Field(description="Number of answers by class of status, such as 2xx.")
+    ]
+    p50_ms: Milliseconds
+    p95_ms: Milliseconds
+    p99_ms: Milliseconds
+    queue: Count
+
+
+class AllModels(Outcome):
+    """All models together."""
+
+    in_flight: Count
+
+
+class OneModel(Outcome):
+    """One model."""
+
+    threads: Count
+    stages_ms: Annotated[dict[str, float], Field(description="Time in each stage, summed over all requests.")]
+
+
+class Period(TypedDict):
+    """The requests of a period."""
+
+    at: Annotated[float, Field(description="The end of the period, in seconds since 1970.")]
+    seconds: Annotated[float, Field(description="The length of the period.")]
+    all: AllModels
+    models: Annotated[dict[str, OneModel], Field(description="Models that had requests.")]
+
+
+class HistoryPoint(Period):
+    """The requests of a period, and the memory in use at its end."""
+
+    memory: dict[str, Count]
+    shared_memory: Count
+
+
+class ServedModel(TypedDict):
+    """A model that is served."""
+
+    name: str
+    client: str | None
+    versions: list[str]
+    state: Literal["ready", "not ready", "unknown"]
+    reason: str
+
+
+class BoxProcess(TypedDict):
+    """A process of the box with its descendants."""
+
+    name: str
+    state: str
+    pid: int | None
+    processes: Count
+    stopped: Count
+    restarts: Count
+    memory: Count
+
+
+class SharedMemory(TypedDict):
+    """Bytes in /dev/shm."""
+
+    used: Count
+    size: Count
+    free: Count
+
+
+class BoxState(TypedDict):
+    """The latest state of the box."""
+
+    at: float
+    version: str
+    ready: bool
+    reason: str
+    models: list[ServedModel]
+    processes: list[BoxProcess]
+    shared_memory: SharedMemory
+    last_minute: Period
+
+
+class BoxEvent(TypedDict):
+    """A change."""
+
+    at: float
+    text: str
+
+
+class History(TypedDict):
+    """The last hour of the box."""
+
+    interval_seconds: float
+    box: BoxState
+    events: list[BoxEvent]
+    points: list[HistoryPoint]
+
+
+class ExecutionParameters(TypedDict):
+    MaxConcurrentTransforms: Annotated[int, Field(ge=1)]
+    BatchStrategy: NotRequired[
+        Annotated[
+            Literal["MULTI_RECORD", "SINGLE_RECORD"],
+            Field(description="Present if SAGEMAKER_BATCH_STRATEGY is set; else SageMaker's default holds."),
+        ]
+    ]
+    MaxPayloadInMB: Count
+
+
+class SessionRequest(TypedDict):
+    """Opens or closes a stateful session."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+    requestType: Literal["NEW_SESSION", "CLOSE"]
+
+
+class SessionAnswer(TypedDict):
+    """An empty object: the session's id is in a header."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+
+class Server(TypedDict):
+    name: str
+    version: str
+    trireme_version: NotRequired[Annotated[str, Field(description="The box's own version.")]]
+    extensions: list[str]
+
+
+class TensorMetadata(TypedDict):
+    name: str
+    datatype: Annotated[str, Field(examples=["FP32", "INT64", "BYTES"])]
+    shape: list[int]
+
+
+class Tensor(TensorMetadata):
+    data: NotRequired[list[Any]]
+    parameters: NotRequired[Json]
+
+
+class ModelMetadata(TypedDict):
+    name: str
+    versions: NotRequired[list[str]]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class InferRequest(TypedDict):
+    id: NotRequired[str]
+    inputs: list[Tensor]
+    outputs: NotRequired[list[Json]]
+    parameters: NotRequired[Json]
+
+
+class InferAnswer(TypedDict):
+    model_name: str
+    model_version: str
+    id: NotRequired[str]
+    outputs: list[Tensor]
+
+
+Tokens = Annotated[list[Count], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1)]
+
+
+class EmbeddingsRequest(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+    model: Annotated[str, Field(description="A client of /v1/models.")]
+    input: Annotated[
+        str | Tokens | Texts | Annotated[list[Tokens], Field(min_length=1)],
+        Field(description="A text, the ids of its tokens, or a list of either."),
+    ]
+    encoding_format: NotRequired[Literal["float", "base64"]]
+    dimensions: NotRequired[Annotated[int, Field(ge=1, description="Keep so many numbers.")]]
+    user: NotRequired[Annotated[str, Field(description="Ignored.")]]
+
+
+class Usage(TypedDict):
+    """The tokens that were read."""
+
+    prompt_tokens: Count
+    total_tokens: Count
+
+
+class Vector(TypedDict):
+    """One vector."""
+
+    object: Literal["embedding"]
+    index: Count
+    embedding: Annotated[str | list[float], Field(description="Numbers; with base64, little-endian float32.")]
+
+
+class Embeddings(TypedDict):
+    """The vectors, in the order of the inputs."""
+
+    object: Literal["list"]
+    model: str
+    usage: Usage
+    data: list[Vector]
+
+
+class EmbeddingModel(TypedDict):
+    """One client."""
+
+    id: str
+    object: Literal["model"]
+    created: Count
+    owned_by: str
+
+
+class EmbeddingModels(TypedDict):
+    """The clients that give embeddings."""
+
+    object: Literal["list"]
+    data: list[EmbeddingModel]
+
+
+class OpenAIReason(TypedDict):
+    """What is wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(TypedDict):
+    """An error as OpenAI sends it."""
+
+    error: OpenAIReason
+
+
+#: The schemas to which a path refers; theirs come with them.
+REFERRED: tuple[Any, ...] = (
+    *(EmbeddingsRequest, Embeddings, EmbeddingModels, OpenAIError, Error, RecordError, ModelError, Models),
+    *(History, ExecutionParameters, SessionRequest, SessionAnswer, Server, ModelMetadata, InferRequest),
+    InferAnswer,
+)
+
+
+class Generator(GenerateJsonSchema):
+    """Gives no titles to fields: they would repeat the names."""
+
+    def field_title_should_be_set(self, _schema: object) -> bool:
+        return False
+
+
+def common() -> Json:
+    """Return the schemas that every box has."""
+    adapters = [(kind.__name__, "serialization", TypeAdapter(kind)) for kind in REFERRED]
+    _, schemas = TypeAdapter.json_schemas(
+        adapters,  # type: ignore[arg-type]
+        ref_template="#/components/schemas/{model}",
+        schema_generator=Generator,
+    )
+    inputs = {"anyOf": [{"type": ["string", "number", "boolean", "object"]}, {"type": "array", "items": {}}]}
+    generate = {"type": "object", "description": "The model's inputs by name."}
+    return {**schemas["$defs"], "GenerateRequest": {**generate, "additionalProperties": inputs}}
 
 
 def of_client(client: Described) -> Json:
