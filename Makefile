@@ -14,16 +14,19 @@ serve: .venv/.serve  ## set everything up and start nginx, the router and Triton
 	@.venv/bin/sm prepare $(if $(EXAMPLES),--examples)
 	@exec .venv/bin/python serve $(if $(EXAMPLES),--examples,--demo) $(if $(RELOAD),--reload)
 
+# Without compiled modules every process of every box would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 # Most tests wait for processes: four at once use two cores.
 JOBS ?= 4
-PYTEST = .venv/bin/pytest -n $(JOBS) --dist loadgroup --durations=20
+# tests/conftest.py has the order of the groups, and fails a run that misses a file.
+PYTEST = .venv/bin/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --durations=20
 test: .venv/.dev  ## run the unit tests and the core of the integration tests in a few minutes, JOBS at once
 	@.venv/bin/sm prepare
-	$(PYTEST) -m 'unit or core' $(ARGS)
+	$(PYTEST) --ignore=tests/e2e --ignore=tests/newcomer --ignore=tests/cluster -m 'unit or core' $(ARGS)
 
 test-rest: .venv/.dev  ## run the tests that make test leaves out, except the longest ones and the standing attack
 	@.venv/bin/sm prepare
-	$(PYTEST) --ignore=tests/e2e/faults -m 'not (unit or core or exhaustive or cluster)' $(ARGS)
+	$(PYTEST) --ignore=tests/unit --ignore=tests/e2e/faults --ignore=tests/cluster -m 'not (core or exhaustive)' $(ARGS)
 
 test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: python -m tests.support.faults
 	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults

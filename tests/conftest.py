@@ -25,6 +25,8 @@ FOLDER_MARKERS = {
     "newcomer": ("integration",),
     "unit": ("unit",),
 }
+#: The order in which the folders are run.
+ORDER = ("e2e", "newcomer", "cluster", "integration", "contract", "unit")
 #: GitHub sets it, and so does .ci/run.
 IN_CI = os.environ.get("CI") == "true"
 #: In CI a failed test runs once more, as its machines are shared; a unit test does not. More reruns than this in a
@@ -50,9 +52,26 @@ def group_of(file: PurePosixPath) -> str:
     return next((group for folder, group in SHARED.items() if folder in folders), str(file))
 
 
+def check_collection(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Fail a run of all tests if a test file on disk is not in it."""
+    if config.args != config.getini("testpaths"):
+        return
+    ignored = [Path(path).resolve() for path in config.getoption("ignore") or ()]
+    on_disk = {
+        path
+        for path in (config.rootpath / "tests").rglob("test_*.py")
+        if not any(path.is_relative_to(folder) for folder in ignored)
+    }
+    if missing := on_disk - {item.path for item in items}:
+        raise pytest.UsageError(f"pytest collects no test of {', '.join(sorted(map(str, missing)))}")
+
+
 # First, as xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    check_collection(config, items)
+    # Processes take the groups in this order: the longest first, and the short ones fill the end.
+    items.sort(key=lambda item: ORDER.index(item.nodeid.split("/")[1]))
     for item in items:
         file = PurePosixPath(item.nodeid.partition("::")[0])
         markers = FOLDER_MARKERS[file.parts[1]]

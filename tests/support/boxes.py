@@ -50,12 +50,13 @@ def wait_until(
     condition: Callable[[], Any], timeout_s: float = WAIT_TIMEOUT_S, description: str = "the condition"
 ) -> Any:
     """Call ``condition`` until it returns something true, and return that. ``description`` says what is awaited."""
-    end = time.monotonic() + timeout_s
+    end, pause_s = time.monotonic() + timeout_s, 0.01
     while time.monotonic() < end:
         found = condition()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.1)  # most conditions cost the box an answer
     raise AssertionError(f"timed out after {timeout_s:g} s waiting for {description}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -78,6 +79,8 @@ def run_copy(folder: Path, url: str, *options: str) -> tuple[int, str, dict[str,
     completed = subprocess.run(
         [*command, "-p", "no:cacheprovider", "--contract-json", "table.json", *options],
         cwd=folder,
+        # As where the copy is alone: nothing but pytest and its own conftest.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

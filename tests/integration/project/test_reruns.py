@@ -23,18 +23,18 @@ def test_flaky(number):
 """
 
 
-def run_in_ci(folder: Path, kind: str, flaky_tests: int, ci: str = "true") -> tuple[int, list[str]]:
-    """Run flaky tests in two processes. Returns the exit status and the last lines of the output."""
+def run_in_ci(folder: Path, kind: str, flaky_tests: int) -> tuple[int, list[str]]:
+    """Run flaky tests in a second process. Returns the exit status and the last lines of the output."""
     (folder / "tests" / kind).mkdir(parents=True)
+    (folder / "tests" / kind / "test_flaky.py").write_text(FLAKY.format(count=flaky_tests))
     (folder / "pytest.ini").write_text("[pytest]\n")
     conftest = (HERE / "tests" / "conftest.py").read_text()
     (folder / "tests" / "conftest.py").write_text(conftest.replace("RERUN_DELAY_S = 10", "RERUN_DELAY_S = 0"))
-    (folder / "tests" / kind / "test_flaky.py").write_text(FLAKY.format(count=flaky_tests))
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+    plugins = ["-p", "xdist.plugin", "-p", "pytest_rerunfailures", "-p", "no:cacheprovider"]
     completed = subprocess.run(
-        [*command, "-c", str(folder / "pytest.ini"), str(folder / "tests")],
+        [sys.executable, "-m", "pytest", *plugins, "-n", "1", f"--rootdir={folder}", str(folder / "tests")],
         cwd=HERE,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

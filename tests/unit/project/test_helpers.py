@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import re
 
 from sm.settings import HERE
 
+FORBIDDEN = re.compile(r"^\s*from (?:\S*\.)?(?:conftest|test_\w+) import", re.M)
+
 
 def test_nothing_imports_from_a_conftest_or_a_test() -> None:
-    forbidden_imports = [
-        f"{path.relative_to(HERE)}:{node.lineno}: {node.module}"
-        for path in sorted((HERE / "tests").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").rpartition(".")[2].startswith(("test_", "conftest"))
-    ]
-    assert forbidden_imports == []
+    assert FORBIDDEN.search("from tests.unit.conftest import x")
+    assert [path for path in (HERE / "tests").rglob("*.py") if FORBIDDEN.search(path.read_text())] == []
