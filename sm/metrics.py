@@ -387,30 +387,6 @@ def duration(model: str, stage: str, status: int) -> Histogram:
     return DURATIONS.labels(MODELS.of(model), STAGES.of(stage), f"{status // 100}xx")
 
 
-def write_end(
-    model: str, status: int, seconds: float, observations: Sequence[tuple[Number, float]], running: float
-) -> None:
-    """Count the end of an invocation, together with the stages that it still had to write.
-
-    Args:
-        model: The model.
-        status: Of the answer.
-        seconds: Of the whole invocation.
-        observations: Of its stages.
-        running: Added to the invocations that are running.
-    """
-    histogram = duration(model, TOTAL, status)
-    write(
-        (
-            *observations,
-            (histogram.total, seconds),
-            (histogram.buckets[bisect_left(BUCKETS, seconds)], 1.0),
-            (invocations(model, status), 1.0),
-            (IN_FLIGHT, running),
-        )
-    )
-
-
 class stage:  # noqa: N801 - used as a function is
     """Time one stage of a client."""
 

@@ -56,12 +56,12 @@ class DecodeBudget:
         #: because they may run while this class holds it.
         self._freed: deque[tuple[str, int]] = deque()
 
-    def acquire(self, size: int, model: str | None = None) -> None:
-        """Wait for room, and take ``size`` bytes.
+    def acquire(self, size: int, model: str | None = None) -> str:
+        """Wait for room, take ``size`` bytes, and return the model that they count for.
 
         Args:
             size: Bytes.
-            model: The model that they count for; that of the current request by default.
+            model: The model; that of the current request by default.
 
         Raises:
             TooLarge: ``size`` is more than the whole budget.
@@ -85,6 +85,7 @@ class DecodeBudget:
             DECODED_BYTES.set(self._used)
         if not has_room:
             self._wait(size, model)
+        return model
 
     def release(self, size: int, model: str | None = None) -> None:
         """Give ``size`` bytes back."""
@@ -103,9 +104,8 @@ class DecodeBudget:
         finally:
             self.release(size, model)
 
-    def keep(self, acquired: int, pixels: NDArray[np.uint8]) -> None:
+    def keep(self, acquired: int, pixels: NDArray[np.uint8], model: str) -> None:
         """Keep the bytes of ``pixels`` until their last view is gone; release the rest of ``acquired``."""
-        model = _current_model()
         # The base of a view is the array that owns the memory, also if it is a view of a view.
         owner = pixels if pixels.base is None else pixels.base
         finalizer = weakref.finalize(owner, self._freed.append, (model, pixels.nbytes))

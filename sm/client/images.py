@@ -71,13 +71,13 @@ def decode(
     header = header or read_header(content)
     scale = header.scale_for(*at_least) if at_least else 1
     size = header.decode_bytes(scale)
-    DECODED.acquire(size)
+    model = DECODED.acquire(size)
     try:
         pixels = _decode(content, header, scale)
     except BaseException:
-        DECODED.release(size)
+        DECODED.release(size, model)
         raise
-    DECODED.keep(size, pixels)
+    DECODED.keep(size, pixels, model)
     return pixels
 
 

@@ -9,6 +9,7 @@ import logging
 import random
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -400,8 +401,11 @@ class RunningInvocation:
             return
         seconds = time.perf_counter() - self._started
         status = 200 if failure is None else failure[0]
-        observations, self.deadline.observations = self.deadline.observations or (), None
-        metrics.write_end(self.model, status, seconds, observations, running)
+        stages, self.deadline.observations = self.deadline.observations or (), None
+        total = metrics.duration(self.model, metrics.TOTAL, status)
+        whole = (total.total, seconds), (total.buckets[bisect_left(metrics.BUCKETS, seconds)], 1.0)
+        count = (metrics.invocations(self.model, status), 1.0)
+        metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
         level = line_level(self.sample, status, seconds)
         if level:
             log.log(level, "invocation", extra=self._line(status, failure, seconds))

@@ -12,11 +12,12 @@ from flask import Blueprint, Request, Response, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
+from sm.deadline import running
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
 from sm.router.classify import INFERENCE
 from sm.router.triton_requests import without_request_token
-from sm.router.wsgi import Router, read_message, respond, within_deadline
+from sm.router.wsgi import Router, read_message, respond
 
 #: The regions are the router's own, and their names would give access to them.
 SHARED_MEMORY = re.compile(r"/v2/(system|cuda)sharedmemory\b")
@@ -68,7 +69,9 @@ def blueprint(router: Router) -> Blueprint:
         inference = INFERENCE.fullmatch(path)
         if inference is not None:
             return respond(router.answer(request.environ, model=unquote(inference[1]), target=target))
-        with within_deadline(request.environ, router.timeout, router.fronted):
+        deadline = router.begin(request.environ).deadline
+        deadline.check()
+        with running(deadline):
             message = read_message(request.environ, router.max_body, target=target)
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method

@@ -24,7 +24,7 @@ from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_content_length, get_input_stream
 
-from sm.deadline import Deadline, running
+from sm.deadline import Deadline
 from sm.errors import BadInput, ClientFailed, ModelFailed, TooLarge, TriremeError, UnknownModel
 from sm.http.messages import EVENTS, Answer, write_error
 from sm.http.responses import (
@@ -144,37 +144,6 @@ def header_name(variable: str) -> str:
     if not variable.startswith("HTTP_") or variable in NOT_HEADERS:
         return CGI_HEADERS.get(variable, "")
     return variable[5:].replace("_", "-").lower()
-
-
-def begin_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> tuple[Deadline, float]:
-    """Return the deadline of a request, and the seconds that it waited for a worker.
-
-    Args:
-        environ: Of the request.
-        seconds: From when nginx had the request, so they include the wait.
-        fronted: True if nginx is in front. Without it, callers could set its headers themselves.
-    """
-    waited = 0.0
-    if fronted:
-        if identity := environ.get("HTTP_X_TRIREME_REQUEST_ID"):
-            environ[REQUEST_ID_KEY] = identity  # nginx has checked it
-        try:
-            waited = max(0.0, time.time() - float(environ["HTTP_X_TRIREME_START"]))
-        except (KeyError, ValueError):
-            waited = 0.0
-    return Deadline(
-        time.monotonic() + seconds - waited,
-        partial(_is_disconnected, environ.get("gunicorn.socket")),
-        environ.get(REQUEST_ID_KEY) or request_id(environ),
-        listener=environ.get(LISTENER_KEY),
-    ), waited
-
-
-def within_deadline(environ: WSGIEnvironment, seconds: float, fronted: bool) -> running:
-    """Set the deadline of a request that runs no model. Raises if it has passed already."""
-    deadline, _ = begin_deadline(environ, seconds, fronted)
-    deadline.check()
-    return running(deadline)
 
 
 def _is_disconnected(connection: socket.socket | None) -> bool:
@@ -299,14 +268,30 @@ class Router(Flask):
         )
 
     def begin(self, environ: WSGIEnvironment) -> RunningInvocation:
-        """Begin the invocation of a request."""
-        deadline, waited = begin_deadline(environ, self.timeout, self.fronted)
+        """Begin the invocation of a request. Its time includes the wait for a worker, if nginx is in front.
+
+        Without nginx, callers could set its headers themselves.
+        """
+        waited, fronted = 0.0, self.fronted
+        if fronted:
+            if identity := environ.get("HTTP_X_TRIREME_REQUEST_ID"):
+                environ[REQUEST_ID_KEY] = identity  # nginx has checked it
+            try:
+                waited = max(0.0, time.time() - float(environ["HTTP_X_TRIREME_START"]))
+            except (KeyError, ValueError):
+                waited = 0.0
+        deadline = Deadline(
+            time.monotonic() + self.timeout - waited,
+            partial(_is_disconnected, environ.get("gunicorn.socket")),
+            environ.get(REQUEST_ID_KEY) or request_id(environ),
+            listener=environ.get(LISTENER_KEY),
+        )
         return RunningInvocation(
             self.sample,
             deadline,
             waited,
-            environ.get("HTTP_X_TRIREME_KEY_NAME", "") if self.fronted else "",
-            environ.get("HTTP_X_TRIREME_ADDRESS" if self.fronted else "REMOTE_ADDR", ""),
+            environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
+            environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
             TIMING_HEADER in environ,
         )
 

@@ -38,8 +38,10 @@ INTERNAL_NAMES = {
     "as_json",
     "describe",
 }
-#: Types that the page describes as ``self.triton`` and the results of its calls, without their names.
+#: Types that the page describes as ``self.triton`` and the results of its calls, without their names, and one
+#: that only the dispatcher uses.
 NOT_IN_THE_REFERENCE = {
+    "DecodedBase64",
     "RequestContext",
     "ResultKind",
     "Triton",

@@ -111,11 +111,11 @@ def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -
     def acquire_and_keep() -> None:
         for _ in range(50):
             try:
-                budget.acquire(6 * MIB)
+                model = budget.acquire(6 * MIB)
             except Overloaded:
                 continue
             observed_bytes.append(budget._used)
-            budget.keep(6 * MIB, np.empty(2 * MIB, np.uint8))
+            budget.keep(6 * MIB, np.empty(2 * MIB, np.uint8), model)
 
     threads = [threading.Thread(target=acquire_and_keep) for _ in range(8)]
     for thread in threads:
