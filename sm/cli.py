@@ -52,6 +52,12 @@ GROUPS = {
             "sm.cli:serve",
             ("serve s3://bucket/models/", "serve --demo --reload"),
         ),
+        "push": Command(
+            "Let a running box replace a model by its new version, without a lost request.",
+            "sm.commands.push:add_arguments",
+            "sm.commands.push:run",
+            ("push cats", "push cats --to https://box.example --api-key key.txt"),
+        ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
             "sm.commands.drain:add_arguments",

@@ -68,6 +68,7 @@ class Deadline:
         "admissions",
         "at",
         "began",
+        "holds",
         "is_disconnected",
         "listener",
         "model",
@@ -97,6 +98,9 @@ class Deadline:
         self.repeatable, self.repeats = True, 0
         #: The stages that are counted when the invocation ends; None to count each at once.
         self.observations: list[tuple[Any, float]] | None = None
+        #: What the invocation uses until it ends, by name, with the function that gives it back. None before
+        #: it has begun.
+        self.holds: dict[str, tuple[Any, Callable[[], None]]] | None = None
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""

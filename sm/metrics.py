@@ -259,6 +259,18 @@ RELOADS = Counters(
     "Times that a model was loaded again because a process of it had died or stalled.",
     ["model"],
 )
+LOADS = Counters("trireme_model_loads_total", "Loads of models on demand, by outcome.", ["outcome"])
+VERSIONS = Counters(
+    "trireme_model_versions_total",
+    "New versions of a model, by outcome: it serves, or it failed and the old one goes on serving.",
+    ["model", "outcome"],
+)
+EVICTIONS = Counters(
+    "trireme_model_evictions_total", "Models that were unloaded to make room for others."
+).labels()
+FETCHED_BYTES = Counters(
+    "trireme_model_fetched_bytes_total", "Bytes of models that came over the network since the start."
+).labels()
 HANGS = Counters(
     "trireme_model_hangs_total",
     "Times that a model was loaded again because it answered nothing, or ignored the end of its stream.",

@@ -50,6 +50,11 @@ class Box:
     overlay: Path | None = None
     #: True if models are loaded and unloaded while the box runs. The repository is then in the run folder.
     multi_model: bool = False
+    #: Where models that are loaded on demand come from, a folder or a prefix in S3; empty for no such mode.
+    catalog: str = ""
+    #: True if new versions of the models may come while the box runs; and from where, if they are fetched.
+    has_versions: bool = False
+    source: str = ""
     #: What ``/ping`` checks of Triton: ``ready`` or ``live``.
     ping: str = "ready"
     #: Keys of Triton's restricted APIs, as HTTP headers and as gRPC metadata.
@@ -124,6 +129,16 @@ class Box:
         return self.run / "models.json"
 
     @property
+    def holds_folder(self) -> Path:
+        """A file for each model that requests use; see :mod:`sm.multimodel.holds`."""
+        return self.run / "holds"
+
+    @property
+    def prepared_folder(self) -> Path:
+        """A folder for each new version, in which each worker says whether it is ready for it."""
+        return self.run / "prepared"
+
+    @property
     def start_error_file(self) -> Path:
         """Written by a data worker that cannot load its clients: the reason in a sentence."""
         return self.run / "start_error"
@@ -184,6 +199,7 @@ class Box:
         self.metrics_folder.mkdir()
         self.engines_folder.mkdir()
         os.mkfifo(self.reloads_pipe, 0o600)
+        self.holds_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
         write_atomically(self.run / "supervisor.pid", str(os.getpid()))

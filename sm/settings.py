@@ -178,6 +178,7 @@ BATCH_MAX_RECORDS = 10_000_000
 PROGRAM = "inference.py"
 #: The beginning of the names of the box's own settings.
 OWN_PREFIX = "TRIREME_"
+ON_DEMAND = "on-demand"
 #: How similar (0 to 1) an unknown name must be to a setting's to count as misspelled. Kubernetes sets names
 #: such as TRIREME_PORT for a service that is called trireme.
 MIN_SIMILARITY = 0.87
@@ -233,6 +234,14 @@ class Settings:
     broken_clients: str = setting("TRIREME_BROKEN_CLIENTS", choice("stop", "skip"), "stop")
     #: Multi-model mode: start with no model. POST /models loads a model, DELETE /models/<name> unloads it.
     multi_model: bool = setting("SAGEMAKER_MULTI_MODEL", boolean, False)
+    #: all: load every model of the repository at the start. on-demand: load a model when a request names it,
+    #: and unload those that were used longest ago when memory runs short.
+    models: str = setting("TRIREME_MODELS", choice("all", ON_DEMAND), "all")
+    #: Models on demand: MiB of memory for Triton and its models. If not set: 70 % of the container's.
+    model_memory_mb: int | None = setting("TRIREME_MODEL_MEMORY_MB", number(1, 10**9), None)
+    #: Seconds between two looks whether models of the repository have changed: a new version replaces the old
+    #: one while the box serves. 0: look only when sm push asks. If not set: models stay as they are.
+    model_poll: float | None = setting("TRIREME_MODEL_POLL", number(0, 86400, float), None)
     #: Multi-model mode: load archives only from below this folder.
     archives: Path = setting("TRIREME_MODEL_ARCHIVES", Path, Path("/opt/ml/models"))
     #: Multi-model mode: answer 409 if the name of a model already exists in Triton, instead of giving the
@@ -459,6 +468,8 @@ class Settings:
         if values.get("batch"):
             values.setdefault("timeout", BATCH_TIMEOUT_S)
             values.setdefault("max_records", BATCH_MAX_RECORDS)
+        if values.get("models") == ON_DEMAND:
+            values["multi_model"] = True
         return cls(**values).validate()
 
     def validate(self) -> Settings:
@@ -478,6 +489,8 @@ class Settings:
                 f"TRIREME_TLS_PORT={self.tls_port} is the port without TLS too, which stays for /ping: "
                 "set it to another, or set SAGEMAKER_BIND_TO_PORT."
             )
+        if self.model_poll is not None and self.multi_model:
+            raise StartError("TRIREME_MODEL_POLL is for a box that loads all models at its start.")
         if self.http2 and not self.tls:
             raise StartError("TRIREME_HTTP2=true needs TLS: set TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY.")
         if (self.rate_limit or self.rate_burst) and self.api_keys_file is None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from flask import Flask
 
 from sm.control import pages, routes
 from sm.control.history import Recorder
+from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
-from sm.multimodel.model_loader import Loader
+from sm.multimodel.memory_room import MemoryRoom
+from sm.multimodel.model_loader import NO_CLIENTS, Loader
+from sm.multimodel.on_demand import Catalog, OnDemand, fetch, models_bytes
 from sm.multimodel.staging import Staging, renew
 from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
+from sm.multimodel.versions import Versions
+from sm.plugins.loading import discover
+from sm.polling import Poll
+from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
 from sm.settings import Settings
@@ -27,6 +35,8 @@ from sm.triton.model_control import ModelControl
 
 #: Seconds that loading or unloading may take, as on the platform.
 LOAD_TIMEOUT_S = 360.0
+#: The share of the box's memory that models on demand may take.
+MODEL_MEMORY_SHARE = 0.7
 
 
 def create(settings: Settings, box: Box) -> Flask:
@@ -40,11 +50,13 @@ def create(settings: Settings, box: Box) -> Flask:
     recorder = Recorder(box, captures=bool(settings.capture))
     recorder.watch()
     app.register_blueprint(pages.data_blueprint(recorder.read))
-    app.register_blueprint(
-        routes.loading(build_loader(settings, box), box.repository_keys)
-        if box.multi_model
-        else routes.listing(box)
-    )
+    if box.catalog:
+        app.register_blueprint(routes.on_demand(build_on_demand(settings, box), box.repository_keys))
+    elif box.multi_model:
+        loader = build_loader(settings, box, settings.archives.absolute())
+        app.register_blueprint(routes.loading(loader, box.repository_keys))
+    else:
+        app.register_blueprint(routes.listing(box, build_versions(settings, box)))
     if not box.multi_model:
         watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))
     return app
@@ -76,20 +88,55 @@ def reload_served(settings: Settings, box: Box, control: ModelControl, model: st
     control.load(model)
 
 
-def build_loader(settings: Settings, box: Box) -> Loader:
+def build_on_demand(settings: Settings, box: Box) -> OnDemand:
+    """Create what loads this box's models when requests name them; the default model is loaded now."""
+    memory = int(settings.model_memory_mb or MODEL_MEMORY_SHARE * memory_limit() / 2**20) * 2**20
+    room = MemoryRoom(lambda: min(free_memory(), memory - models_bytes(box)), lambda: memory)
+    sources = discover(settings.clients)
+    loader = build_loader(settings, box, None, room, {source.name: source.file for source in sources})
+    catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
+    models = OnDemand(loader, catalog, box.holds_folder, settings.default_model)
+    if settings.default_model:
+        models.ask(settings.default_model)
+    return models
+
+
+def build_versions(settings: Settings, box: Box) -> Versions | None:
+    """Create what replaces the models of this box; None if they stay as they are."""
+    if settings.model_poll is None or not box.has_versions:
+        return None
+    loader = build_loader(settings, box, None)
+    cache = Cache(settings.cache).root / "sources"
+    find = partial(fetch, box.source, cache) if box.source else lambda: box.repository
+    versions = Versions(loader, box, find, settings.drain, settings.load_timeout)
+    if settings.model_poll:
+        Poll("model-versions", settings.model_poll, versions.look).start()
+    return versions
+
+
+def build_loader(
+    settings: Settings,
+    box: Box,
+    home: Path | None,
+    room: MemoryRoom | None = None,
+    clients: Mapping[str, Path] = NO_CLIENTS,
+) -> Loader:
     """Create the loader of this box; it first undoes loads that an earlier process left unfinished."""
     loader = Loader(
         Records(box.models_file),
-        Staging(box.repository, box.run / "archives"),
+        Staging(box.served, box.run / "archives"),
         model_control(box, LOAD_TIMEOUT_S),
-        home=settings.archives.absolute(),
+        home=home,
         namespaced=not settings.disable_namespacing,
         admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
+        room=room,
+        clients=clients,
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),
     )
     threading.Thread(target=loader.recover, name="recover-loads", daemon=True).start()
     loader.watch()
-    watch_models(box, loader.reload)
+    if box.multi_model:
+        watch_models(box, loader.reload)
     return loader

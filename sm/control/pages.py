@@ -8,7 +8,6 @@ import http.client
 import json
 import math
 import mimetypes
-import socket
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from sm.control.openapi import document
 from sm.control.openapi_schemas import MAX_SAMPLE_BYTES
 from sm.control.routes import limit_bodies
 from sm.errors import BadInput, NotFound, NotReady
-from sm.http.messages import Answer
+from sm.http.messages import Answer, SocketConnection
 from sm.http.responses import respond
 from sm.run_state import Box
 
@@ -188,7 +187,7 @@ def control_plane_reader(box: Box) -> Callable[[float], bytes]:
     """Return a function that gets the points from the control plane, for workers without nginx."""
 
     def read(since: float) -> bytes:
-        connection = SocketConnection(box.control_socket)
+        connection = SocketConnection(box.control_socket, CONTROL_TIMEOUT_S)
         try:
             connection.request("GET", f"/dashboard/data?since={since!r}")
             answer = connection.getresponse()
@@ -202,16 +201,3 @@ def control_plane_reader(box: Box) -> Callable[[float], bytes]:
         return content
 
     return read
-
-
-class SocketConnection(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("box", timeout=CONTROL_TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))

@@ -32,6 +32,7 @@ PATHS = (
     ControlPath("/dashboard/data", is_scraped=True),
     ControlPath("/models"),
     ControlPath("/models/<name>"),
+    ControlPath("/models/<name>/versions"),
     ControlPath("/execution-parameters", is_polled=True),
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),

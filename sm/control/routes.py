@@ -28,6 +28,8 @@ from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
 from sm.multimodel.load_records import Record
 from sm.multimodel.model_loader import Loader
+from sm.multimodel.on_demand import LOADING, OnDemand
+from sm.multimodel.versions import Versions
 from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
@@ -152,20 +154,65 @@ def restricted_blueprint(keys: Mapping[str, str]) -> Blueprint:
     return routes
 
 
-def listing(box: Box) -> Blueprint:
-    """Create the routes of a box that serves one repository."""
+def listing(box: Box, versions: Versions | None = None) -> Blueprint:
+    """Create the routes of a box that serves one repository, of which new versions may come."""
     routes = restricted_blueprint(box.repository_keys)
+
+    def rows() -> list[dict[str, Any]]:
+        failures = versions.failures if versions else {}
+        return [
+            {**row, "version_error": failures[row["modelName"]]} if row["modelName"] in failures else row
+            for row in list_served(box)
+        ]
 
     @routes.get("/models")
     def models() -> Response:
-        return respond(Answer(orjson.dumps({"models": list_served(box)})))
+        return respond(Answer(orjson.dumps({"models": rows()})))
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
-        row = next((row for row in list_served(box) if row["modelName"] == name), None)
+        row = next((row for row in rows() if row["modelName"] == name), None)
         if row is None:
             raise UnknownModel(f"no model {name[:200]!r}")
         return respond(Answer(orjson.dumps(row)))
+
+    @routes.post("/models/<name>/versions")
+    def replace(name: str) -> Response:
+        if versions is None:
+            raise Forbidden("models stay as they are; TRIREME_MODEL_POLL=0 lets sm push replace them")
+        log_request("new version", name)
+        return respond(Answer(orjson.dumps({"modelName": name, "state": versions.update(name)})))
+
+    return routes
+
+
+def on_demand(models: OnDemand, keys: Mapping[str, str]) -> Blueprint:
+    """Create the routes of a box that loads models when requests name them."""
+    routes = restricted_blueprint(keys)
+
+    @routes.get("/models")
+    def list_models() -> Response:
+        return respond(Answer(orjson.dumps({"models": models.list()})))
+
+    @routes.post("/models")
+    def load() -> Response:
+        body = parse_json(request.get_data())
+        name = body.get("model_name") if isinstance(body, dict) else None
+        if not isinstance(name, str) or not name:
+            raise WrongPayload("model_name: must be a non-empty string", field="model_name")
+        state = models.ask(name)
+        status = 202 if state == LOADING else 200
+        return respond(Answer(orjson.dumps({"modelName": name, "state": state}), status=status))
+
+    @routes.get("/models/<name>")
+    def model(name: str) -> Response:
+        return respond(Answer(orjson.dumps(models.describe(name))))
+
+    @routes.delete("/models/<name>")
+    def unload(name: str) -> Response:
+        log_request("unload", name)
+        models.evict(name)
+        return respond(Answer(b"{}"))
 
     return routes
 

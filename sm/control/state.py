@@ -11,6 +11,7 @@ from typing import Any
 
 from sm.errors import NotReady
 from sm.multimodel.load_records import Records
+from sm.multimodel.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json
 from sm.triton import server
 from sm.triton.generation import SharedGeneration
@@ -27,9 +28,15 @@ def check_ready(box: Box) -> None:
         raise NotReady(state["reason"])
     if box.draining_file.exists():
         raise NotReady("the box is being drained")
-    status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
+    # Triton is not ready as long as it knows of a new version that it could not load.
+    probe = "live" if box.has_versions else box.ping
+    status, _ = _triton(box, "GET", f"/v2/health/{probe}")
     if status != 200:
-        raise NotReady(f"Triton is not {box.ping}" if status else "Triton does not answer")
+        raise NotReady(f"Triton is not {probe}" if status else "Triton does not answer")
+    if box.ping == "ready" and box.has_versions:
+        not_ready = sorted({row["name"] for row in read_index(box) or [] if row.get("state") != "READY"})
+        if not_ready:
+            raise NotReady(f"these models are not ready: {', '.join(not_ready)}")
     if box.ping == "ready" and not box.multi_model and (missing := away(box)):
         raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
 
@@ -65,7 +72,10 @@ def list_served(box: Box) -> list[dict[str, Any]]:
 def read_index(box: Box) -> list[dict[str, Any]] | None:
     """Return Triton's list of its models and versions; None if it does not answer."""
     status, body = _triton(box, "POST", "/v2/repository/index")
-    return json.loads(body) if status == 200 else None
+    if status != 200:
+        return None
+    index: list[dict[str, Any]] = json.loads(body)
+    return current_index(Records(box.models_file).read().records, index) if box.has_versions else index
 
 
 def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -97,3 +100,16 @@ def given_id(environ: Mapping[str, object]) -> str | None:
         if isinstance(value, str) and pattern.fullmatch(value):
             return value
     return None
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("box", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from sm import deadline
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
+from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
@@ -48,6 +52,8 @@ class RenamedModels:
 
 #: How often a request looks up its client while the archive is unloaded and loaded again.
 MAX_LOOKUPS = 3
+#: Seconds between two looks at a model that is being unloaded.
+UNLOAD_INTERVAL_S = 0.01
 
 
 @dataclass
@@ -65,19 +71,27 @@ class ClientSlot:
 class LoadedClients(Mapping[str, Client]):
     """The clients of the loaded archives, by the archives' names."""
 
-    def __init__(self, records: Records, triton: Transport) -> None:
-        self._records, self._triton = records, triton
+    def __init__(
+        self,
+        records: Records,
+        triton: Transport,
+        load: Callable[[str], bool] = lambda _: False,
+        holds: Holds | None = None,
+    ) -> None:
+        """``load`` loads a model that is not loaded, if it can. With ``holds``, an invocation uses one record
+        of each name and keeps it loaded until it ends.
+        """
+        self._records, self._triton, self._load, self._holds = records, triton, load, holds
         self._lock = threading.Lock()
         self._snapshot = EMPTY_SNAPSHOT
         self._slots: dict[str, ClientSlot] = {}
 
     def __getitem__(self, name: str) -> Client:
-        record = self.refresh().find(name)
+        record = self.find(name)
         if record is None or not record.client:
             raise KeyError(name)
         with self._lock:
-            current = self._snapshot.records.get(record.name)
-            if current is None or current.id != record.id:
+            if record.id not in self._snapshot.ids:
                 raise KeyError(name)
             slot = self._slots.setdefault(record.id, ClientSlot(record))
         # Only requests for this archive wait.
@@ -94,7 +108,7 @@ class LoadedClients(Mapping[str, Client]):
         return slot.client
 
     def __contains__(self, name: object) -> bool:
-        record = self.refresh().find(str(name))
+        record = self.find(str(name))
         return record is not None and bool(record.client)
 
     def __iter__(self) -> Iterator[str]:
@@ -102,6 +116,33 @@ class LoadedClients(Mapping[str, Client]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def find(self, name: str) -> Record | None:
+        """Return the record of a name, the same for the whole invocation; None if there is no such model."""
+        invocation = deadline.current()
+        held = None if invocation is None else invocation.holds
+        if held is not None and name in held:
+            record: Record = held[name][0]
+            return record
+        while True:
+            found = self.refresh().find(name)
+            if found is None:
+                if not self._load(name):
+                    return None
+            elif self._holds is None or held is None:
+                return found
+            elif self._holds.take(found.id):
+                give_back = partial(self._holds.release, found.id)
+                if self._is_loaded(found):
+                    # Another record of the request may have been faster.
+                    kept: Record
+                    kept, first = held.setdefault(name, (found, give_back))
+                    if first is not give_back:
+                        give_back()
+                    return kept
+                give_back()
+            else:
+                time.sleep(UNLOAD_INTERVAL_S)
 
     def is_repeatable(self, model: str) -> bool:
         """False if a client says that calls of its archive's models may not be sent twice."""
@@ -125,8 +166,7 @@ class LoadedClients(Mapping[str, Client]):
         return self._snapshot
 
     def _is_loaded(self, record: Record) -> bool:
-        current = self._records.read().records.get(record.name)
-        return current is not None and current.loaded and current.id == record.id
+        return record.id in self._records.read().ids
 
     def _create_client(self, slot: ClientSlot) -> bool:
         """Create a client, one at a time. Returns False if the archive was unloaded while this one waited."""
@@ -199,13 +239,13 @@ class LoadedRegistry(Registry):
         raise NotReady(f"the model {name[:200]!r} is being unloaded and loaded again")
 
     def is_served(self, name: str) -> bool:
-        return self.clients.refresh().find(name) is not None
+        return self.clients.find(name) is not None
 
     def is_repeatable(self, model: str) -> bool:
         return self.clients.is_repeatable(model)
 
     def served_without_client(self, name: str) -> bool:
-        record = self.clients.refresh().find(name)
+        record = self.clients.find(name)
         return record is not None and not record.client
 
     def triton_model(self, name: str) -> str:
@@ -220,7 +260,7 @@ class LoadedRegistry(Registry):
         return record.target or record.name
 
     def record(self, name: str) -> Record:
-        record = self.clients.refresh().find(name)
+        record = self.clients.find(name)
         if record is None:
             raise self.unknown(name)
         return record

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,8 @@ class Record:
     #: Where the platform put the archive; the box uses a copy. If the folder is gone, a restarted Triton does
     #: not get its models.
     folder: str = ""
+    #: What its files were, for an archive that may be replaced.
+    version: str = ""
     #: False while it is being loaded or unloaded, and if that was interrupted.
     loaded: bool = False
 
@@ -76,6 +78,11 @@ class Snapshot:
         )
 
     @cached_property
+    def ids(self) -> Mapping[str, Record]:
+        """The loaded records by their ids."""
+        return {record.id: record for record in self.loaded()}
+
+    @cached_property
     def _targets(self) -> Mapping[str, Record]:
         return {record.target: record for record in self.loaded() if record.target}
 
@@ -107,12 +114,16 @@ class Records:
 
     def put(self, record: Record) -> None:
         """Add a record, or replace the one of its name. Only one process may call it."""
-        with self._lock:
-            self._write({**self.read().records, record.name: record})
+        self.change((record,))
 
     def remove(self, name: str) -> None:
+        self.change((), (name,))
+
+    def change(self, records: Iterable[Record], removed: Collection[str] = ()) -> None:
+        """Remove names and put records in one step, so that a reader sees all of it or nothing."""
         with self._lock:
-            self._write({key: record for key, record in self.read().records.items() if key != name})
+            kept = {name: record for name, record in self.read().records.items() if name not in removed}
+            self._write({**kept, **{record.name: record for record in records}})
 
     def _write(self, records: Mapping[str, Record]) -> None:
         write_atomically(self._file, json.dumps([asdict(record) for record in records.values()]))

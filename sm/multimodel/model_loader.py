@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,12 +27,14 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
-from sm.multimodel.archive_layout import Archive, callable_names, resolve_folder
+from sm.multimodel.archive_layout import Archive, Plugin, callable_names, resolve_folder
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.memory_room import MemoryRoom, needed_bytes
 from sm.multimodel.staging import Staging
+from sm.plugins.loading import discover
 from sm.polling import Poll
 from sm.repository.machine import Machine
+from sm.repository.models import CODE as CODE
 from sm.triton.model_control import HELD_STATES, ModelControl
 from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 
@@ -43,6 +45,9 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 REAP_INTERVAL_S = 1.0
 #: Seconds that a load or unload of a name waits while it is being unloaded already.
 UNLOAD_PATIENCE_S = 10.0
+#: Between a model's name and the id of a version that is not the current one.
+SEPARATOR = "@"
+NO_CLIENTS: Mapping[str, Path] = {}
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
 
@@ -50,12 +55,13 @@ class Loader:
     """Loads and unloads archives.
 
     Args:
-        home: The folder below which archives must be.
+        home: The folder below which archives must be; None for any folder.
         admit: Raises if nothing may be loaded now.
         room: The memory that the models share.
         machine: The machine that the models will run on.
         load_timeout: Seconds that a load may take.
         replace_triton: Starts Triton again, for the given reason.
+        clients: The files of clients for archives of a name that bring none.
     """
 
     def __init__(
@@ -64,17 +70,18 @@ class Loader:
         staging: Staging,
         triton: ModelControl,
         *,
-        home: Path,
+        home: Path | None,
         namespaced: bool = True,
         admit: Callable[[], None] = lambda: None,
         room: MemoryRoom | None = None,
         machine: Machine = Machine(),
         load_timeout: float = 300.0,
         replace_triton: Callable[[str], None] = lambda _: None,
+        clients: Mapping[str, Path] = NO_CLIENTS,
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
-        self._load_timeout, self._replace_triton = load_timeout, replace_triton
+        self._load_timeout, self._replace_triton, self._clients = load_timeout, replace_triton, clients
         self._room = room or MemoryRoom()
         #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
         #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
@@ -97,7 +104,7 @@ class Loader:
         """
         with self._claim_name(name), _translate_full_disk():
             self._remove_leftovers(name)
-            folder = resolve_folder(url, self._home)
+            folder = resolve_folder(url, self._home) if self._home else Path(url).resolve()
             self._admit()
             started = time.monotonic()
             record = self._reserve(name, url, target)
@@ -105,6 +112,8 @@ class Loader:
                 # Copy first and read the copy, which no other process changes.
                 copy = self._staging.copy(folder, record.id, Path(url).name)
                 archive = Archive.read(copy, Path(url), self._machine)
+                if archive.plugin is None and name in self._clients:
+                    archive = replace(archive, plugin=Plugin(self._clients[name]))
                 record = self._name_models(record, archive)
                 with self._room.reserve(name, needed_bytes(archive.models.values(), archive.on_cpu)):
                     record = self._load_into_triton(record, archive)
@@ -112,6 +121,48 @@ class Loader:
                 self._undo(record)
                 raise
             log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
+            return record
+
+    def load_beside(
+        self,
+        name: str,
+        repository: Path,
+        version: str,
+        others: Path,
+        prepare: Callable[[Record], None],
+    ) -> Record:
+        """Load a new version of a model of ``repository``, and let it take the place of the one that serves.
+
+        Args:
+            name: Of the model.
+            repository: Has the model, and perhaps its client in ``code/``.
+            version: What its files are.
+            others: A repository with the other models that the client may read.
+            prepare: Called when Triton has loaded it. If it raises, the old version goes on serving.
+        """
+        with self._claim_name(name), _translate_full_disk():
+            identity = secrets.token_hex(4)
+            record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
+            record = replace(record, folder=record.url, version=version)
+            self.records.put(record)
+            try:
+                copy = self._staging.copy((repository / name).resolve(), identity, name)
+                archive = Archive.read(copy, repository / name, self._machine)
+                if archive.plugin is None and (repository / CODE).is_dir():
+                    code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
+                    sources = [source for source in discover((code,)) if source.name == name]
+                    for source in sources:
+                        archive = replace(archive, plugin=Plugin(source.file, source.module))
+                record = self._name_models(record, archive, f"{name}-{identity}")
+                with self._room.reserve(name, needed_bytes(archive.models.values(), archive.on_cpu)):
+                    record = self._load_into_triton(record, archive, others)
+                prepare(record)
+            except BaseException:
+                self._undo(record)
+                raise
+            old = self.records.read().records.get(name)
+            retired = () if old is None else (replace(old, name=f"{name}{SEPARATOR}{old.id}"),)
+            self.records.change((replace(record, name=name), *retired), (record.name,))
             return record
 
     def unload(self, name: str) -> None:
@@ -255,16 +306,16 @@ class Loader:
 
     def _format_folder(self, url: str) -> str:
         """Return the folder that callers see, ``/opt/ml/models/<hash>``."""
-        return str(self._home / Path(url).relative_to(self._home).parts[0])
+        return str(self._home / Path(url).relative_to(self._home).parts[0]) if self._home else url
 
-    def _name_models(self, record: Record, archive: Archive) -> Record:
+    def _name_models(self, record: Record, archive: Archive, desired: str = "") -> Record:
         """Choose names in Triton for the archive's models, and record them."""
         with self._lock:
             others = [*self.records.read().records.values(), *self._abandoned.values()]
             used_names = {model for other in others for model in other.models.values()}
             # A load that never ends keeps its name for as long as this Triton runs.
             used_names |= {model for model, state in self._triton.states().items() if state == "LOADING"}
-            desired = plain(record.target or record.name)
+            desired = desired or plain(record.target or record.name)
             names: dict[str, str] = {}
             # The entry chooses first. Free names are kept, as Python models call each other by name.
             for archive_name in sorted(
@@ -292,10 +343,10 @@ class Loader:
         log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
         return f"{desired}-{record_id}"
 
-    def _load_into_triton(self, record: Record, archive: Archive) -> Record:
+    def _load_into_triton(self, record: Record, archive: Archive, others: Path | None = None) -> Record:
         self._staging.add(archive, record.models)
-        if archive.plugin:
-            view = self._staging.create_view(archive, record.id)
+        if archive.plugin or others:
+            view = self._staging.create_view(archive, record.id, others)
             names = {
                 name: record.models[archive_name]
                 for archive_name, model in archive.models.items()
@@ -303,10 +354,10 @@ class Loader:
             }
             record = replace(
                 record,
-                client=str(archive.plugin.file),
-                module=archive.plugin.module,
+                client=str(archive.plugin.file) if archive.plugin else "",
+                module=archive.plugin.module if archive.plugin else "",
                 # A toolkit script gets the archive itself as its model folder: its model may be any file.
-                repository=str(archive.folder if archive.plugin.module else view),
+                repository=str(archive.folder if archive.plugin and archive.plugin.module else view),
                 names=names,
             )
         end = time.monotonic() + self._load_timeout

@@ -32,7 +32,7 @@ class Staging:
     def copy(self, folder: Path, record_id: str, name: str) -> Path:
         """Copy the archive in ``folder`` into a folder called ``name``, which may become a model's name."""
         target = self._archives / record_id / "files" / name
-        target.parent.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         copy_archive(folder, target)
         return target
 
@@ -43,13 +43,16 @@ class Staging:
             shutil.rmtree(self._repository / names[archive_name], ignore_errors=True)
             _add_model(model, self._repository / names[archive_name], names, archive_name in archive.on_cpu)
 
-    def create_view(self, archive: Archive, record_id: str) -> Path:
-        """Create the folder in which the archive's client finds its models."""
+    def create_view(self, archive: Archive, record_id: str, others: Path | None = None) -> Path:
+        """Create the folder in which the archive's client finds its models, and those in ``others``."""
         folder = self._archives / record_id / "models"
         folder.mkdir(parents=True)
         for model in archive.models.values():
             for name in callable_names(model):
                 (folder / name).symlink_to(model.folder)
+        for path in others.iterdir() if others else ():
+            if not (folder / path.name).is_symlink():
+                (folder / path.name).symlink_to(path)
         return folder
 
     def touch(self, name: str) -> None:

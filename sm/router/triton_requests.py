@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 
@@ -30,6 +30,7 @@ from sm.triton.call_failures import translate_http_status
 from sm.triton.http_proxy import HEADER_SIZE, Reply, Request, Upstream, end_to_end
 from sm.triton.inference_plan import REQUEST_TOKEN
 
+MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: Triton answers 500 if it cannot parse a request.
 UNREADABLE_REQUEST = re.compile(
@@ -51,7 +52,7 @@ class Triton:
 
     def run(self, request: TritonRequest | GenerateRequest) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
-        if request.message.target:
+        if request.message.target and self._registry.is_own_name(request.model):
             return request.model, self.pass_on("POST", request.message)
         if not request.model:
             names = ", ".join(sorted({*self._registry.clients, *self._registry.models})) or "none"
@@ -67,9 +68,16 @@ class Triton:
             raise
 
     def pass_on(self, method: str, message: Message) -> Answer:
-        """Pass a request below ``/v2`` on as it is."""
-        headers = end_to_end(message.headers)
-        return to_v2_answer(self._upstream.send(Request(method, message.target, message.body, headers)))
+        """Pass a request below ``/v2`` on as it is, but for a model that Triton knows by another name."""
+        headers, target = end_to_end(message.headers), message.target
+        match = MODEL_PATH.match(target)
+        name = unquote(match[1]) if match else ""
+        if match is None or self._registry.is_own_name(name):
+            return to_v2_answer(self._upstream.send(Request(method, target, message.body, headers)))
+        model = self._registry.triton_model(name)
+        target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
+        answer = to_v2_answer(self._upstream.send(Request(method, target, message.body, headers)))
+        return rename_model(answer, model, name)
 
 
 def to_upstream(request: TritonRequest | GenerateRequest, model: str) -> Request:
@@ -118,13 +126,16 @@ def to_answer(reply: Reply) -> Answer:
 def rename_model(answer: Answer, model: str, name: str) -> Answer:
     """Replace the model's name in an answer, or in each event of a stream."""
     # No string in JSON contains these bytes: its quotation marks are escaped.
-    old, new = (b'"model_name":' + orjson.dumps(text) for text in (model, name))
+    old, new = (b'name":' + orjson.dumps(text) for text in (model, name))
     if not isinstance(answer.body, bytes):
         return replace(answer, body=_rename_in_events(answer.body, old, new))
     renamed = replace(answer, body=answer.body.replace(old, new, 1))
     if match := BINARY_CONTENT_TYPE.fullmatch(answer.content_type):
         size = int(match[1]) + len(renamed.read()) - len(answer.body)
         renamed.content_type = f"{BINARY};json-header-size={size}"
+    if HEADER_SIZE in renamed.headers:
+        size = int(renamed.headers[HEADER_SIZE]) + len(renamed.read()) - len(answer.body)
+        renamed.headers = {**renamed.headers, HEADER_SIZE: str(size)}
     return renamed
 
 

@@ -3,7 +3,8 @@
 What is in the cache is complete: a file or folder gets its name when all of it is there. Names are digests of
 where something is from and which version it is, so a second start fetches only what has changed.
 
-``python -m sm.server.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON.
+``python -m sm.server.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON;
+``… --list SOURCE`` the names of the folders below a prefix in S3.
 """
 
 from __future__ import annotations
@@ -223,6 +224,11 @@ def is_source(text: str) -> bool:
     return "://" in text or text.endswith(ARCHIVE) or ("," in text and not Path(text).is_dir())
 
 
+def is_prefix(source: str) -> bool:
+    """True if ``source`` is a prefix in S3, whose folders can be listed and fetched one by one."""
+    return source.startswith("s3://") and not source.endswith(ARCHIVE) and "," not in source
+
+
 def shown(source: str) -> str:
     """Return a source without what may be secret: the user of a URL, and the signature in its query."""
     return re.sub(r"(?<=://)[^/@,]*@|\?[^#,]*", "", source)
@@ -344,32 +350,12 @@ class Sources:
             part.unlink()
 
     def _fetch_s3(self, source: str) -> Path:
-        try:
-            from boto3 import client
-            from botocore.config import Config
-            from botocore.exceptions import BotoCoreError, ClientError
-            from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
-        except ImportError:
-            raise StartError(
-                f"{source} needs boto3, which is not installed: pip install 'trireme-serving[s3]'."
-            ) from None
-        for name in ("boto3", "botocore", "urllib3"):  # they log signatures at lower levels
-            logging.getLogger(name).setLevel(logging.ERROR)
-        config = Config(
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=READ_TIMEOUT_S,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        )
-        bucket, _, key = source.removeprefix("s3://").partition("/")
-        try:
-            s3 = client("s3", config=config)
+        with opened_s3(source) as (s3, bucket, key):
             if key.endswith(ARCHIVE):
                 head = s3.head_object(Bucket=bucket, Key=key)
                 entry = {"Key": key, "ETag": head["ETag"], "Size": head["ContentLength"]}
                 return self._unpack(self._download_s3(s3, bucket, [entry])[key], source)
-            return self._fetch_prefix(s3, bucket, f"{key.rstrip('/')}/" if key else "", source)
-        except (BotoCoreError, ClientError, RetriesExceededError, S3DownloadFailedError) as error:
-            raise StartError(f"{source} cannot be fetched: {error}.") from None
+            return self._fetch_prefix(s3, bucket, prefix_of(key), source)
 
     def _fetch_prefix(self, s3: Any, bucket: str, prefix: str, source: str) -> Path:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -487,6 +473,46 @@ class Sources:
             )
 
 
+@contextlib.contextmanager
+def opened_s3(source: str) -> Iterator[tuple[Any, str, str]]:
+    """Yield a client of S3, the bucket and the key; its errors become a :class:`StartError`."""
+    try:
+        from boto3 import client
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+        from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
+    except ImportError:
+        raise StartError(
+            f"{source} needs boto3, which is not installed: pip install 'trireme-serving[s3]'."
+        ) from None
+    for name in ("boto3", "botocore", "urllib3"):  # they log signatures at lower levels
+        logging.getLogger(name).setLevel(logging.ERROR)
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+    )
+    bucket, _, key = source.removeprefix("s3://").partition("/")
+    try:
+        yield client("s3", config=config), bucket, key
+    except (BotoCoreError, ClientError, RetriesExceededError, S3DownloadFailedError) as error:
+        raise StartError(f"{source} cannot be fetched: {error}.") from None
+
+
+def prefix_of(key: str) -> str:
+    """Return the prefix of the objects in a folder."""
+    return f"{key.rstrip('/')}/" if key else ""
+
+
+def list_folders(source: str) -> list[str]:
+    """Return the names of the folders below a prefix in S3."""
+    with opened_s3(source) as (s3, bucket, key):
+        prefix = prefix_of(key)
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix, Delimiter="/")
+        found = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
+        return sorted(name.removeprefix(prefix).rstrip("/") for name in found)
+
+
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -509,6 +535,9 @@ def main(arguments: Sequence[str]) -> int:
     source, root = arguments
     sources = Sources(Path(root), say)
     try:
+        if source == "--list":
+            say(json.dumps(list_folders(root)))
+            return 0
         repository = sources.fetch(source)
     except StartError as error:
         say(str(error))

@@ -30,7 +30,16 @@ from sm.control.paths import POLLED
 from sm.control.series import EmbeddedMetrics, start_embedded_metrics
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
+from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Records
+from sm.multimodel.on_demand import Demand
+from sm.multimodel.version_clients import (
+    LOOK_INTERVAL_S,
+    CurrentModels,
+    VersionClients,
+    VersionRegistry,
+    prepare_staged,
+)
 from sm.plugins import registry
 from sm.plugins.registry import LateClients, Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
@@ -222,7 +231,11 @@ class DataPlane(Plane):
     def registry(self, transport: Transport) -> Registry:
         """Return the registry: the clients found at start or, in multi-model mode, those of archives."""
         if self.box.multi_model:
-            loaded = LoadedClients(Records(self.box.models_file), transport)
+            records = Records(self.box.models_file)
+            loaded = LoadedClients(records, transport)
+            if self.box.catalog:
+                demand = Demand(self.box.control_socket, records, self.box.repository_keys)
+                loaded = LoadedClients(records, transport, demand.load, Holds(self.box.holds_folder))
             return LoadedRegistry(loaded, lists_models=not self.box.repository_keys)
         code = CodeFolder.of(self.settings, self.box.repository)
         # gunicorn ends if a worker does not start, and workers that serve already would end with it.
@@ -230,6 +243,8 @@ class DataPlane(Plane):
         skip = self.box.reload or self.settings.broken_clients == "skip" or has_served
         build = partial(registry.build, self.settings.clients, transport, self.box.repository, skip, code)
         transport.connect(CONNECT_TIMEOUT_S)
+        if self.box.has_versions:
+            return self.version_registry(transport, skip, code)
         models = tuple(transport.ready_models())
         if not self.box.reload:
             built = build()
@@ -238,6 +253,17 @@ class DataPlane(Plane):
         folders = (*self.settings.clients, code.folder, *task_folders)
         reloaded = LiveClients(build, folders, self.box.reloads_folder)
         return LiveRegistry(reloaded, models=models)
+
+    def version_registry(self, transport: Transport, skip: bool, code: CodeFolder) -> Registry:
+        """Return the registry of a box whose models are replaced while it runs."""
+        records = Records(self.box.models_file)
+        versions = LoadedClients(records, transport, holds=Holds(self.box.holds_folder))
+        current = CurrentModels(transport, versions)
+        built = registry.build(self.settings.clients, current, self.box.repository, skip, code)
+        first = LateClients(built.clients, built.unserved)
+        clients = VersionClients(first, versions, current)
+        Poll("new-versions", LOOK_INTERVAL_S, partial(prepare_staged, clients, self.box)).start()
+        return VersionRegistry(**{**vars(built), "clients": clients, "models": (*records.read().records,)})
 
 
 class ControlPlane(Plane):

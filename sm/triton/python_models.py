@@ -36,7 +36,7 @@ class PythonModels:
     def __init__(self, box: Box) -> None:
         self._box = box
         #: In multi-model mode another model may get a name, and this file is written then.
-        self._changes = box.models_file if box.multi_model else None
+        self._changes = box.models_file if box.multi_model or box.has_versions else None
         self._known: tuple[float, dict[str, tuple[str, ...]]] = (0.0, {})
 
     def reached_by(self, model: str) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
     is_chosen = any(argument.startswith(MODE) for argument in settings.triton_arguments)
     if is_chosen or settings.triton_ports == "all" or settings.allow_grpc:
         return ()
-    return (EXPLICIT_MODE, "--load-model=*")
+    return (EXPLICIT_MODE,) if box.has_versions else (EXPLICIT_MODE, "--load-model=*")
 
 
 def loads_models(settings: Settings, box: Box) -> bool:

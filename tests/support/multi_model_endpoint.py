@@ -63,3 +63,16 @@ class MultiModelEndpoint:
     def child_pid(self, name: str) -> int:
         """Return the process id of a child of the supervisor."""
         return int(self.box.child(name)["pid"])
+
+
+def infer(url: str, name: str, **options: Any) -> requests.Response:
+    """Call a model of any box by the v2 protocol, with ``x = [1, 2]``."""
+    return requests.post(
+        f"{url}/invocations", params={"modelname": name}, json=REQUEST_BODY, timeout=70, **options
+    )
+
+
+def states(box: RunningBox) -> dict[str, str]:
+    """Return the states of the models of a box that loads them on demand."""
+    rows = requests.get(f"{box.url}/models", timeout=10).json()["models"]
+    return {row["modelName"]: row["state"] for row in rows}

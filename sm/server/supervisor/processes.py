@@ -23,6 +23,7 @@ from typing import TextIO
 from sm.hardware import children
 from sm.multimodel.load_records import Records
 from sm.multimodel.staging import find_restorable
+from sm.repository import models
 from sm.run_state import Box
 from sm.server.supervisor.nginx import prepare_nginx
 from sm.server.supervisor.process_manager import CONTROL, DATA, KEYS, NGINX, TRITON
@@ -386,12 +387,18 @@ class Commands:
         remove_files(f"trireme-{self._box.id}-py")
         # The models that were loaded when the previous Triton ended.
         loaded = Records(self._box.models_file).read().loaded()
-        loads = tuple(
-            f"--load-model={name}"
+        names = [
+            name
             for record in loaded
             if record.id not in self._excluded_records
             for name in find_restorable(record, self._box.repository)
-        )
+        ]
+        if self._box.has_versions:
+            # All but new versions whose load has not ended: it may be what ended the last Triton.
+            records = Records(self._box.models_file).read().records.values()
+            ending = {name for record in records if not record.loaded for name in record.models.values()}
+            names = [name for name in models.names(self._box.served) if name not in ending]
+        loads = tuple(f"--load-model={name}" for name in names)
         return Command(self._triton.arguments + loads, self._triton.environment, runs_models=True)
 
 

@@ -35,11 +35,13 @@ from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, read_json, shared_bytes, temporary_folder
 from sm.server.logs import Formatter, Log, LogFile, open_log_file
-from sm.server.sources import Sources, is_source, repository_of, shown
+from sm.server.sources import Sources, is_prefix, is_source, repository_of, shown
 from sm.server.startup import (
     BAKED_REPOSITORY,
     check_client_folders,
     check_default_model,
+    check_readable,
+    choose_repository,
     find_repository,
     prepare_access,
 )
@@ -55,7 +57,7 @@ from sm.server.supervisor.nginx import (
 )
 from sm.server.supervisor.preparation import PlanBuilder, Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
-from sm.settings import HERE, Settings, find_misspelled, names_of
+from sm.settings import HERE, ON_DEMAND, Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import python_models, server, shared_memory_cleanup
 from sm.triton.generation import SharedGeneration
@@ -168,7 +170,9 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         preparation = Preparation(listener, selector, signals, processes, watchdog)
         # A path would turn the two slashes of a URL into one.
         source, fetch = os.environ.get(REPOSITORY, "").strip(), None
-        if is_source(source) and not settings.multi_model:
+        on_demand = settings.models == ON_DEMAND
+        is_whole = not is_prefix(source) if on_demand else not settings.multi_model
+        if is_source(source) and is_whole:
             fetch = fetch_models(source, Cache(settings.cache).root / "sources", preparation, log)
             settings = replace(settings, repository=fetch.repository)
         repository = None if settings.multi_model else find_repository(settings)
@@ -183,6 +187,11 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
         box = replace(box, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds) if fetch else box
+        if on_demand:
+            box = replace(box, catalog=find_catalog(settings, source))
+        if settings.model_poll is not None:
+            check_versions(settings, box, nginx, reload)
+            box = replace(box, has_versions=True, source=source if is_source(source) else "")
         if repository:
             box = add_overlay(box, repository, machine, settings.request_tokens)
         box.save()
@@ -238,6 +247,29 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
     return fetch
 
 
+def find_catalog(settings: Settings, source: str) -> str:
+    """Return where models that are loaded on demand come from. Raises :class:`StartError` without it."""
+    if is_prefix(source):
+        return source
+    folder = choose_repository(settings)
+    if not folder.is_dir():
+        raise StartError(f"There is no folder {folder} with models: set {REPOSITORY}.")
+    check_readable(folder)
+    return str(folder)
+
+
+def check_versions(settings: Settings, box: Box, nginx: Path | None, reload: bool) -> None:
+    """Raise :class:`StartError` if models of this box cannot be replaced."""
+    problem = (
+        "needs nginx, which passes its requests to one process" if nginx is None
+        else "does not go with --reload" if reload
+        else "" if server.loads_models(settings, box)
+        else "needs a Triton that this box alone controls: leave its ports closed"
+    )  # fmt: skip
+    if problem:
+        raise StartError(f"TRIREME_MODEL_POLL {problem}.")
+
+
 def open_listeners(
     settings: Settings, stack: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket | None]:
@@ -279,7 +311,7 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
     for warning in find_misspelled(os.environ):
         log.log("warning", warning)
     log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
-    log.log("info", f"port {settings.port}: {describe_start(settings, repository)}")
+    log.log("info", f"port {settings.port}: {describe_start(settings, repository, box)}")
     if settings.triton_ports != "off":
         log.log("info", describe_open_ports(settings, box))
 
@@ -309,9 +341,11 @@ def check_models(repository: Path, machine: Machine, settings: Settings, log: Lo
         raise StartError(errors[-1])
 
 
-def describe_start(settings: Settings, repository: Path | None) -> str:
+def describe_start(settings: Settings, repository: Path | None, box: Box) -> str:
     """Return a sentence that says what is about to be served."""
     if repository is None:
+        if box.catalog:
+            return f"models come from {shown(box.catalog)} when requests name them"
         return f"multi-model mode: models come by POST /models from below {settings.archives}"
     baked = settings.repository is None and repository == BAKED_REPOSITORY
     source = f"{repository}{' (baked into the image: there is nothing in /opt/ml/model)' if baked else ''}"
@@ -466,6 +500,8 @@ PAYLOAD = "payload.json"
 
 def ready_message(settings: Settings, box: Box) -> str:
     """Return the lines for a terminal. The commands work from any folder of this machine."""
+    if box.catalog:
+        return f"\nThe box is ready. A request loads the model it names; see {origin(settings)}/models.\n"
     if box.multi_model:
         return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
     clients, samples = _clients(box), read_json(box.samples_file, {})

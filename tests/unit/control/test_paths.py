@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from flask import Flask
 
 from sm.control import pages, routes
 from sm.control.paths import PATHS, nginx_values
+from sm.run_state import Box
 
 PATTERNS = nginx_values()
 
@@ -23,7 +25,10 @@ def test_the_table_has_every_route_of_the_control_plane() -> None:
         routes.loading(None, {}),  # type: ignore[arg-type]
     ):
         app.register_blueprint(blueprint)
-    assert {rule.rule for rule in app.url_map.iter_rules()} == {path.rule for path in PATHS}
+    replaced = Flask("listed", static_folder=None)
+    replaced.register_blueprint(routes.listing(Box("", Path(), Path(), 1, 2, 3, "nginx", 0)))
+    rules = {rule.rule for listed in (app, replaced) for rule in listed.url_map.iter_rules()}
+    assert rules == {path.rule for path in PATHS}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,278 @@
+"""Load the models of a repository when requests ask for them, and unload others when memory runs short.
+
+The box is its own platform: workers ask the control plane, which loads each model once for all who ask.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sm import deadline, hardware
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.http.messages import SocketConnection
+from sm.metrics import EVICTIONS, FETCHED_BYTES, LOADS
+from sm.multimodel.holds import alone, last_used, touch
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_loader import PLAIN_NAME, Loader
+from sm.run_state import CODE, Box
+from sm.triton.python_models import triton_pid
+
+log = logging.getLogger(__name__)
+S3 = "s3://"
+#: Models that are fetched and loaded at the same time.
+PARALLEL_LOADS = 8
+#: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
+LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
+#: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
+#: load waits until another model is idle.
+MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
+#: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
+#: records, and between two questions to the control plane.
+MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
+LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
+
+
+class Catalog:
+    """The models that a repository has: the folders in a folder, or below a prefix in S3."""
+
+    def __init__(self, source: str, cache: Path) -> None:
+        self._source, self._cache = source, cache
+        self._lock = threading.Lock()
+        self._listed: tuple[float, list[str]] = (-LIST_INTERVAL_S, [])
+
+    def names(self) -> list[str]:
+        """Return the names of all models."""
+        if not self._source.startswith(S3):
+            folders = (path for path in Path(self._source).iterdir() if path.is_dir())
+            return sorted(path.name for path in folders if path.name != CODE and path.name[0] != ".")
+        with self._lock:
+            at, names = self._listed
+            if time.monotonic() - at >= LIST_INTERVAL_S:
+                names = json.loads(run_sources("--list", self._source))
+                self._listed = (time.monotonic(), names)
+            return names
+
+    def has(self, name: str) -> bool:
+        """True if there is a model of that name."""
+        if not PLAIN_NAME.fullmatch(name) or name == CODE:
+            return False
+        return name in self.names() if self._source.startswith(S3) else (Path(self._source) / name).is_dir()
+
+    def fetch(self, name: str) -> Path:
+        """Return the folder of a model. :class:`NotReady` if it cannot be fetched."""
+        if not self._source.startswith(S3):
+            return (Path(self._source) / name).resolve()
+        return fetch(f"{self._source.rstrip('/')}/{name}/", self._cache)
+
+
+def fetch(source: str, cache: Path) -> Path:
+    """Fetch a repository or a model into the cache; return its folder. :class:`NotReady` if that fails."""
+    result = json.loads(run_sources(source, str(cache)))
+    FETCHED_BYTES.inc(result["bytes"])
+    return Path(result["repository"])
+
+
+def run_sources(*arguments: str) -> str:
+    """Fetch in a process of its own: boto3 takes memory that the control plane would keep."""
+    process = subprocess.run(
+        (sys.executable, "-m", "sm.server.sources", *arguments),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    last_line = next(iter(process.stdout.splitlines()[-1:]), "")
+    if process.returncode:
+        raise NotReady(last_line or f"the models cannot be fetched: {process.stderr[-200:]}")
+    return last_line
+
+
+class OnDemand:
+    """Loads and evicts. Runs in the control plane.
+
+    Args:
+        loader: Refuses a load for which there is no room.
+        catalog: What can be loaded.
+        holds: The folder of the workers' holds.
+        pinned: A model that stays; empty for none.
+    """
+
+    def __init__(self, loader: Loader, catalog: Catalog, holds: Path, pinned: str = "") -> None:
+        self.loader, self.catalog, self._holds, self._pinned = loader, catalog, holds, pinned
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
+        self._loading: set[str] = set()
+        self._failures: dict[str, tuple[float, TriremeError]] = {}
+
+    def ask(self, name: str) -> str:
+        """Begin to load a model, unless it is loaded or being loaded; return its state.
+
+        Raises:
+            UnknownModel: The repository does not have it.
+            TriremeError: Its last load has failed a moment ago.
+        """
+        if self._state(name) == LOADED:
+            return LOADED
+        if not self.catalog.has(name):
+            raise UnknownModel(f"the repository has no model {name[:200]!r}")
+        with self._lock:
+            at, error = self._failures.get(name, (0.0, None))
+            if error and time.monotonic() - at < FAILURE_S:
+                raise error
+            if name not in self._loading:
+                self._loading.add(name)
+                self._failures.pop(name, None)
+                self._pool.submit(self._load, name)
+        return LOADING
+
+    def list(self) -> list[dict[str, str]]:
+        """Return all models with their states."""
+        return [self.describe(name) for name in self.catalog.names()]
+
+    def describe(self, name: str) -> dict[str, str]:
+        """Return a model's state; of one that failed with the reason. Raises :class:`UnknownModel`."""
+        if not self.catalog.has(name):
+            raise UnknownModel(f"the repository has no model {name[:200]!r}")
+        state, (_, error) = self._state(name), self._failures.get(name, (0.0, None))
+        reason = {"reason": error.sentence} if error and state == FAILED else {}
+        return {"modelName": name, "state": state, **reason}
+
+    def evict(self, name: str) -> None:
+        """Unload a model. :class:`Conflict` if a request uses it."""
+        record = self.loader.records.read().records.get(name)
+        if record is None:
+            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+        if not self._unload(record):
+            raise Conflict(f"the model {name[:200]!r} serves a request")
+
+    def _state(self, name: str) -> str:
+        record = self.loader.records.read().records.get(name)
+        if record is not None and record.loaded:
+            return LOADED
+        return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
+
+    def _load(self, name: str) -> None:
+        try:
+            folder = str(self.catalog.fetch(name))
+            end = time.monotonic() + ROOM_PATIENCE_S
+            while True:
+                try:
+                    record = self.loader.load(name, folder)
+                    break
+                except OutOfMemory:
+                    if not self._make_room(end):
+                        raise  # it alone is too large
+                except (Conflict, Overloaded):
+                    # What an earlier process left is being removed, or others are being loaded.
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(ROOM_INTERVAL_S)
+            touch(self._holds, record.id)
+            LOADS.labels("loaded").inc()
+        except Exception as error:
+            LOADS.labels("failed").inc()
+            log.error("%s cannot be loaded: %s", name, error)
+            known = error if isinstance(error, TriremeError) else NotReady(f"{type(error).__name__}: {error}")
+            self._failures[name] = (time.monotonic(), known)
+        finally:
+            self._loading.discard(name)
+
+    def _make_room(self, end: float) -> bool:
+        """Unload the idle model that was used longest ago. Returns False if no model is loaded.
+
+        Raises:
+            Overloaded: None is idle before ``end``.
+        """
+        while time.monotonic() < end:
+            loaded = [record for record in self.loader.records.read().loaded() if record.name != self._pinned]
+            # What another load takes can be unloaded when that has ended.
+            if not loaded and len(self._loading) == 1:
+                return False
+            latest = time.time() - MIN_IDLE_S
+            used = {record.name: last_used(self._holds, record.id) for record in loaded}
+            for record in sorted(loaded, key=lambda record: used[record.name]):
+                # Without a time it was loaded this moment.
+                if 0 < used[record.name] <= latest and self._unload(record):
+                    EVICTIONS.inc()
+                    return True
+            time.sleep(ROOM_INTERVAL_S)
+        raise Overloaded("there is no room for it: all loaded models serve requests")
+
+    def _unload(self, record: Record) -> bool:
+        """Unload a model that no request uses. Returns False if one does."""
+        with alone(self._holds, record.id) as is_idle:
+            if not is_idle:
+                return False
+            try:
+                self.loader.unload(record.name)
+            except (Conflict, UnknownModel):
+                return False
+            (self._holds / record.id).unlink(missing_ok=True)
+            return True
+
+
+def models_bytes(box: Box) -> int:
+    """Return the memory of Triton and of its models' processes."""
+    triton = triton_pid(box)
+    return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0
+
+
+class Demand:
+    """Asks the control plane for models. Runs in each worker."""
+
+    def __init__(self, control: Path, records: Records, keys: Mapping[str, str]) -> None:
+        self._control, self._records, self._keys = control, records, keys
+
+    def load(self, name: str) -> bool:
+        """Wait until a model is loaded. Returns False if the repository does not have it.
+
+        Raises:
+            Overloaded: It is not loaded in time.
+            OutOfMemory: It alone is too large.
+            NotReady: It cannot be loaded.
+        """
+        request = deadline.current()
+        end = time.monotonic() if request is None else request.at - MARGIN_S
+        while True:
+            asked, (status, sentence) = time.monotonic(), self._ask(name)
+            if status == UnknownModel.status:
+                return False
+            if status == OutOfMemory.status:
+                raise OutOfMemory(sentence)
+            if status >= 400 and status != Overloaded.status:
+                raise NotReady(f"the model {name[:200]!r} cannot be loaded: {sentence}")
+            while not self._is_loaded(name):
+                now = time.monotonic()
+                if now >= end:
+                    suffix = f": {sentence}" if status >= 400 else ""
+                    raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
+                if now - asked >= QUESTION_INTERVAL_S:
+                    break
+                if request is not None:
+                    request.check_caller()
+                time.sleep(LOOK_INTERVAL_S)
+            else:
+                return True
+
+    def _is_loaded(self, name: str) -> bool:
+        record = self._records.read().records.get(name)
+        return record is not None and record.loaded
+
+    def _ask(self, name: str) -> tuple[int, str]:
+        """Return the status of the control plane's answer, and its error; 0 if it does not answer."""
+        connection = SocketConnection(self._control, QUESTION_INTERVAL_S)
+        try:
+            body = json.dumps({"model_name": name})
+            connection.request("POST", "/models", body, dict(self._keys))
+            answer = connection.getresponse()
+            return answer.status, str(json.loads(answer.read()).get("error", ""))
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, ""
+        finally:
+            connection.close()

@@ -1,0 +1,127 @@
+"""Models that are loaded when requests name them, on a real box and a real Triton."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+import requests
+
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import infer, states
+
+MODELS = 12
+#: MiB: Triton itself, and about four of the models.
+MEMORY_MB = 170
+
+
+def unload_all(box: RunningBox) -> None:
+    for name, state in states(box).items():
+        if state == "loaded":
+            requests.delete(f"{box.url}/models/{name}", timeout=60)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("on-demand")
+    for number in range(MODELS):
+        multiplying_model(number + 1).write(folder / "repository" / f"m{number}")
+    patient = replace(multiplying_model(1), answer=f"time.sleep(2)\n{multiplying_model(1).answer}")
+    patient.write(folder / "repository" / "patient")
+    multiplying_model(1, seconds=1).write(folder / "repository" / "slow")
+    multiplying_model(1, failing="RuntimeError('no weights')").write(folder / "repository" / "broken")
+    with running_box(
+        folder,
+        folder / "repository",
+        TRIREME_MODELS="on-demand",
+        TRIREME_MODEL_MEMORY_MB=str(MEMORY_MB),
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_RESTARTS="50",
+    ) as running:
+        yield running
+
+
+def test_a_request_loads_the_model_it_names_and_the_list_shows_it(box: RunningBox) -> None:
+    unload_all(box)
+    assert states(box)["m1"] == "unloaded"
+    answer = infer(box.url, "m1")
+    assert answer.json()["outputs"][0]["data"] == [2, 4], answer.text
+    assert states(box)["m1"] == "loaded"
+    assert box.ping()[0] == 200
+
+
+def test_all_who_ask_for_a_model_wait_for_one_load(box: RunningBox) -> None:
+    unload_all(box)
+    before = box.metric("trireme_model_loads_total", outcome="loaded")
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: infer(box.url, "slow"), range(12)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert box.metric("trireme_model_loads_total", outcome="loaded") == before + 1
+
+
+def test_a_model_that_is_not_there_is_a_404(box: RunningBox) -> None:
+    assert infer(box.url, "nobody").status_code == 404
+    assert infer(box.url, "../repository").status_code == 404
+
+
+def test_a_model_that_cannot_be_loaded_says_why(box: RunningBox) -> None:
+    answer = infer(box.url, "broken")
+    assert answer.status_code == 503
+    assert "no weights" in answer.json()["error"]
+    assert states(box)["broken"] == "failed"
+
+
+def test_callers_of_more_models_than_there_is_room_for_get_the_answers_of_theirs(box: RunningBox) -> None:
+    unload_all(box)
+    evicted = box.metric("trireme_model_evictions_total")
+    weights = [1 / (rank + 1) for rank in range(MODELS)]
+
+    def call(seed: int) -> list[str]:
+        numbers = random.Random(seed).choices(range(MODELS), weights, k=10)
+        answers = [(number, infer(box.url, f"m{number}")) for number in numbers]
+        return [
+            answer.text
+            for number, answer in answers
+            if answer.status_code != 200
+            or answer.json()["outputs"][0]["data"] != [number + 1, 2 * number + 2]
+        ]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert [*chain.from_iterable(pool.map(call, range(6)))] == []
+    assert box.metric("trireme_model_evictions_total") > evicted
+    assert Counter(states(box).values())["loaded"] < MODELS
+
+
+def test_a_model_under_way_is_not_unloaded(box: RunningBox) -> None:
+    unload_all(box)
+    assert infer(box.url, "patient").status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, box.url, "patient")
+        wait_until(
+            lambda: requests.delete(f"{box.url}/models/patient", timeout=10).status_code == 409,
+            description="a request that keeps the model",
+        )
+        assert answer.result().status_code == 200
+    assert requests.delete(f"{box.url}/models/patient", timeout=60).status_code == 200
+
+
+def test_the_models_are_loaded_again_after_triton_was_killed(box: RunningBox) -> None:
+    assert infer(box.url, "m1").status_code == 200
+    box.kill_and_wait_for_restart("triton")
+    for name in ("m1", "m2"):
+        assert infer(box.url, name).status_code == 200
+
+
+def test_a_control_plane_that_was_killed_loads_models_again(box: RunningBox) -> None:
+    unload_all(box)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, box.url, "slow")
+        wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
+        box.kill_and_wait_for_restart("control")
+        assert answer.result().status_code == 200

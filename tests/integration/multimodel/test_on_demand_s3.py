@@ -1,0 +1,109 @@
+"""Models that are fetched from S3 (moto's) when requests name them: two boxes, faults of the source, a full disk."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.settings import HERE
+from tests.support.aws_command import ISOLATED_ENVIRONMENT
+from tests.support.boxes import running_box
+from tests.support.disks import MOUNT_SMALL_DISK
+from tests.support.dripping_proxy import running_dripping_proxy
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import infer, states
+from tests.support.s3 import CREDENTIALS, aws, client
+
+__all__ = ["aws"]
+SOURCE = "s3://inputs/models/"
+
+
+@pytest.fixture
+def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """S3 with three models, one of them with 4 MiB of weights."""
+    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    for factor, name in enumerate(("cats", "dogs", "large"), 1):
+        multiplying_model(factor).write(tmp_path / "models" / name)
+    (tmp_path / "models/large/1/weights.bin").write_bytes(bytes(4 * 2**20))
+    for file in filter(Path.is_file, (tmp_path / "models").rglob("*")):
+        client(aws).upload_file(str(file), "inputs", str(file.relative_to(tmp_path)))
+    yield aws
+
+
+def test_the_commands_of_the_page_work_and_two_boxes_share_what_was_fetched(
+    s3_url: str, tmp_path: Path
+) -> None:
+    page = (HERE / "docs/run/models.md").read_text().partition("## Load when asked")[2]
+    serve, *calls = re.search(r"```sh\n(.*?)\n```", page, re.DOTALL)[1].splitlines()  # type: ignore[index]
+    assignment, *_, source = serve.split()
+    name, value = assignment.split("=")
+    variables: Any = {name: value, "TRIREME_CACHE": str(tmp_path / "cache")}
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(
+                running_box(tmp_path, None, arguments=source.replace("bucket", "inputs"), **variables)
+            )
+            for _ in range(2)
+        )
+        assert states(first) == dict.fromkeys(("cats", "dogs", "large"), "unloaded")
+        for call in calls:
+            command = call.replace("localhost:8080", f"localhost:{first.port}")
+            answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+            assert "cats" in answer
+        assert states(first)["cats"] == "loaded"
+        assert first.metric("trireme_model_fetched_bytes_total") > 0
+        assert infer(second.url, "cats").json()["outputs"][0]["data"] == [1, 2]
+        assert second.metric("trireme_model_fetched_bytes_total") == 0
+
+
+def test_a_source_that_dies_in_the_middle_costs_the_model_that_comes_from_it_alone(
+    s3_url: str, tmp_path: Path
+) -> None:
+    with running_dripping_proxy(s3_url) as proxy:
+        box = running_box(
+            tmp_path,
+            None,
+            arguments=SOURCE,
+            TRIREME_MODELS="on-demand",
+            AWS_ENDPOINT_URL=proxy.url,
+            TRIREME_CACHE=str(tmp_path / "cache"),
+            SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS="8",
+        )
+        with box as running:
+            assert infer(running.url, "cats").status_code == 200
+            proxy.slow_from_byte = 2**15
+            answer = infer(running.url, "large")
+            assert answer.status_code == 429
+            assert int(answer.headers["Retry-After"]) > 0
+            assert infer(running.url, "cats").status_code == 200
+            running.stop(signal.SIGKILL)
+    with running_box(
+        tmp_path, None, arguments=SOURCE, TRIREME_MODELS="on-demand", TRIREME_CACHE=str(tmp_path / "cache")
+    ) as again:
+        assert infer(again.url, "large").json()["outputs"][0]["data"] == [3, 6]
+        assert infer(again.url, "cats").json()["outputs"][0]["data"] == [1, 2]
+
+
+def test_a_full_disk_costs_the_model_that_does_not_fit_alone(s3_url: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with running_box(
+        tmp_path,
+        None,
+        command_prefix=MOUNT_SMALL_DISK.format(size=2, folder=cache),
+        arguments=SOURCE,
+        TRIREME_MODELS="on-demand",
+        TRIREME_CACHE=str(cache),
+    ) as box:
+        answer = infer(box.url, "large")
+        assert (answer.status_code, "which has" in answer.json()["error"]) == (503, True)
+        assert infer(box.url, "cats").status_code == 200
+        assert states(box) == {"cats": "loaded", "dogs": "unloaded", "large": "failed"}

@@ -1,0 +1,117 @@
+"""Which model is unloaded for another, and who waits for whom. Triton's side is in tests/integration."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sm.errors import BadInput, Conflict, OutOfMemory, UnknownModel
+from sm.multimodel.holds import Holds
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_loader import Loader
+from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand
+from tests.support.boxes import wait_until
+
+
+@dataclass
+class SmallLoader:
+    """A loader with room for so many models. No Triton: it keeps records alone."""
+
+    records: Records
+    room: int = 2
+    loads: list[str] = field(default_factory=list)
+
+    def load(self, name: str, url: str) -> Record:
+        self.loads.append(name)
+        if name == "broken":
+            raise BadInput("it has no weights")
+        if len([*self.records.read().loaded()]) >= self.room:
+            raise OutOfMemory("there is no room")
+        record = Record(name, url, f"id-{name}", name, {name: name}, loaded=True)
+        self.records.put(record)
+        return record
+
+    def unload(self, name: str) -> None:
+        self.records.remove(name)
+
+
+class Setup:
+    """A repository with four models, and what loads them."""
+
+    def __init__(self, folder: Path, room: int = 2, pinned: str = "") -> None:
+        for name in ("a", "b", "c", "broken"):
+            (folder / "repository" / name).mkdir(parents=True)
+        self.holds = folder / "holds"
+        self.holds.mkdir()
+        self.loader = SmallLoader(Records(folder / "models.json"), room)
+        catalog = Catalog(str(folder / "repository"), folder)
+        self.models = OnDemand(self.loader, catalog, self.holds, pinned)  # type: ignore[arg-type]
+
+    def load(self, name: str, used: float) -> None:
+        assert self.models.ask(name) in (LOADED, LOADING)
+        wait_until((self.holds / f"id-{name}").exists, description="the load")
+        os.utime(self.holds / f"id-{name}", (used, used))
+
+    def state(self, name: str) -> str:
+        return next(row["state"] for row in self.models.list() if row["modelName"] == name)
+
+
+def test_the_model_that_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [LOADED, UNLOADED, LOADED]
+
+
+def test_a_model_that_a_request_holds_stays(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    Holds(setup.holds).take("id-b")
+    os.utime(setup.holds / "id-b", (1, 1))
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [UNLOADED, LOADED, LOADED]
+    with pytest.raises(Conflict, match="serves a request"):
+        setup.models.evict("b")
+
+
+def test_the_pinned_model_stays(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, pinned="b")
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [UNLOADED, LOADED, LOADED]
+
+
+def test_a_model_that_alone_is_too_large_is_a_507(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, room=0)
+    setup.models.ask("a")
+    wait_until(lambda: setup.state("a") == FAILED, description="the failure")
+    with pytest.raises(OutOfMemory):
+        setup.models.ask("a")
+
+
+def test_all_who_ask_get_one_load_and_a_failure_is_not_repeated_at_once(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    for _ in range(5):
+        setup.models.ask("a")
+    wait_until(lambda: setup.state("a") == LOADED, description="the load")
+    setup.models.ask("broken")
+    wait_until(lambda: setup.state("broken") == FAILED, description="the failure")
+    with pytest.raises(BadInput, match="no weights"):
+        setup.models.ask("broken")
+    assert setup.loader.loads == ["a", "broken"]
+
+
+@pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])
+def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel):
+        Setup(tmp_path).models.ask(name)
+
+
+def test_the_loader_has_what_this_test_plays() -> None:
+    assert all(hasattr(Loader, name) for name in ("load", "unload"))
