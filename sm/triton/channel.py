@@ -13,7 +13,7 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from sm.deadline import NO_HEADERS, Deadline, Part, Value, current, part
+from sm.deadline import NO_HEADERS, Deadline, Value, current, part
 from sm.errors import CallerGone, NotReady, TriremeError, Unavailable
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_status
@@ -29,6 +29,9 @@ FIRST_CALLER_CHECK_S, CALLER_CHECK_INTERVAL_S = 0.05, 0.1
 REGISTRATION_TIMEOUT_S = 2.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
+UNREADABLE = "calls go through gRPC's own client from now on, as Triton's answer cannot be read: %s"
+#: A call without a listener.
+UNHEARD = contextlib.nullcontext(NO_HEADERS)
 OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -102,44 +105,31 @@ class Channel:
             interrupt: Called every 0.1 s during the call; if it raises, the call ends.
         """
         deadline = _checked_deadline()
-        if deadline is None or deadline.listener is None:
-            return self._infer(request, deadline, interrupt)
-        with self._part(INFER, request) as part:
-            return self._infer(request, deadline, interrupt, part.headers)
-
-    def _infer(
-        self,
-        request: Any,
-        deadline: Deadline | None,
-        interrupt: Callable[[], None],
-        headers: Mapping[str, str] = NO_HEADERS,
-    ) -> Any:
         seconds = max(0.0, deadline.at - time.monotonic()) if deadline else self._timeout
-        pool = self._pool
-        if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
-            return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
-        if headers:
-            pool = pool.with_metadata(headers)
-        try:
-            answer = _infer_on_own_wire(pool, message, seconds, deadline, interrupt)
-        except Unreadable as error:
-            unusable, self._pool = self._pool, None
-            if unusable is not None:
-                unusable.close()
-                log.warning(
-                    "calls go through gRPC's own client from now on, as Triton's answer cannot be read: %s",
-                    error,
-                )
-                GRPC_CLIENT_FALLBACKS.inc()
-            return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
-        return pb.ModelInferResponse.FromString(answer)
+        is_heard = deadline is not None and deadline.listener is not None
+        with self._part(INFER, request) if is_heard else UNHEARD as headers:
+            pool = self._pool
+            if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
+                return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
+            if headers:
+                pool = pool.with_metadata(headers)
+            try:
+                answer = _infer_on_own_wire(pool, message, seconds, deadline, interrupt)
+            except Unreadable as error:
+                unusable, self._pool = self._pool, None
+                if unusable is not None:
+                    unusable.close()
+                    log.warning(UNREADABLE, error)
+                    GRPC_CLIENT_FALLBACKS.inc()
+                return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
+            return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton."""
-        with self._part(STREAM_INFER, request, nests=False) as part:
+        with self._part(STREAM_INFER, request, nests=False) as headers:
             deadline = _checked_deadline()
             seconds = deadline.remaining() if deadline else self._timeout
-            metadata = (*self._keys, *part.headers.items())
+            metadata = (*self._keys, *headers.items())
             try:
                 call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
             except ValueError:
@@ -153,8 +143,8 @@ class Channel:
                 call.cancel()
 
     @contextlib.contextmanager
-    def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Part]:
-        """Tell the request's listener of a call."""
+    def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Mapping[str, str]]:
+        """Tell the request's listener of a call; yield the headers to send with it."""
         attributes: dict[str, Value] = {
             "rpc.system.name": "grpc",
             "rpc.method": method[1:],
@@ -164,7 +154,7 @@ class Channel:
         }
         with part(method[1:], attributes, is_call=True, nests=nests) as call:
             try:
-                yield call
+                yield call.headers
             except Failed as failure:
                 call.fail(failure.kind.code)
                 raise
