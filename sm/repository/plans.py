@@ -150,7 +150,8 @@ def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
             profile.set_shape(bounds.input, bounds.minimum, bounds.optimum, bounds.maximum)
         config.add_optimization_profile(profile)
     if plan.timing_cache:
-        cache = config.create_timing_cache(_read_if_there(plan.timing_cache))
+        measured = plan.timing_cache.read_bytes() if plan.timing_cache.is_file() else b""
+        cache = config.create_timing_cache(measured)
         config.set_timing_cache(cache, ignore_mismatch=False)
     if not plan.strongly_typed and plan.precision != "fp32":
         flag = getattr(trt.BuilderFlag, plan.precision.upper(), None)
@@ -170,10 +171,6 @@ def _logger(trt: Any, log: TextIO) -> Any:
             print(f"[{severity.name}] {message}", file=log)
 
     return FileLogger()
-
-
-def _read_if_there(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
 
 
 PROGRAM = "trtexec"
@@ -204,7 +201,8 @@ def trtexec_command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
         *(f"--{option}Shapes={value}" for option, value in shapes.items() if value),
         *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
         *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
-        *(["--stronglyTyped"] if plan.strongly_typed else _precision(plan)),
+        *(["--stronglyTyped"] if plan.strongly_typed else []),
+        *([f"--{plan.precision}"] if not plan.strongly_typed and plan.precision != "fp32" else []),
     )
 
 
@@ -236,10 +234,6 @@ def build_with_trtexec(plan: Plan) -> str:
     if match := BANNER.search(text):
         return ".".join(str(int(part)) for part in match.groups())
     return hardware.tensorrt() or "unknown"
-
-
-def _precision(plan: Plan) -> list[str]:
-    return [] if plan.precision == "fp32" else [f"--{plan.precision}"]
 
 
 def build_plan(plan: Plan) -> str:

@@ -60,7 +60,7 @@ def byte_size(name: str, shape: Sequence[int]) -> int | None:
 
 def to_bytes(array: Array) -> bytes:
     """Encode an array row by row, little-endian; each string after its length in four bytes."""
-    if datatype(array) != STRINGS:
+    if array.dtype.kind not in "OSU":
         return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     parts: list[bytes] = []
     for item in array.ravel().tolist():
