@@ -59,7 +59,8 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
     with_missing_plan = {version.parent for version in missing}
     for entry in repository.iterdir():
         if entry in with_missing_plan:
-            _merge_model(entry, merged / entry.name, {version.name for version in missing})
+            names = {version.name for version in missing}
+            _link_model(entry, merged / entry.name, names.__contains__, (PLAN, LOG, "manifest.json"))
         else:
             _link(entry, merged / entry.name)
 
@@ -85,7 +86,9 @@ def for_triton(
             _link(entry, folder / entry.name)
         # Triton would take any other folder for a model that cannot be loaded, and never be ready.
         elif entry.name != models.CODE and not entry.name.startswith("."):
-            _overlay_model(entry, folder / entry.name, wrap)
+            _link_model(entry, folder / entry.name, str.isdecimal)
+            if wrap is not None:
+                wrap(folder / entry.name)
     for name in cpu_models:
         config = models.without_gpu(models.read_config(repository / name / models.CONFIG))
         (folder / name / models.CONFIG).unlink()
@@ -93,29 +96,19 @@ def for_triton(
     return folder
 
 
-def _overlay_model(model: Path, folder: Path, wrap: Callable[[Path], None] | None) -> None:
-    folder.mkdir()
+def _link_model(
+    model: Path, folder: Path, is_opened: Callable[[str], bool], left_out: Collection[str] = ()
+) -> None:
+    """Create a folder of links to a model; in the place of an opened version is a folder of links to it."""
+    folder.mkdir(exist_ok=True)
     for entry in model.iterdir():
-        if not (entry.is_dir() and entry.name.isdecimal()):
+        if not (entry.is_dir() and is_opened(entry.name)):
             _link(entry, folder / entry.name)
             continue
-        (folder / entry.name).mkdir()
+        (folder / entry.name).mkdir(exist_ok=True)
         for file in entry.iterdir():
-            _link(file, folder / entry.name / file.name)
-    if wrap is not None:
-        wrap(folder)
-
-
-def _merge_model(model: Path, merged: Path, versions: set[str]) -> None:
-    merged.mkdir(exist_ok=True)
-    for entry in model.iterdir():
-        if entry.name not in versions or not entry.is_dir():
-            _link(entry, merged / entry.name)
-            continue
-        (merged / entry.name).mkdir(exist_ok=True)
-        for file in entry.iterdir():
-            if file.name not in (PLAN, LOG, "manifest.json"):
-                _link(file, merged / entry.name / file.name)
+            if file.name not in left_out:
+                _link(file, folder / entry.name / file.name)
 
 
 def _link(path: Path, link: Path) -> None:
