@@ -57,9 +57,7 @@ class ModelControl:
         channel: Channel,
         seconds: float,
         has_died: Callable[[str], bool] = lambda _: False,
-        watching: Callable[[Collection[str]], AbstractContextManager[Callable[[], None]]] = lambda _: (
-            nullcontext(lambda: None)
-        ),
+        watching: Watching = lambda _: nullcontext(lambda: None),
     ) -> None:
         self._channel, self._seconds, self._has_died, self._watching = channel, seconds, has_died, watching
 
@@ -79,14 +77,12 @@ class ModelControl:
         self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
         with self._watching({model, *parts}) as check:
-            self._load_or_unload("RepositoryModelLoad", request, model, seconds, check)
+            self._call("RepositoryModelLoad", request, model, seconds, check)
 
     def unload(self, model: str) -> None:
         """Unload a model, if it is loaded, and wait until it holds no memory."""
         end = time.monotonic() + self._seconds
-        self._load_or_unload(
-            "RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model
-        )
+        self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
         interval = FIRST_POLL_INTERVAL_S
         while self.states().get(model) in HELD_STATES and not self._has_died(model):
             if time.monotonic() > end:
@@ -104,23 +100,6 @@ class ModelControl:
         """True if the model serves."""
         return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
 
-    def _load_or_unload(
-        self,
-        method: str,
-        request: object,
-        model: str,
-        seconds: float | None = None,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        for attempt in range(MAX_ATTEMPTS):
-            try:
-                self._call(method, request, model, seconds, check)
-                return
-            except BadInput as error:
-                if attempt == MAX_ATTEMPTS - 1 or not FOLDER_REMOVED.search(error.sentence):
-                    raise
-            time.sleep(RETRY_INTERVAL_S)
-
     def _call(
         self,
         method: str,
@@ -129,10 +108,16 @@ class ModelControl:
         seconds: float | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Any:
-        try:
-            return self._channel.call(method, request, seconds, check)
-        except Failed as failure:
-            raise _explain(failure.error, model, seconds or self._seconds) from None
+        attempts = 0
+        while True:
+            try:
+                return self._channel.call(method, request, seconds, check)
+            except Failed as failure:
+                error, attempts = _explain(failure.error, model, seconds or self._seconds), attempts + 1
+                is_passing = isinstance(error, BadInput) and FOLDER_REMOVED.search(error.sentence)
+                if not is_passing or attempts == MAX_ATTEMPTS:
+                    raise error from None
+            time.sleep(RETRY_INTERVAL_S)
 
 
 def _explain(error: TriremeError, model: str, seconds: float) -> TriremeError:
