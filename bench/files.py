@@ -19,13 +19,13 @@ from bench.repositories import demo
 from bench.samples import sample
 from bench.work import WORKS, Array, Outputs, Run, runner
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.recipes import Recipe
 from sm.commands.build.samples import InProcess
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
+from trireme_tools.prepare.recipes import Recipe
 
 
 def prepare(folder: Path, settings: Settings) -> None:

@@ -12,11 +12,9 @@ from textwrap import fill, wrap
 from typing import Any, NoReturn
 
 from sm import NO_TELEMETRY, __version__
-from sm.commands import Command
+from sm.commands import DEVELOPER_MACHINE, DISTRIBUTION, Command
 from sm.errors import CommandError
 
-#: The name of the package on the index. ``trireme`` there is another project.
-DISTRIBUTION = "trireme-serving"
 #: The extra that installs a module which only some commands need.
 EXTRAS = {"boto3": "tools", "botocore": "tools", "matplotlib": "tune", "onnx": "cpu", "onnxruntime": "cpu"}
 
@@ -33,8 +31,8 @@ GROUPS = {
     "Check them": {
         "inspect": Command(
             "Show the contents of a model repository and every problem that would stop a start.",
-            "sm.commands.inspect.inspect_command:add_arguments",
-            "sm.commands.inspect.inspect_command:run",
+            "sm.commands.inspect_command:add_arguments",
+            "sm.commands.inspect_command:run",
             ("inspect model", "inspect model --graph pipeline.mmd"),
         ),
         "test": Command(
@@ -60,14 +58,14 @@ GROUPS = {
         ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
-            "sm.commands.drain:add_arguments",
-            "sm.commands.drain:run",
+            "sm.commands.local_boxes:add_arguments",
+            "sm.commands.local_boxes:run",
             ("drain --seconds 5", "drain --pid 1"),
         ),
         "top": Command(
             "Show a running box: its models, rates, times, queues, processes and memory.",
-            "sm.commands.top.top_command:add_arguments",
-            "sm.commands.top.top_command:run",
+            "sm.commands.top:add_arguments",
+            "sm.commands.top:run",
             ("top", "top --url http://localhost:8080 --json"),
         ),
         "settings": Command(
@@ -78,8 +76,8 @@ GROUPS = {
         ),
         "new-key": Command(
             "Create an API key for callers of the box. The key is shown once; the box keeps a hash.",
-            "sm.commands.new_key:add_arguments",
-            "sm.commands.new_key:run",
+            "sm.commands.api_keys:add_arguments",
+            "sm.commands.api_keys:run",
             ("new-key shop --file keys.txt", "new-key shop --rate 5"),
         ),
     },
@@ -89,11 +87,6 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 TOOLS = (
     *("new-model", "eject", "new-client", "pack-env", "package", "clean", "check-client", "invoke", "tune"),
     *("demo", "prepare", "logs", "deploy", "status", "delete", "template", "iam", "images", "cost"),
-)
-#: Where to run a command that is not installed.
-DEVELOPER_MACHINE = (
-    f"Run it on a developer's machine: pip install '{DISTRIBUTION}[tools]' installs it, "
-    "and so does 'make serve' in a checkout."
 )
 
 

@@ -18,10 +18,10 @@ from bench.gpu import weights
 from bench.gpu.stages import Check, Context, Result
 from bench.gpu.unpacking import WEIGHTS
 from sm import hardware
-from sm.commands.build.recipes import Recipe
 from sm.repository.manifest import Manifest
 from sm.repository.plans import find_trtexec
 from sm.settings import HERE
+from trireme_tools.prepare.recipes import Recipe
 
 MODELS = ("resnet", "yolov5", "bert_base")
 #: Modules that the machine must have, because no wheel of the bundle brings them.

@@ -28,8 +28,6 @@ from bench.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
 from sm.commands.build.changes import DESCRIPTION, Changes
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.prepare import prepare
-from sm.commands.build.recipes import Recipe
 from sm.commands.build.samples import InProcess
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
@@ -37,6 +35,8 @@ from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.settings import HERE, Settings
+from trireme_tools.prepare.demo import prepare
+from trireme_tools.prepare.recipes import Recipe
 
 MIB = 2**20
 MAX_BUNDLE_MIB = 60

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sm.commands.build.graph_runner import Runner
-from sm.commands.build.random_inputs import Feed
+from sm.commands.build.graph_runner import Feed, Runner
 
 #: Numbers of each output in the bundle. More would need as much space as the weights.
 GOLDEN_NUMBERS = 20_000

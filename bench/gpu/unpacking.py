@@ -27,7 +27,7 @@ def unpack(bundle: Path, work: Path) -> Mapping[str, str]:
         done_file.write_text(listing)
     root = Path(__file__).resolve().parents[2]
     return {
-        "PYTHONPATH": _joined(root, site, os.environ.get("PYTHONPATH")),
+        "PYTHONPATH": _joined(root, root / "tools", site, os.environ.get("PYTHONPATH")),
         "PATH": _joined(programs / "bin", os.environ.get("PATH")),
     }
 

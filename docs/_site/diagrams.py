@@ -18,12 +18,10 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from sm.commands.build.fetch import Fetcher
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 MERMAID = Source(
     kind="npm",

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib
+from typing import Any, NamedTuple
+
+from sm.errors import CommandError
+
+#: The name of the package on the index. ``trireme`` there is another project.
+DISTRIBUTION = "trireme-serving"
+#: Where to run what is not installed.
+DEVELOPER_MACHINE = (
+    f"Run it on a developer's machine: pip install '{DISTRIBUTION}[tools]' installs it, "
+    "and so does 'make serve' in a checkout."
+)
 
 
 class Command(NamedTuple):
@@ -17,3 +28,17 @@ class Command(NamedTuple):
     examples: tuple[str, str]
     #: The command that does the same, for an old name.
     same_as: str = ""
+
+
+def part_of_tools(module: str, what: str) -> Any:
+    """Import a module of the tools that a command uses where they are installed.
+
+    Raises :class:`CommandError` with ``what``, the words for its part, if they are not.
+    """
+    try:
+        return importlib.import_module(f"trireme_tools.{module}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("trireme_tools"):
+            raise
+        reason = f"{what} needs the tools, which are not installed here. {DEVELOPER_MACHINE}"
+        raise CommandError(reason) from None

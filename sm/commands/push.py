@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
-from sm.commands.api_key import read_api_key
+from sm.commands.api_keys import read_api_key
 from sm.errors import CommandError
 
 #: The box answers when the new version serves or has failed, after SageMaker's time for a load at most.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 VERSION = "1.0.0"
 

@@ -17,12 +17,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sm.commands.build.fetch import Fetcher
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
 #: axe-core, which checks a page against WCAG. Only the tests use it.

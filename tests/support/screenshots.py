@@ -12,12 +12,12 @@ from pathlib import Path
 
 from selenium.webdriver import Chrome
 
-from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.dashboard import Dashboard
 from tests.support.playground import DESKTOP, PHONE, Playground, Screen
+from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "docs" / "pictures"
 

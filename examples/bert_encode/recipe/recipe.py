@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 from .rewrite import rewrite
 

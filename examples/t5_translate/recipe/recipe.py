@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 from .unsigned import unsigned
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertForMaskedLM
 
-from sm.commands.build.repository_assembly import CpuRepository
 from sm.repository.cache import Cache
 from sm.settings import HERE
+from trireme_tools.prepare.cpu_repository import CpuRepository
 
 SHAPES = ((1, 3), (1, 17), (4, 9), (8, 64), (1, 512))
 TOLERANCE = 1e-3

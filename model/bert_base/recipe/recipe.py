@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 from .merge import add_head, merge
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from sm.commands.build.package_sources import Source
+from trireme_tools.prepare.packages import Source
 
 from .checkpoint import read
 from .graph import model_of

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sm.commands.build import build_arguments
-from sm.commands.build.build_request import BuildRequest
+from sm.commands.build.build_request import BuildRequest, is_torch
 from sm.commands.build.changes import OPTIONS, Changes
 from sm.commands.build.changes import options as words
-from sm.commands.build.exporting import is_torch
 from sm.commands.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.commands.progress import Progress
 from sm.errors import CommandError

@@ -19,6 +19,10 @@ Range = tuple[int, int, int]
 MAX_BATCH = 8
 
 
+#: How a source names a model of torchvision.
+TORCHVISION_PREFIX = "torchvision:"
+
+
 @dataclass(frozen=True)
 class BuildRequest:
     """One model for one target."""
@@ -49,6 +53,13 @@ class BuildRequest:
             raise CommandError(
                 f"{self.model!r} is not a name for a model: use letters, digits, _, - and dots, no dot first."
             )
+
+
+def is_torch(source: str) -> bool:
+    """True if a source is PyTorch's: a torchvision name, a hub id or a folder."""
+    return source.startswith(TORCHVISION_PREFIX) or (
+        not source.endswith(".onnx") and not Path(source).is_file()
+    )
 
 
 def batch(text: str) -> Range:

@@ -5,12 +5,84 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from sm.commands.build import masks, model_config, pixels, suppression
-from sm.commands.build.onnx_graph import Graph
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from sm.client.preprocessing import Normalisation
+from sm.commands.build import masks, suppression
+from sm.commands.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
 from sm.repository.manifest import Change
+
+#: The prefix of the new nodes' names, and the name of the scaled picture.
+PREFIX, SCALED = "pixels", "pixels_scaled"
+
+
+def add_scaling(graph: Graph, description: Path, out: Path) -> Graph:
+    """Write a graph that takes bytes to ``out``; return the same graph if it takes bytes already.
+
+    Args:
+        graph: A graph with one picture among its inputs.
+        description: The model's ``preprocess.json``.
+        out: The file to write.
+
+    Raises:
+        CommandError: The graph does not take exactly one picture.
+    """
+    normalisation = Normalisation.read(description)
+    pictures = _pictures(graph, normalisation.layout, "TYPE_FP32")
+    if not pictures and len(_pictures(graph, normalisation.layout, "TYPE_UINT8")) == 1:
+        return graph
+    if len(pictures) != 1:
+        raise CommandError(
+            f"{graph.path} has {len(pictures)} inputs that are a picture (FP32, {normalisation.layout}, "
+            "three channels); --uint8 is for a graph with one."
+        )
+    (picture,) = pictures
+    model = onnx.load(graph.path)
+    for node in model.graph.node:
+        node.input[:] = [SCALED if name == picture.name else name for name in node.input]
+    nodes, weights = _scaling(picture.name, normalisation)
+    for index, node in enumerate(nodes):
+        model.graph.node.insert(index, node)
+    model.graph.initializer.extend(weights)
+    (declaration,) = (value for value in model.graph.input if value.name == picture.name)
+    declaration.type.tensor_type.elem_type = TensorProto.UINT8
+    onnx.save(model, out)
+    return Graph.read(out)
+
+
+def _pictures(graph: Graph, layout: str, datatype: str) -> list[Value]:
+    """Return the inputs that can be a picture: four sizes, three channels where the layout has them."""
+    channels = layout.index("C") + 1
+    return [
+        value
+        for value in graph.inputs
+        if value.datatype == datatype and len(value.sizes) == 4 and value.sizes[channels] == 3
+    ]
+
+
+def _scaling(name: str, normalisation: Normalisation) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Return nodes and constants for ``pixel * factor - offset``, without a step that changes nothing."""
+    steps = {"Cast": None, "Mul": normalisation.factor, "Sub": normalisation.offset}
+    if (normalisation.factor == 1).all():
+        del steps["Mul"]
+    if (normalisation.offset == 0).all():
+        del steps["Sub"]
+    nodes, weights, value = [], [], name
+    for operator, numbers in steps.items():
+        result = f"{PREFIX}_{operator}"
+        if numbers is None:
+            nodes.append(helper.make_node(operator, [value], [result], name=result, to=TensorProto.FLOAT))
+        else:
+            weights.append(numpy_helper.from_array(normalisation.reshape(numbers), f"{result}_by"))
+            nodes.append(helper.make_node(operator, [value, f"{result}_by"], [result], name=result))
+        value = result
+    nodes[-1].output[0] = SCALED
+    return nodes, weights
+
 
 NAMES: tuple[Change, ...] = get_args(Change)
 #: Options of sm build-model that belong to a model, for every target; the file is beside its config.pbtxt in
@@ -60,7 +132,7 @@ class Changes:
 
         ``tokenizer``, by default beside it, is read for ``masks`` only.
         """
-        prepared = pixels.add_scaling(source, description, workshop / "pixels.onnx") if self.uint8 else source
+        prepared = add_scaling(source, description, workshop / "pixels.onnx") if self.uint8 else source
         if self.masks and not masks.has_mask_outputs(prepared):
             vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
             served = masks.add_mask_outputs(prepared, vocabulary, workshop / "masks.onnx")
@@ -97,17 +169,3 @@ class Graphs:
 def options(path: Path) -> list[str]:
     """Return the words in a file of options; none if there is no file."""
     return shlex.split(path.read_text(), comments=True) if path.is_file() else []
-
-
-def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
-    """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
-    adapted = type(written)()
-    adapted.CopyFrom(written)
-    for tensors, values, is_affected in (
-        (adapted.input, graph.inputs, changes.uint8 or changes.nms),
-        (adapted.output, graph.outputs, changes.nms or changes.masks),
-    ):
-        if is_affected:
-            del tensors[:]
-            model_config.add_tensors(tensors, values, batched=graph.batched)
-    return adapted

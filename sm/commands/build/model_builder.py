@@ -11,30 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from sm.commands.build import (
-    accuracy_report,
-    build_request,
-    golden_data,
-    model_config,
-    precision,
-    suppression,
-    targets,
-)
-from sm.commands.build.accuracy import Comparison
+from sm.commands import part_of_tools
+from sm.commands.build import build_request, model_config, samples, suppression, targets
+from sm.commands.build.accuracy import CALIBRATED, REPORT, Comparison, write_report
 from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.changes import DESCRIPTION, TOKENIZER, Graphs
-from sm.commands.build.configuring import GENERATED_MARK, WarmUp, configure
-from sm.commands.build.exporting import export
-from sm.commands.build.fetch import sha256
-from sm.commands.build.graph_runner import Runner, session
+from sm.commands.build.graph_runner import Runner, Sizes, SizeSearch, format_sizes, named_sizes, session
+from sm.commands.build.model_config import GENERATED_MARK, WarmUp, configure
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.prepare import Preparation
-from sm.commands.build.random_inputs import Sizes, named_sizes
-from sm.commands.build.recipes import Recipe
-from sm.commands.build.repository_assembly import GRAPH, descriptions, link
 from sm.commands.build.samples import InProcess, count_equal_answers
-from sm.commands.build.size_search import SizeSearch, format_sizes
-from sm.commands.build.targets import PROGRAM, BuiltModel
+from sm.commands.build.targets import GRAPH, PROGRAM, BuiltModel, descriptions, link, sha256
 from sm.commands.build.triton_tensors import adapt
 from sm.commands.progress import Progress
 from sm.errors import CommandError
@@ -109,7 +95,7 @@ class ModelBuilder:
                 by_record = configuration.final.max_batch_size > 0 and not is_batch_made
                 with self.progress.step(f"{request.model}: quantizing and comparing"):
                     report = self._quantize(request, graphs, version, by_record)
-                (staged / accuracy_report.FILE).write_text(report)
+                (staged / REPORT).write_text(report)
                 self.progress.say(report)
             origin = manifest.Source(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, version)
@@ -123,12 +109,13 @@ class ModelBuilder:
         if isinstance(request.source, Path):
             return request.source, request.source.name
         if request.source:
-            return export(request.source, workshop / GRAPH, self.progress), request.source
+            tool = part_of_tools("build.exporting", f"--source {request.source}, a model of PyTorch,")
+            return tool.export(request.source, workshop / GRAPH, self.progress), request.source
         folder = self.models / request.model
         if not (folder / "recipe" / "recipe.py").is_file():
             raise CommandError(f"{folder} has no recipe: name an ONNX file or a hub id with --source.")
-        with self.cache.locked(self.progress.say):
-            artifact = Preparation(self.cache, self.models, self.progress).build(Recipe.load(folder))
+        tool = part_of_tools("prepare.demo", f"the recipe of {request.model}")
+        artifact = tool.build_recipe(self.cache, folder, self.progress)
         return artifact / GRAPH, f"model/{request.model}/recipe, {artifact.name}"
 
     def _source_of_description(self, request: BuildRequest, name: str, folder: Path) -> Path:
@@ -150,9 +137,9 @@ class ModelBuilder:
                     self.progress.say(f"{request.model}: the plan takes {size}; callers have to pad to it")
                 return targets.tensorrt(graphs.prepared, version, request, ranges)
             if request.target == "torch":
-                if request.precision not in ("fp32", "fp16"):
-                    raise CommandError("--target torch takes --precision fp32 or fp16.")
-                return targets.torch(graphs.served, version, request, max(1, largest))
+                torch = part_of_tools("build.torch_graph", "--target torch")
+                built: BuiltModel = torch.build(graphs.served, version, request, max(1, largest))
+                return built
             if request.precision != "fp32":
                 raise CommandError(f"--precision {request.precision} is for --target tensorrt or torch.")
             return (targets.cpu if request.target == "cpu" else targets.onnxruntime)(graphs.served, version)
@@ -267,44 +254,42 @@ class ModelBuilder:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / request.model).symlink_to(version.parent)
             client = HERE / "clients" / request.model
-            if request.source is None and golden_data.from_samples(
+            if request.source is None and samples.from_samples(
                 graph, graphs.applied, client, Path(folder), version
             ):
                 return
         # Random pictures have no objects, and random texts no masks.
         if request.wanted.precision != "auto" and not (graphs.applied.nms or graphs.applied.masks):
-            golden_data.from_random_inputs(graph, trial.found, version)
+            samples.from_random_inputs(graph, trial.found, version)
 
     def _quantize(self, request: BuildRequest, graphs: Graphs, version: Path, by_record: bool) -> str:
         """Add the graph in int8, and return the report on the accuracy of each engine."""
         graph, client = Graph.read(version / GRAPH), HERE / "clients" / request.model
-        folder, kinds = cast(Path, request.calibration), golden_data.kinds(graph, graphs.applied)
+        folder, kinds = cast(Path, request.calibration), samples.kinds(graph, graphs.applied)
         if any(folder.glob("*.np[yz]")) or request.source is not None or not client.is_dir():
-            feeds, kinds = list(precision.records(graph, folder)), ({}, "")
+            feeds, kinds = list(targets.records(graph, folder)), ({}, "")
         else:
             with tempfile.TemporaryDirectory() as repository:
                 (Path(repository) / request.model).symlink_to(version.parent)
-                feeds = golden_data.client_feeds(graph, client, Path(repository), folder)
+                feeds = samples.client_feeds(graph, client, Path(repository), folder)
         if not feeds:
             raise CommandError(f"{folder} has no pictures, no texts.txt, and no *.npz or *.npy.")
         try:
-            known = golden_data.golden(graph, feeds, *kinds)
+            known = samples.golden(graph, feeds, *kinds)
         except Exception as error:  # ONNX Runtime's own classes
             raise CommandError(f"the model does not take an input in {folder}: {error}.") from error
         if not (version / GOLDEN).is_file():
-            golden_data.from_records(graph, feeds, version)
-        precision.quantize(
-            graph.path, feeds[: accuracy_report.CALIBRATED], version / INT8_GRAPH, symmetric=False
-        )
-        return accuracy_report.write(known, version, by_record)
+            samples.from_records(graph, feeds, version)
+        targets.quantize(graph.path, feeds[:CALIBRATED], version / INT8_GRAPH, symmetric=False)
+        return write_report(known, version, by_record)
 
     def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
         """Return what runs the artifact if it is not a graph."""
         if request.target != "torch":
             return None
-        from sm.commands.build.torch_graph import TorchProgram
-
-        return TorchProgram(version / PROGRAM, graphs.served)
+        torch = part_of_tools("build.torch_graph", "--target torch")
+        runner: Runner = torch.TorchProgram(version / PROGRAM, graphs.served)
+        return runner
 
     def _describe(self, request: BuildRequest, source: Path, staged: Path) -> None:
         """Copy labels, vocabulary and preprocessing, if the recipe or the team has them."""

@@ -1,13 +1,10 @@
-"""Read, complete and check ``config.pbtxt``, with Triton's own protobuf.
-
-The file in git names tensors, sizes and batching, which are the same for every target. How a model is run
-(its backend, its kind of instances) belongs to the target, so such a line in git is refused.
-"""
+"""A model's ``config.pbtxt``: made from the graph, merged with a hand-written file, and compared with it."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +12,10 @@ from typing import Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from sm.commands.build import build_request
+from sm.commands.build.build_request import BuildRequest, Range
+from sm.commands.build.changes import Changes, Graphs
+from sm.commands.build.graph_runner import Sizes
 from sm.commands.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
 from sm.repository.manifest import Target
@@ -39,9 +40,9 @@ def read(path: Path) -> Any:
     config = parse(path)
     if config.name != path.parent.name:
         raise CommandError(f"{path} names the model {config.name!r}; its folder is {path.parent.name!r}.")
-    for field in TARGET_FIELDS:
-        if field in {descriptor.name for descriptor, _ in config.ListFields()}:
-            raise CommandError(f"{path} sets {field!r}, which belongs to the target that runs the model.")
+    for name in TARGET_FIELDS:
+        if name in {descriptor.name for descriptor, _ in config.ListFields()}:
+            raise CommandError(f"{path} sets {name!r}, which belongs to the target that runs the model.")
     return config
 
 
@@ -158,11 +159,11 @@ def _copy(config: Any) -> Any:
 
 def _clear_replaced(config: Any, written: Any) -> None:
     """Clear the fields that ``written`` replaces; an empty ``dynamic_batching { }`` replaces none."""
-    for field, value in written.ListFields():
-        if hasattr(value, "ListFields") and config.HasField(field.name):
-            _clear_replaced(getattr(config, field.name), value)
+    for descriptor, value in written.ListFields():
+        if hasattr(value, "ListFields") and config.HasField(descriptor.name):
+            _clear_replaced(getattr(config, descriptor.name), value)
         else:
-            config.ClearField(field.name)
+            config.ClearField(descriptor.name)
 
 
 def difference(generated: Any, final: Any, name: str) -> list[str]:
@@ -199,3 +200,108 @@ def _describe(tensor: Any, batched: bool) -> Tensor:
 
 def _format(tensors: list[Tensor]) -> str:
     return ", ".join(f"{name} {datatype[5:]} {list(shape)}" for name, datatype, shape in tensors) or "nothing"
+
+
+#: A configuration that begins with this line may be overwritten; one without it is hand-written.
+GENERATED_MARK = "# Written by sm build-model. Without this line it is yours: it will be kept as it is.\n"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """``final`` is the ``ModelConfig``. ``is_hand_written``: it is the user's and must not be written."""
+
+    final: Any
+    is_hand_written: bool
+    #: The known ranges, by the names of free sizes.
+    ranges: Mapping[str, Range]
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """The first, slow call that Triton makes before it is ready."""
+
+    sizes: Sizes = field(default_factory=dict)
+    #: False: no sizes are known at which the graph answers.
+    possible: bool = True
+
+
+def configure(
+    request: BuildRequest, graphs: Graphs, models: Path, say: Callable[[str], None], warm_up: WarmUp
+) -> Configuration:
+    """Configure for the request. Raises :class:`CommandError` if a hand-written file does not fit it."""
+    graph = graphs.served
+    own_config = request.out / request.model / "config.pbtxt"
+    if own_config.is_file() and not own_config.read_text(errors="replace").startswith(GENERATED_MARK):
+        return _use_existing(request, graph, own_config, say, warm_up)
+    path = models / request.model / "config.pbtxt"
+    if not path.is_file():
+        ranges = build_request.ranges(request, graph, build_request.MAX_BATCH)
+        return Configuration(_generate(request, graph, ranges, warm_up), False, ranges)
+    written = adapt_config(read(path), request.changes, graph)
+    ranges = build_request.ranges(request, graph, written.max_batch_size or build_request.MAX_BATCH)
+    generated = _generate(request, graph, ranges, warm_up)
+    if generated.max_batch_size and (request.batch or request.shapes):
+        written.max_batch_size = generated.max_batch_size  # the request overrides the file
+    final = _adapt_to_target(request, graph, merge(generated, written))
+    return _check(Configuration(final, False, ranges), graph, generated, path, say)
+
+
+def _use_existing(
+    request: BuildRequest, graph: Graph, path: Path, say: Callable[[str], None], warm_up: WarmUp
+) -> Configuration:
+    final = parse(path)
+    wanted = backend(request.target)
+    if final.backend != wanted:
+        raise CommandError(
+            f"{path} was not written by sm build-model and has the backend {final.backend!r} where "
+            f"{request.target} wants {wanted!r}: change it there, or build with another --out."
+        )
+    ranges = build_request.ranges(request, graph, final.max_batch_size or build_request.MAX_BATCH)
+    generated = _generate(request, graph, ranges, warm_up)
+    return _check(Configuration(final, True, ranges), graph, generated, path, say)
+
+
+def _check(
+    configuration: Configuration, graph: Graph, generated: Any, path: Path, say: Callable[[str], None]
+) -> Configuration:
+    check(configuration.final, graph.path, path)
+    if configuration.final.max_batch_size > generated.max_batch_size:
+        raise CommandError(
+            f"{path} has max_batch_size {configuration.final.max_batch_size}, which is more than the "
+            f"{generated.max_batch_size} asked for: change it there, or ask for more with --batch."
+        )
+    for line in difference(generated, configuration.final, str(path)):
+        say(line)
+    return configuration
+
+
+def _generate(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], warm_up: WarmUp) -> Any:
+    _, best, largest = ranges[str(graph.inputs[0].sizes[0])] if graph.batched else (1, 1, 1)
+    preferred = best if request.target == "tensorrt" and best < largest else 0
+    known = {name: (size, size, size) for name, size in warm_up.sizes.items()} | dict(ranges)
+    config = from_graph(graph, request.model, largest, preferred, known)
+    if not warm_up.possible:
+        config.ClearField("model_warmup")
+    return _adapt_to_target(request, graph, config)
+
+
+def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
+    if request.target == "cpu":
+        for name, value in request.wanted.parameters().items():
+            config.parameters[name].string_value = value
+        return for_cpu(config, graph)
+    return for_target(config, request.target)
+
+
+def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
+    """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
+    adapted = type(written)()
+    adapted.CopyFrom(written)
+    for tensors, values, is_affected in (
+        (adapted.input, graph.inputs, changes.uint8 or changes.nms),
+        (adapted.output, graph.outputs, changes.nms or changes.masks),
+    ):
+        if is_affected:
+            del tensors[:]
+            add_tensors(tensors, values, batched=graph.batched)
+    return adapted

@@ -1,32 +1,186 @@
-"""Write the files of a version folder for each target, and describe them for the manifest."""
+"""Write the files of a version folder for each target, in the precision asked for.
+
+Strongly typed TensorRT needs the types in the graph itself: TensorRT 11 requires it, and TensorRT 10 accepts
+it with ``--stronglyTyped``. ONNX Runtime converts and quantizes, so the effect on the answers can be measured
+here without a GPU.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
 
 from sm import hardware
 from sm.commands.build import build_request
 from sm.commands.build.build_request import BuildRequest, Range
+from sm.commands.build.graph_runner import Feed
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.precision import convert_precision
-from sm.commands.build.repository_assembly import GRAPH, copy_graph, place_on_cpu
-from sm.repository.manifest import GpuPart, Profile, Tool, gpu_part
+from sm.errors import CommandError
+from sm.repository.manifest import GpuPart, Precision, Profile, Tool, gpu_part
 from sm.repository.plans import LOG, PLAN, Plan, build_plan
-from sm.settings import PACKAGE
+from sm.triton import onnx_cpu
+from sm.triton.onnx_cpu.engines import WEIGHTS
 
+GRAPH = "model.onnx"
 #: The torch target's program.
 PROGRAM = "model.pt2"
-#: The model that runs it in Triton's python backend, and what it imports.
-TORCH_RUNNER = {
-    "model.py": PACKAGE / "triton" / "torch_program.py",
-    "request_token.py": PACKAGE / "triton" / "onnx_cpu" / "request_token.py",
-}
+#: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
+RUNNER = tuple(
+    Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py", "engines.py")
+)
+
+
+def place_on_cpu(graph: Graph, version_folder: Path) -> None:
+    """Put a graph and the Python model that runs it into a version folder.
+
+    The weights get a file of their own, which the engines map: a model's processes share its pages, and do
+    not keep them once they have weights in their own layout.
+    """
+    if graph.data:
+        copy_graph(graph, version_folder)
+    else:
+        loaded, placed = onnx.load(graph.path), version_folder / GRAPH
+        placed.unlink(missing_ok=True)  # may be a link to a recipe's graph, which must stay as it is
+        onnx.save_model(loaded, placed, save_as_external_data=True, location=WEIGHTS)
+        if (version_folder / WEIGHTS).exists():
+            shutil.copymode(placed, version_folder / WEIGHTS)
+    for file in RUNNER:
+        shutil.copy(file, version_folder / file.name)
+
+
+def copy_graph(graph: Graph, folder: Path) -> None:
+    """Copy a graph with its weight files into a version folder."""
+    for path, name in ((graph.path, GRAPH), *((path, path.name) for path in graph.data)):
+        if path != folder / name:
+            link(path, folder / name)
+
+
+def descriptions(model: Path) -> Iterator[Path]:
+    """Return the files beside ``config.pbtxt`` that clients read."""
+    return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
+
+
+def link(path: Path, target: Path) -> None:
+    """Create a hard link, or a copy if the file system has no hard links."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copy(path, target)
+
+
+def sha256(path: Path) -> str:
+    """Return the file's digest in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+#: Operators that are worth quantizing on a processor; and how many make leaving out two worthwhile.
+HEAVY, MANY = ("Conv", "Gemm", "MatMul"), 5
+
+
+def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
+    """Convert a graph to ``out`` and return it, or the graph itself if nothing changes.
+
+    Inputs and outputs keep their types.
+    """
+    if (calibration is None) == (precision == "int8"):
+        raise CommandError("--precision int8 and --calibration FOLDER need each other: give both or neither.")
+    if precision == "fp16":
+        _half(graph.path, out)
+    elif precision == "int8" and calibration:
+        quantize(graph.path, list(records(graph, calibration)), out, symmetric=True)
+    elif precision == "bf16" and not _has_bfloat16(graph.path):
+        raise CommandError(
+            f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
+            "export it from PyTorch in bfloat16, or with TensorRT 10 build with --no-strongly-typed."
+        )
+    return Graph.read(out) if out.exists() else graph
+
+
+def _half(path: Path, out: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    with warnings.catch_warnings():
+        # It warns of each weight below the range of 16 bits; the comparison shows whether that matters.
+        warnings.simplefilter("ignore")
+        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
+
+
+def _has_bfloat16(path: Path) -> bool:
+    graph = onnx.load(path, load_external_data=False).graph
+    return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
+
+
+def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) -> None:
+    """Quantize explicitly (Q/DQ nodes), with a scale for each channel of the weights.
+
+    ``symmetric``: everything, with activations around zero, as TensorRT needs. Else, for processors, the
+    multiplications but the first and the last, which lose most, with activations of any range.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Records(CalibrationDataReader):  # type: ignore[misc]
+        left = iter(feeds)
+
+        def get_next(self) -> Any:
+            return next(self.left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = Path(folder) / "prepared.onnx"
+        quant_pre_process(onnx.load(graph), str(prepared), skip_symbolic_shape=True)
+        model = onnx.load(prepared)
+        for place, node in enumerate(model.graph.node):
+            node.name = f"{node.op_type}_{place}"  # what is left out is named
+        heavy = [node.name for node in model.graph.node if node.op_type in HEAVY]
+        quantize_static(
+            model,
+            str(out),
+            Records(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=None if symmetric else [*HEAVY],
+            nodes_to_exclude=None if symmetric or len(heavy) < MANY else [heavy[0], heavy[-1]],
+            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            extra_options={
+                "ActivationSymmetric": symmetric,
+                "WeightSymmetric": True,
+                "CalibMovingAverage": not symmetric,
+            },
+        )
+
+
+def records(graph: Graph, folder: Path) -> Iterator[Feed]:
+    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for a single input."""
+    names = [value.name for value in graph.inputs]
+    files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
+    if not files:
+        raise CommandError(
+            f"{folder} has no *.npz or *.npy to calibrate with: put some hundred typical inputs there, "
+            f"each file a batch of {', '.join(names)}."
+        )
+    for path in files:
+        loaded = np.load(path, allow_pickle=False)
+        record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
+        if set(record) != set(names):
+            raise CommandError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
+        yield record
 
 
 @dataclass(frozen=True)
@@ -81,16 +235,3 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
     return BuiltModel(
         Tool(name="TensorRT", version=version), gpu_part(gpus[0]) if gpus else None, profiles, seconds
     )
-
-
-def torch(graph: Graph, folder: Path, request: BuildRequest, largest: int) -> BuiltModel:
-    """Write the graph as a PyTorch program, in the request's precision, and the Python model that runs it."""
-    from sm.commands.build.torch_graph import convert
-
-    with tempfile.TemporaryDirectory(dir=folder) as workshop:
-        precise = Path(workshop) / GRAPH
-        typed = convert_precision(graph, request.precision, request.calibration, precise)
-        version = convert(typed, folder / PROGRAM, largest)
-    for name, file in TORCH_RUNNER.items():
-        shutil.copy(file, folder / name)
-    return BuiltModel(Tool(name="torch", version=version))

@@ -17,10 +17,9 @@ from typing import Any
 import onnx
 
 from sm.commands.build.build_request import Range
-from sm.commands.build.graph_runner import newest_ir_version, session
+from sm.commands.build.graph_runner import SizeSearch, newest_ir_version, session
 from sm.commands.build.onnx_graph import DATATYPES, ROWS, Graph, Value
-from sm.commands.build.repository_assembly import link
-from sm.commands.build.size_search import SizeSearch
+from sm.commands.build.targets import link
 from sm.errors import CommandError
 
 #: Appended to the name of a scalar inside the graph.

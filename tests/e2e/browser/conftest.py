@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from sm.commands.build.prepare import prepare
 from sm.settings import Settings
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.browser import chromium
@@ -16,6 +15,7 @@ from tests.support.demo_box import demo
 from tests.support.playground import DESKTOP, Playground
 from tests.support.tritons import Model
 from trireme_tools.prepare import example_repositories
+from trireme_tools.prepare.demo import prepare
 from trireme_tools.scaffold.writing import NewClient
 
 __all__ = ["demo"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sm import __version__
-from sm.cli import DEVELOPER_MACHINE
+from sm.commands import DEVELOPER_MACHINE
 from sm.settings import HERE
 from tests.support.containers import PAGE, PYTHON, build_flags, podman
 

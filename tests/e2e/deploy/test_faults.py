@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.aws_proxy import Response, json_error, xml_error
 from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
-from trireme_tools.deploy import start_failures
+from trireme_tools.deploy import waiting
 
 THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 
@@ -51,7 +51,7 @@ def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: FakeAcco
     ],
 )
 def test_each_failure_reason_has_its_advice(reason: str, advice: str) -> None:
-    assert advice in start_failures.advice_for(reason)
+    assert advice in waiting.advice_for(reason)
 
 
 def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: FakeAccount) -> None:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.mark.exhaustive

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import files
-from sm.commands.build.prepare import prepare
 from sm.settings import Settings
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.fixture(scope="session")

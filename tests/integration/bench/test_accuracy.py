@@ -7,9 +7,9 @@ import pytest
 from bench.accuracy import Difference, client, compare
 from bench.accuracy_pictures import enlarged, pictures
 from sm.client.base import TensorClient
-from sm.commands.build.prepare import prepare
 from sm.errors import CommandError
 from sm.settings import Settings
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.fixture(scope="module")

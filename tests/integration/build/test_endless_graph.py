@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm.commands.build import graph_runner
-from sm.commands.build.random_inputs import RandomInputs
+from sm.commands.build.graph_runner import RandomInputs
 from sm.errors import CommandError
 from tests.support.boxes import wait_until
 from tests.support.onnx_graphs import endless

@@ -12,10 +12,10 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.commands.build import accuracy_report
+from sm.commands.build import accuracy
 from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.configuring import GENERATED_MARK
 from sm.commands.build.model_builder import ModelBuilder
+from sm.commands.build.model_config import GENERATED_MARK
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
@@ -132,7 +132,7 @@ def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
     assert len(Golden.read(folder / "1" / GOLDEN).feeds) == 6
     nodes = {node.op_type for node in onnx.load(folder / "1" / INT8_GRAPH).graph.node}
     assert "QuantizeLinear" in nodes
-    report = (folder / accuracy_report.FILE).read_text()
+    report = (folder / accuracy.REPORT).read_text()
     assert "| onnxruntime fp32 | – | 0.00 % | 0.00 % |" in report
     assert "6 inputs" in report
 
@@ -150,12 +150,12 @@ def test_inputs_that_the_graph_does_not_take_end_the_build_with_a_sentence(
 def test_a_quantized_graph_that_agrees_too_little_is_not_kept(
     builder: ModelBuilder, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accuracy_report, "MIN_AGREEMENT", 1.1)
+    monkeypatch.setattr(accuracy, "MIN_AGREEMENT", 1.1)
     # A processor that has int8, whatever this one has: the engines compute it everywhere.
     monkeypatch.setattr(engines, "processor_flags", lambda: frozenset({"avx512_vnni"}))
     folder = builder.build(calibrated(tmp_path, out))
     assert not (folder / "1" / INT8_GRAPH).exists()
-    assert "int8 fails" in (folder / accuracy_report.FILE).read_text()
+    assert "int8 fails" in (folder / accuracy.REPORT).read_text()
 
 
 def test_every_target_has_the_same_names_types_and_sizes(

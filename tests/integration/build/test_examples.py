@@ -10,12 +10,12 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from sm.commands.build.package_sources import Source
 from sm.errors import CommandError
 from sm.settings import Settings
 from tests.support.package_registry import FakeRegistry
 from tests.support.tiny_recipe import CONFIG, RECIPE
 from trireme_tools.prepare import example_repositories
+from trireme_tools.prepare.packages import Source
 
 #: The recipe of ``tests/support/tiny_recipe.py``, changed to write the layout of an example.
 EXAMPLE_RECIPE = (

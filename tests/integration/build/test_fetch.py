@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.fetch import Fetcher, sha256
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
+from sm.commands.build.targets import sha256
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from tests.support.package_registry import FakeRegistry
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])

@@ -17,22 +17,21 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from sm.commands.build import recipes
-from sm.commands.build.package_sources import Source
-from sm.commands.build.prepare import prepare
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.package_registry import FakeRegistry
-from trireme_tools.prepare import download_plan
+from trireme_tools.prepare import demo, recipes
+from trireme_tools.prepare.demo import prepare
+from trireme_tools.prepare.packages import Source
 
 #: Runs ``prepare`` in a process of its own; the arguments are the cache and the folder of models.
 PREPARE_SCRIPT = """
 import sys
 from pathlib import Path
-from sm.commands.build.prepare import prepare
+from trireme_tools.prepare.demo import prepare
 from sm.errors import CommandError
 from sm.settings import Settings
 try:
@@ -270,13 +269,13 @@ def test_the_download_plan_shows_size_licence_and_total(
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("licence='MIT'", "licence='AGPL-3.0'"))
     cache, folders = Cache(cache_folder), recipes.find(models)
-    first, package, total = download_plan.table(cache, download_plan.missing_sources(cache, folders))
+    first, package, total = demo.table(cache, demo.missing_sources(cache, folders))
     assert first == f"set-up fetches 1 packages into {cache_folder}/downloads:"
     assert package.split()[:4] == ["1.0", "MB", "tiny", "1.0.0"]
     assert "AGPL-3.0     for tiny  (note the licence: " in package
     assert total.startswith("      1.0 MB  in all; ")
     prepare_tiny()
-    assert list(download_plan.table(cache, download_plan.missing_sources(cache, folders))) == []
+    assert list(demo.table(cache, demo.missing_sources(cache, folders))) == []
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,13 @@ import requests
 from numpy.typing import NDArray
 
 from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.fetch import Fetcher
 from sm.commands.build.model_builder import ModelBuilder
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, running_box
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 pytestmark = pytest.mark.exhaustive
 

@@ -14,7 +14,7 @@ import pytest
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.prepare import system_packages
+from trireme_tools.prepare import servers
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(system_packages, "has_nginx", lambda: False)
-    monkeypatch.setattr(system_packages, "has_libpython", lambda: True)
-    monkeypatch.setattr(system_packages, "POLICY", tmp_path / "policy")
+    monkeypatch.setattr(servers, "has_nginx", lambda: False)
+    monkeypatch.setattr(servers, "has_libpython", lambda: True)
+    monkeypatch.setattr(servers, "POLICY", tmp_path / "policy")
     monkeypatch.setattr(time, "sleep", lambda _: None)
     return tmp_path
 
@@ -36,7 +36,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def provide_output() -> str:
     """Install what is missing; return what was printed."""
     stream = io.StringIO()
-    system_packages.provide(Progress(stream))
+    servers.provide_packages(Progress(stream))
     return stream.getvalue()
 
 
@@ -59,7 +59,7 @@ def test_root_gets_nginx_installed_without_starting_services(
 
 def test_an_existing_policy_file_is_left_alone(machine: Path) -> None:
     (machine / "policy").write_text("mine\n")
-    system_packages.install(["nginx-light"])
+    servers.install(["nginx-light"])
     assert (machine / "policy").read_text() == "mine\n"
 
 
@@ -68,8 +68,8 @@ def test_an_apt_get_that_fails_is_tried_again_and_quoted(machine: Path) -> None:
         f"#!/bin/sh\necho x >>{machine}/apt-calls\necho E: no network >&2\nexit 100\n"
     )
     with pytest.raises(CommandError, match="E: no network"):
-        system_packages.install(["nginx-light"])
-    assert (machine / "apt-calls").read_text().count("x") == 2 * system_packages.MAX_ATTEMPTS
+        servers.install(["nginx-light"])
+    assert (machine / "apt-calls").read_text().count("x") == 2 * servers.MAX_ATTEMPTS
 
 
 def test_a_failed_installation_names_the_command_and_does_not_stop_set_up(
@@ -81,5 +81,5 @@ def test_a_failed_installation_names_the_command_and_does_not_stop_set_up(
 
 
 def test_a_machine_that_lacks_nothing_is_not_changed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_packages, "has_nginx", lambda: True)
+    monkeypatch.setattr(servers, "has_nginx", lambda: True)
     assert provide_output() == ""

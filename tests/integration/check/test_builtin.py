@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sm.commands.build.prepare import prepare
 from sm.plugins.loading import discover
 from sm.settings import HERE, Settings
 from tests.support.check_client import check_client
+from trireme_tools.prepare.demo import prepare
 
 CLIENTS = [source.name for source in discover((HERE / "clients",))]
 

@@ -15,7 +15,6 @@ import pytest
 from sm.client import Client, TensorClient
 from sm.client.tasks.fill_mask import minimum_length
 from sm.client.tasks.mask_signature import MASK_OUTPUTS
-from sm.commands.build.prepare import prepare
 from sm.errors import WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
@@ -27,6 +26,7 @@ from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
+from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "clients" / "bert_base"
 SETTINGS = Settings.read({"TRIREME_PRECISION": "fp32"})

@@ -16,7 +16,6 @@ from clients.resnet.client import ClassifiedPicture
 from sm.client import Client, Triton
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.prepare import prepare
 from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
@@ -26,6 +25,7 @@ from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from sm.triton.transport import Transport
 from tests.support.tritons import SETTINGS, TritonProcess
+from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "clients" / "resnet"
 SAMPLE = FOLDER / "sample"

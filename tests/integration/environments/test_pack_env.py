@@ -17,7 +17,7 @@ from sm.repository.machine import Stub
 from sm.settings import Settings
 from tests.support.environments import run_pack_env, write_requirements
 from tests.support.packed_environments import PackedEnvironment
-from trireme_tools.environments import checks
+from trireme_tools.environments import pack_env
 
 STUB = Stub.find(machine.find_server(Settings.read({})), "")
 
@@ -31,7 +31,7 @@ def moved_environment(packed_environment: PackedEnvironment, tmp_path: Path) -> 
 
 
 def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> None:
-    checks.check(moved_environment, STUB)
+    pack_env.check(moved_environment, STUB)
     command = f'source "{moved_environment}/bin/activate" && greet && command -v python3'
     completed = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert completed.stdout.splitlines() == ["ahoy", f"{moved_environment}/bin/python3"]
@@ -142,7 +142,7 @@ def test_packages_on_pythonpath_do_not_count_as_installed(
         PYTHONPATH=site_packages,
     )
     assert completed.returncode == 0, completed.stderr
-    checks.check(tmp_path / "env", STUB)
+    pack_env.check(tmp_path / "env", STUB)
 
 
 def test_a_conda_file_without_conda_is_one_sentence(
@@ -176,7 +176,7 @@ def test_a_folder_that_is_not_an_environment_is_left_alone(
 def test_an_environment_without_activate_is_refused(moved_environment: Path) -> None:
     (moved_environment / "bin" / "activate").unlink()
     with pytest.raises(CommandError, match="no bin/activate"):
-        checks.check(moved_environment, STUB)
+        pack_env.check(moved_environment, STUB)
 
 
 def test_an_environment_with_another_python_is_refused(moved_environment: Path) -> None:
@@ -186,7 +186,7 @@ def test_an_environment_with_another_python_is_refused(moved_environment: Path) 
         CommandError,
         match=f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}",
     ):
-        checks.check(moved_environment, STUB)
+        pack_env.check(moved_environment, STUB)
 
 
 def test_a_cxx_runtime_older_than_the_stub_is_refused(moved_environment: Path) -> None:
@@ -194,17 +194,17 @@ def test_a_cxx_runtime_older_than_the_stub_is_refused(moved_environment: Path) -
     with pytest.raises(
         CommandError, match=r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30"
     ):
-        checks.check(moved_environment, STUB)
+        pack_env.check(moved_environment, STUB)
 
 
 def test_a_library_newer_than_the_cxx_runtime_is_refused(moved_environment: Path) -> None:
     (moved_environment / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0")
     with pytest.raises(CommandError, match=r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999"):
-        checks.check(moved_environment, STUB)
+        pack_env.check(moved_environment, STUB)
 
 
 def test_an_environment_without_numpy_is_refused(moved_environment: Path) -> None:
     (numpy,) = moved_environment.rglob("*-packages/numpy")
     shutil.rmtree(numpy)
     with pytest.raises(CommandError, match="cannot import numpy, as the python backend does"):
-        checks.check(moved_environment, STUB)
+        pack_env.check(moved_environment, STUB)

@@ -16,14 +16,13 @@ import pytest
 import requests
 from numpy.typing import NDArray
 
-from sm.commands.build.fetch import Fetcher
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.recipes import Recipe
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
 from tests.support.package_repositories import package_successfully, unpack
+from trireme_tools.prepare.packages import Fetcher, Registries
+from trireme_tools.prepare.recipes import Recipe
 
 EXAMPLE = HERE / "examples" / "bert_encode"
 SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"

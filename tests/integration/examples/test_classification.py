@@ -16,10 +16,10 @@ import requests
 
 from sm.client.images import decode
 from sm.client.preprocessing import Preprocessing
-from sm.commands.build.recipes import PACKAGE, Recipe
 from sm.commands.golden import differences
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
+from trireme_tools.prepare.recipes import PACKAGE, Recipe
 
 MODEL = "efficientnet_lite"
 EXAMPLE = HERE / "examples" / MODEL

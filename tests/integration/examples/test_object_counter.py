@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sm.commands.build.prepare import Preparation
-from sm.commands.build.recipes import Recipe
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.boxes import running_box
 from tests.support.demo_box import demo
 from tests.support.task_models import new_model
+from trireme_tools.prepare.demo import Preparation
+from trireme_tools.prepare.recipes import Recipe
 
 __all__ = ["demo"]
 

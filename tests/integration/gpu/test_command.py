@@ -41,7 +41,7 @@ def test_a_repacked_wheel_has_only_the_files_that_triton_needs(
         "nvidia_pytriton.libs/libssl.so.3",
     }
     assert os.access(site / "pytriton/tritonserver/bin/tritonserver", os.X_OK)
-    assert variables["PYTHONPATH"].split(":") == [str(HERE), str(site)]
+    assert variables["PYTHONPATH"].split(":") == [str(HERE), str(HERE / "tools"), str(site)]
 
 
 def test_the_packed_programs_run_with_their_own_libraries(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sm.errors import CommandError
 from tests.support.answering_server import server_with_fixed_response
 from tests.support.sm_command import RunSm
-from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.showing import save_body
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageChops
 
-from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.sm_command import RunSm
 from trireme_tools.invoke.result_picture import CLASS_HEIGHT
+from trireme_tools.prepare.demo import prepare
 
 CAT = HERE / "clients" / "resnet" / "sample" / "cat.png"
 WORDS_CLIENT = HERE / "tests" / "support" / "client_folders" / "streaming" / "words"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
 from sm.client.payloads import EXAMPLE_PICTURE
-from sm.commands.build.prepare import prepare
 from sm.control.openapi import document
 from sm.http.messages import BINARY, JSON_LINES
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, running_box
+from trireme_tools.prepare.demo import prepare
 
 #: Requests for each operation. They are the same in every run.
 EXAMPLES_PER_OPERATION = 20

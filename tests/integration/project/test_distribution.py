@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm import __version__, cli
+from sm.commands import DEVELOPER_MACHINE
 from sm.settings import HERE
 from tests.support.distribution import Distribution, Installed, build, install_without_dependencies
 
@@ -170,7 +171,7 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
 
 def test_the_runtime_alone_has_its_commands_and_names_those_of_the_tools(runtime: Installed) -> None:
     text = " ".join(runtime.sm("--help").stdout.split())
-    assert f"Not installed here: {', '.join(cli.TOOLS)}. {cli.DEVELOPER_MACHINE}" in text
+    assert f"Not installed here: {', '.join(cli.TOOLS)}. {DEVELOPER_MACHINE}" in text
     for name in cli.COMMANDS:
         assert runtime.sm(name, "--help").returncode == 0
 
@@ -182,7 +183,7 @@ def test_without_the_tools_their_commands_say_how_to_install_them(
     name = "prepare" if words[0] == "serve" else words[0]
     completed = runtime.sm(*words)
     assert (completed.returncode, completed.stdout) == (1, "")
-    assert completed.stderr == f"sm: 'sm {name}' is not installed here. {cli.DEVELOPER_MACHINE}\n"
+    assert completed.stderr == f"sm: 'sm {name}' is not installed here. {DEVELOPER_MACHINE}\n"
     assert "pip install 'trireme-serving[tools]'" in completed.stderr
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.prepare import prepare
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, running_box
 from tests.support.reference import official
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sm.commands.inspect import mermaid
+from sm.commands import inspect_command
 from sm.repository import models
 from sm.settings import HERE
 from tests.support.ensemble_repositories import (
@@ -77,7 +77,7 @@ def visible_text(label: str) -> str:
 
 
 def parse_flowchart(repository: Path) -> Flowchart:
-    return Flowchart(mermaid.flowchart(models.read(repository)))
+    return Flowchart(inspect_command.flowchart(models.read(repository)))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_special_characters_in_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_the_flowchart_has_all_ensembles_and_is_deterministic(tmp_path: Path) -> None:
     charts = [
-        mermaid.flowchart(
+        inspect_command.flowchart(
             models.read(write_repository(tmp_path / folder / "models", one=VALID_ENSEMBLE, two=WIDE))
         )
         for folder in "ab"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.inspect.inspection_report import report, table
+from sm.commands.inspect_command import report, table
 from sm.repository import problems
 from sm.repository.machine import Machine
 from sm.repository.manifest import NAME
@@ -220,7 +220,7 @@ def test_a_missing_environment_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_inspect_and_start_import_no_graph_library() -> None:
-    code = "import sys, sm.server.supervisor.start, sm.commands.inspect.inspection_report; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
+    code = "import sys, sm.server.supervisor.start, sm.commands.inspect_command; print([m for m in ('onnx', 'grpc', 'numpy') if m in sys.modules])"
     completed = subprocess.run(
         [sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True
     )

@@ -12,7 +12,7 @@ from sm.errors import CommandError
 from sm.settings import HERE
 from tests.support.check_client import check_client, run_sm
 from tests.support.pages import code_blocks
-from trireme_tools.scaffold.new_client import KINDS
+from trireme_tools.scaffold.arguments import KINDS
 from trireme_tools.scaffold.writing import NewClient, class_name
 
 

@@ -17,7 +17,7 @@ import pytest
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
 from tests.support.task_models import new_model, write_text_model
-from trireme_tools.scaffold.model_arguments import add_eject_arguments
+from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
 
 LABELS = ("sad", "glad", "mad")

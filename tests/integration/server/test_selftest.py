@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.prepare import prepare
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.containers import write_team_repository
+from trireme_tools.prepare.demo import prepare
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,11 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from sm.commands.build.fetch import Fetcher
-from sm.commands.build.package_registries import Registries
-from sm.commands.build.package_sources import Source
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from tests.support.sm_command import RunSm
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.commands.build import golden_data
+from sm.commands.build import samples
 from sm.commands.build.onnx_graph import Graph
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import FP32, GRAPH, WEIGHTS, Candidate, Choice, Chooser, Wanted
@@ -47,7 +47,7 @@ def write_graph(folder: Path, operator: str = "Relu", domain: str = "") -> None:
     )
     opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / GRAPH)
-    golden_data.from_random_inputs(Graph.read(folder / GRAPH), [{"length": 5}], folder)
+    samples.from_random_inputs(Graph.read(folder / GRAPH), [{"length": 5}], folder)
 
 
 def feed(*at: int, n: int = 1) -> dict[str, Any]:

@@ -15,13 +15,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.commands.build.repository_assembly import CpuRepository
 from sm.errors import BadInput
 from sm.repository.cache import Cache
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.triton.transport import Transport
 from tests.support.tritons import SETTINGS, TritonProcess
+from trireme_tools.prepare.cpu_repository import CpuRepository
 
 #: ``at`` picks one of four rows. An index over 3 fails inside ONNX Runtime. ``twice`` is 2 * ``at``.
 TENSORS = """

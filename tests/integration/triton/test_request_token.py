@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.commands.build.repository_assembly import RUNNER
+from sm.commands.build.targets import RUNNER
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton.inference_plan import REQUEST_TOKEN

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from sm.commands.build.prepare import prepare
 from sm.run_state import SHARED_MEMORY
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, command_line, descendants, running_box, start_box, wait_until
@@ -22,6 +21,7 @@ from tests.support.faults.inputs import (
     with_golden_answers,
 )
 from tests.support.tritons import MODELS
+from trireme_tools.prepare.demo import prepare
 
 #: A plain python model. Unlike the box's own runner, it has no protection against mixed-up answers.
 ECHO, PAIR = "echo", "pair"

@@ -22,12 +22,12 @@ from sm.client.tasks.nms import Objects, detect_objects
 from sm.commands.build import suppression
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.prepare import prepare
 from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE, Settings
+from trireme_tools.prepare.demo import prepare
 
 Array = NDArray[Any]
 CLIENT_FOLDER = HERE / "clients" / "yolov5"

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from model.yolov5.recipe.checkpoint import Checkpoint, RefusedCheckpoint, read
 from model.yolov5.recipe.graph import ANCHORS, BOXES, STRIDES, WrongWeights, cells, model_of
-from sm.commands.build.recipes import Recipe
 from sm.settings import HERE
+from trireme_tools.prepare.recipes import Recipe
 
 Array = NDArray[Any]
 LABELS = ("cat", "dog")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sm import __version__
 from sm.control.routes import build_info
 from sm.settings import HERE
-from trireme_tools.prepare.triton_wheel import WHEEL
+from trireme_tools.prepare.servers import WHEEL
 
 
 def test_the_metrics_report_the_version() -> None:

@@ -6,11 +6,11 @@ import re
 
 from sm.settings import HERE
 from sm.triton.quirks import QUIRKS, VERSION, WHEEL
-from trireme_tools.prepare import triton_wheel
+from trireme_tools.prepare import servers
 
 
 def test_a_new_triton_makes_somebody_try_each_workaround() -> None:
-    assert triton_wheel.WHEEL.version == WHEEL, (
+    assert servers.WHEEL.version == WHEEL, (
         "the pinned Triton changed: run the test of each quirk in sm/triton/quirks.py without its workaround, "
         "delete what is not needed any more, then name the new version there"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trireme_tools.bars import bar
+from trireme_tools.charts import bar
 
 
 class CheckSkipped(Exception):
@@ -65,7 +65,7 @@ class Report:
 
 
 def chart(stages: Mapping[str, float]) -> Iterator[str]:
-    """Yield a table of the stages with bars, the longest :data:`trireme_tools.bars.MAX_COLUMNS` columns."""
+    """Yield a table of the stages with bars, the longest :data:`trireme_tools.charts.MAX_COLUMNS` columns."""
     if not stages:
         return
     total, longest = sum(stages.values()) or 1.0, max(stages.values()) or 1.0

@@ -2,23 +2,127 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
+import gc
 import json
+import os
+import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sm.client.base import Client, ModelMetadata, TensorClient
+from sm.client.results import Picture
 from sm.commands.golden import SCORE_TOLERANCE, TOLERANCE_PX, differences
-from sm.errors import CommandError
+from sm.errors import CommandError, TriremeError
 from sm.metrics import DURATIONS
 from sm.plugins import registry
-from trireme_tools.check import input_mutation, memory_growth, payload_mutations
+from sm.router.answers import dumps
+from sm.router.classify import read_dispatch
+from sm.router.dispatch import validate_payload
+from trireme_tools.check import payload_mutations
 from trireme_tools.check.calls import Caller, InProcessCaller, Reply, Request
 from trireme_tools.check.recording_triton import RecordingTriton
+
+
+def find_change(client: Client, request: Request) -> str | None:
+    """Describe the part of the payload that ``inference`` changes; None if there is none."""
+    invocation = read_dispatch(request.body(client.name), "check")
+    payload = validate_payload(client, invocation, invocation.records[0])
+    before = copy.deepcopy(_parts(payload))
+    first_result = _as_caller_reads(client.inference(payload))
+    for name, value in _parts(payload).items():
+        if not _same(value, before[name]):
+            return f"mutation of its input: payload.{name} is another after the call; work on a copy"
+    if any(differences(_as_caller_reads(client.inference(payload)), first_result)):
+        return "state of an earlier call: the same payload gives another answer the second time"
+    return None
+
+
+def _as_caller_reads(result: object) -> Any:
+    """Return a result as the caller reads it."""
+    return json.loads(dumps(result.as_json() if isinstance(result, Picture) else result))
+
+
+def _parts(payload: Any) -> dict[str, Any]:
+    """Return the payload's fields and cached properties, such as a picture's pixels."""
+    cached_properties = [
+        name
+        for kind in type(payload).__mro__
+        for name, member in vars(kind).items()
+        if isinstance(member, cached_property)
+    ]
+    parts = {name: getattr(payload, name) for name in type(payload).model_fields}
+    for name in cached_properties:
+        try:
+            parts[name] = getattr(payload, name)
+        except TriremeError:
+            continue
+    return parts
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray):
+        return bool(first.dtype == second.dtype and first.tobytes() == second.tobytes())
+    return bool(first == second)
+
+
+#: Calls before the first measurement, so that caches are filled.
+WARM_UP_CALLS = 200
+#: Bytes that all calls together may leave, and objects per call: the allocators' noise is below both.
+MAX_GROWTH_BYTES, MAX_OBJECTS_PER_CALL = 8 * 2**20, 0.5
+#: Calls that are traced, which is slow, to name the line that leaks.
+TRACED_CALLS = 100
+
+
+def find_leak(call: Callable[[int], object], calls: int, folder: Path) -> str | None:
+    """Call it ``calls`` times. Returns a sentence with the line of ``folder`` that leaks, or None."""
+    for turn in range(WARM_UP_CALLS):
+        call(turn)
+    before = _measure()
+    for turn in range(WARM_UP_CALLS, calls):
+        call(turn)
+    after = _measure()
+    objects, size = after[0] - before[0], after[1] - before[1]
+    if objects < MAX_OBJECTS_PER_CALL * (calls - WARM_UP_CALLS) and size < MAX_GROWTH_BYTES:
+        return None
+    grown = f"{size / 2**20:.1f} MiB and {objects:,} objects more after {calls - WARM_UP_CALLS:,} calls"
+    return f"leak: {grown}{_culprit(call, folder)}"
+
+
+def _measure() -> tuple[int, int]:
+    """Return Python's allocated blocks and the resident bytes, after freeing what can be freed."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return sys.getallocatedblocks(), pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _culprit(call: Callable[[int], object], folder: Path) -> str:
+    tracemalloc.start(12)
+    try:
+        snapshot = tracemalloc.take_snapshot()
+        for turn in range(TRACED_CALLS):
+            call(turn)
+        gc.collect()
+        grown = tracemalloc.take_snapshot().compare_to(snapshot, "traceback")
+    finally:
+        tracemalloc.stop()
+    for row in sorted(grown, key=lambda row: -row.size_diff):
+        frames = [frame for frame in row.traceback if Path(frame.filename).is_relative_to(folder)]
+        if frames and row.count_diff >= TRACED_CALLS // 2:
+            return f"; most of it from {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
+    return ""
+
 
 MUTATED_PAYLOADS, THREADS, MEMORY_CALLS, TIMED_CALLS = 200, 64, 2000, 20
 #: Different requests, for the threads and for the calls.
@@ -167,7 +271,7 @@ def _compare(reply: Reply, request: Request, expected: Any, alone: list[tuple[Re
 def check_payload_unchanged(client: Client, sample: Sample) -> str:
     """Check that a call leaves the payload unchanged."""
     try:
-        change = input_mutation.find_change(client, Request(sample.payload))
+        change = find_change(client, Request(sample.payload))
     except Exception as error:
         raise CheckFailed(f"the sample gives {type(error).__name__}: {error}") from None
     if change:
@@ -180,7 +284,7 @@ def check_memory(caller: InProcessCaller, recording: RecordingTriton, sample: Sa
     requests = [request for request, _ in run_alone(caller, sample)] or [Request(sample.payload)]
     recording.replaying = True
     try:
-        leak = memory_growth.find_leak(
+        leak = find_leak(
             lambda turn: caller.reply(requests[turn % len(requests)]), MEMORY_CALLS, caller.client.folder
         )
     finally:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from sm.client.base import Client, TensorClient, Triton
-from sm.commands.inspect.client_loading import NoTriton
+from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError, TriremeError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check, check_name
 from sm.settings import Settings
-from trireme_tools.check import client_checks, isolated_load, remote_models
+from trireme_tools.check import client_checks, discovery, isolated_load
 from trireme_tools.check.calls import InProcessCaller, RemoteCaller
 from trireme_tools.check.check_report import CheckSkipped, Finding, Report
 from trireme_tools.check.client_checks import CheckFailed, Sample
@@ -101,15 +101,15 @@ class Examination:
         yield run_check(THREADS, lambda: client_checks.check_threads(caller, sample))
         yield Finding(MEMORY, None, NEEDS_PROCESS)
         report.stages = client_checks.mean_milliseconds(
-            caller, sample, lambda: remote_models.stages(url, client.name)
+            caller, sample, lambda: discovery.stages(url, client.name)
         )
 
 
 def _check_remote_tensors(client: Client, url: str) -> str:
     if isinstance(client, TensorClient):
-        client.model = remote_models.model_of(url, client.name) or client.model
+        client.model = discovery.model_of(url, client.name) or client.model
     for model in client.required_models():
-        for sentence in client_checks.find_mismatches(client, remote_models.metadata(url, model)):
+        for sentence in client_checks.find_mismatches(client, discovery.metadata(url, model)):
             raise CheckFailed(sentence)
     return f"what it names is what {', '.join(client.required_models()) or 'no model'} has"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sm.client.base import Triton
-from sm.commands.inspect.client_loading import NoTriton
+from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 

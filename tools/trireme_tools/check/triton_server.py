@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from sm.client.base import Client, Triton
-from sm.commands.inspect.client_loading import NoTriton
+from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import ModelMissing, check

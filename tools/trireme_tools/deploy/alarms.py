@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
 from sm.settings import Settings
-from trireme_tools.deploy import aws, resource_names
+from trireme_tools.deploy import aws, resources
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account
@@ -59,7 +59,7 @@ class BoxAlarms:
             "ComparisonOperator": "GreaterThanThreshold",
             # Without requests nothing is wrong.
             "TreatMissingData": "notBreaching",
-            "Tags": aws.to_tags({resource_names.TAG: name}),
+            "Tags": aws.to_tags({resources.TAG: name}),
         }
         latency = {"MetricName": "Latency", "ExtendedStatistic": "p99", "Period": PERIOD_S}
         return [
@@ -114,13 +114,13 @@ def _create(account: Account, name: str, milliseconds: int | None) -> str:
         Namespace="AWS/SageMaker",
         Dimensions=[
             {"Name": "EndpointName", "Value": name},
-            {"Name": "VariantName", "Value": resource_names.VARIANT},
+            {"Name": "VariantName", "Value": resources.VARIANT},
         ],
         Period=60,
         EvaluationPeriods=1,
         ComparisonOperator="GreaterThanThreshold",
         TreatMissingData="notBreaching",
-        Tags=aws.to_tags({resource_names.TAG: name}),
+        Tags=aws.to_tags({resources.TAG: name}),
         **metric,
     )
     return alarm

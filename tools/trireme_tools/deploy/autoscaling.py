@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, resource_names
+from trireme_tools.deploy import aws, resources
 
 #: The namespace of metrics of an endpoint's instances.
 INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
@@ -80,7 +80,7 @@ def scalable_resource(name: str) -> dict[str, Any]:
     """Return the resource that is scaled, as each call needs it."""
     return {
         "ServiceNamespace": "sagemaker",
-        "ResourceId": f"endpoint/{name}/variant/{resource_names.VARIANT}",
+        "ResourceId": f"endpoint/{name}/variant/{resources.VARIANT}",
         "ScalableDimension": DIMENSION,
     }
 
@@ -175,7 +175,7 @@ def _utilisation(name: str, kind: str) -> dict[str, Any]:
         "Namespace": INSTANCE_METRICS,
         "Dimensions": [
             {"Name": "EndpointName", "Value": name},
-            {"Name": "VariantName", "Value": resource_names.VARIANT},
+            {"Name": "VariantName", "Value": resources.VARIANT},
         ],
         "Statistic": "Average",
         "Unit": "Percent",
@@ -232,5 +232,5 @@ def wake_alarm(name: str) -> dict[str, Any]:
         "DatapointsToAlarm": 2,
         "ComparisonOperator": "GreaterThanOrEqualToThreshold",
         "TreatMissingData": "missing",
-        "Tags": aws.to_tags({resource_names.TAG: name}),
+        "Tags": aws.to_tags({resources.TAG: name}),
     }

@@ -9,7 +9,7 @@ from functools import partial
 
 from sm.errors import CommandError
 from sm.router.s3 import S3Uri
-from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names
+from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources
 from trireme_tools.deploy.upload import default_bucket
@@ -86,7 +86,7 @@ class Deletion:
 
     def _archives(self, models: list[str]) -> Iterator[S3Uri]:
         """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
-        prefix = f"{resource_names.KEY_PREFIX}/{self._name}/"
+        prefix = f"{resources.KEY_PREFIX}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
             model = self._deployed.model(name) or {}

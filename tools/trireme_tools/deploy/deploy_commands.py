@@ -18,24 +18,22 @@ from trireme_tools.deploy import (
     deploy_arguments,
     endpoint_logs,
     preflight,
-    resource_names,
+    resources,
     status,
     triton_images,
 )
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deletion import Deletion
 from trireme_tools.deploy.deployment import Deployment, Rollout
-from trireme_tools.deploy.deployment_plan import Plan
-from trireme_tools.deploy.shadow import Shadow
-from trireme_tools.deploy.start_failures import EndpointFailed
+from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.upload import Uploader, fingerprint
 from trireme_tools.deploy.verifying import Verifier
-from trireme_tools.deploy.waiting import Waiter
+from trireme_tools.deploy.waiting import EndpointFailed, Waiter
 
 
 def deploy(options: argparse.Namespace) -> int:
     """Create or update an endpoint, wait for it, and compare its answers; return 1 if one differs."""
-    resource_names.check(options.name)
+    resources.check(options.name)
     _check(options)
     account = _account(options, options.dry_run)
     deployment = Deployment(account, options.name, Waiter(account))
@@ -60,17 +58,17 @@ def deploy(options: argparse.Namespace) -> int:
 
 
 def show_status(options: argparse.Namespace) -> int:
-    return status.show(_account(options), resource_names.check(options.name))
+    return status.show(_account(options), resources.check(options.name))
 
 
 def show_logs(options: argparse.Namespace) -> int:
-    endpoint_logs.show(_account(options), resource_names.check(options.name), options.lines, options.follow)
+    endpoint_logs.show(_account(options), resources.check(options.name), options.lines, options.follow)
     return 0
 
 
 def delete(options: argparse.Namespace) -> int:
     account = _account(options)
-    Deletion(account, resource_names.check(options.name), Waiter(account)).run(options.yes)
+    Deletion(account, resources.check(options.name), Waiter(account)).run(options.yes)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Create model, configuration and endpoint, in this order, if they do not exist.
 
 So the next run completes one that was killed: names identify resources
-(:mod:`trireme_tools.deploy.resource_names`), and all state is in the account.
+(:mod:`trireme_tools.deploy.resources`), and all state is in the account.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resource_names, shadow
+from trireme_tools.deploy import alarms, autoscaling, aws, deployment_plan, endpoint_logs, resources
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
-from trireme_tools.deploy.shadow import Shadow
-from trireme_tools.deploy.start_failures import make_failure
-from trireme_tools.deploy.waiting import Waiter
+from trireme_tools.deploy.waiting import Waiter, make_failure
 
 #: Seconds: SageMaker's limit for an update, and what new instances may need to start.
 MAX_UPDATE_S, MAX_START_S = 28_800, 3600
@@ -100,26 +98,26 @@ class Deployment:
         """Serve what is served, with a shadow. ``fingerprint`` identifies the content of its archive."""
         configuration = self._served()
         content = chosen.model(self._model_behind(model_of(configuration)))
-        model_name = resource_names.add_hash(self._name, [content, fingerprint])
-        self._serve(shadow.add(configuration, chosen, model_name), model_name, content, rollout)
+        model_name = resources.add_hash(self._name, [content, fingerprint])
+        self._serve(deployment_plan.add(configuration, chosen, model_name), model_name, content, rollout)
 
     def promote_shadow(self, rollout: Rollout) -> None:
         """Serve the shadow's model instead of production's."""
         configuration = self._served()
-        model_name = shadow.find(configuration)["ModelName"]
+        model_name = deployment_plan.find(configuration)["ModelName"]
         described = self._model_behind(model_name)
         container = described["PrimaryContainer"]
-        content = shadow.model(
-            described, {key: container[key] for key in shadow.CONTAINER if key in container}
+        content = deployment_plan.model(
+            described, {key: container[key] for key in deployment_plan.CONTAINER if key in container}
         )
         if content["PrimaryContainer"]["Environment"] != container.get("Environment", {}):
-            model_name = resource_names.add_hash(self._name, [content, model_name])
-        self._serve(shadow.promote(configuration, model_name), model_name, content, rollout)
+            model_name = resources.add_hash(self._name, [content, model_name])
+        self._serve(deployment_plan.promote(configuration, model_name), model_name, content, rollout)
 
     def remove_shadow(self, rollout: Rollout) -> None:
         """Serve what is served, without the shadow."""
         configuration = self._served()
-        self._serve(shadow.remove(configuration), model_of(configuration), {}, rollout)
+        self._serve(deployment_plan.remove(configuration), model_of(configuration), {}, rollout)
 
     def _served(self) -> dict[str, Any]:
         """Describe the configuration of a steady endpoint."""
@@ -139,13 +137,13 @@ class Deployment:
         self, configuration: dict[str, Any], model_name: str, model: dict[str, Any], rollout: Rollout
     ) -> None:
         """Update the endpoint to a changed configuration, and create the model if it does not exist."""
-        name = resource_names.add_hash(self._name, configuration)
+        name = resources.add_hash(self._name, configuration)
         endpoint = self.resources.existing()
         if endpoint["EndpointConfigName"] == name:
             self._account.progress.say(f"endpoint {self._name} is up to date")
             return
         tags = self.resources.tags(endpoint["EndpointArn"])
-        labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resource_names.PREVIOUS})}
+        labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resources.PREVIOUS})}
         try:
             if self.resources.model(model_name) is None:
                 self._create_model({"ModelName": model_name, **model, **labels})
@@ -241,7 +239,7 @@ class Deployment:
             "add_tags",
             f"tag configuration {configuration}",
             ResourceArn=arn,
-            Tags=aws.to_tags({resource_names.PREVIOUS: before}),
+            Tags=aws.to_tags({resources.PREVIOUS: before}),
         )
 
     def _wait_serving(self, configuration: str, otherwise: str) -> None:

@@ -1,4 +1,6 @@
-"""The planned deployment as SageMaker's three resources: model, configuration, endpoint."""
+"""The planned deployment as SageMaker's resources: model, configuration, endpoint, and a shadow variant.
+
+A shadow variant gets a copy of a share of the requests, and its answers are thrown away."""
 
 from __future__ import annotations
 
@@ -7,9 +9,95 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trireme_tools.deploy import aws, resource_names, shadow
-from trireme_tools.deploy.alarms import BoxAlarms
-from trireme_tools.deploy.shadow import Shadow
+from sm.errors import CommandError
+from trireme_tools.deploy import aws, resources
+from trireme_tools.deploy.alarms import ENDPOINT_NAME, BoxAlarms
+
+#: Members of a container that CreateModel takes; DescribeModel adds others.
+CONTAINER = ("Image", "Mode", "ModelDataUrl", "Environment")
+#: Members of a variant that CreateEndpointConfig takes and a shadow has from its production variant.
+VARIANT = (
+    "InstanceType",
+    "InitialInstanceCount",
+    "ContainerStartupHealthCheckTimeoutInSeconds",
+    "ModelDataDownloadTimeoutInSeconds",
+)
+NONE = "the endpoint has no shadow; 'sm deploy NAME --shadow IMAGE' adds one."
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """What differs from production: ``image`` or ``data`` (an archive on S3). ``percent`` of the requests."""
+
+    image: str = ""
+    data: str = ""
+    percent: int = 10
+
+    def model(self, production: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of CreateModel, without a name, from those of the model in production."""
+        container = {key: value for key, value in production["PrimaryContainer"].items() if key in CONTAINER}
+        container |= {"Image": self.image} if self.image else {"ModelDataUrl": self.data}
+        # Its own metrics must not set off the alarms on production's.
+        return model(production, container, resources.SHADOW)
+
+    def variant(self, production: Mapping[str, Any], model_name: str) -> dict[str, Any]:
+        """Return the shadow of a production variant.
+
+        SageMaker copies as many of the requests as the shadow's weight is of production's:
+        docs.aws.amazon.com/sagemaker/latest/dg/model-shadow-deployment.html.
+        """
+        weight = production.get("InitialVariantWeight", 1.0) * self.percent / 100
+        names = {"VariantName": resources.SHADOW, "ModelName": model_name}
+        copied = {key: production[key] for key in VARIANT if key in production}
+        return {**names, **copied, "InitialVariantWeight": weight}
+
+
+def model(described: Mapping[str, Any], container: dict[str, Any], suffix: str = "") -> dict[str, Any]:
+    """Return the arguments of CreateModel; the box's metrics get the endpoint's name with the suffix."""
+    environment = dict(container.get("Environment", {}))
+    if name := environment.get(ENDPOINT_NAME):
+        production = name.removesuffix(f"-{resources.SHADOW}")
+        environment[ENDPOINT_NAME] = f"{production}-{suffix}" if suffix else production
+    return {
+        "ExecutionRoleArn": described["ExecutionRoleArn"],
+        "PrimaryContainer": {**container, "Environment": environment},
+    }
+
+
+def add(configuration: Mapping[str, Any], shadow: Shadow, model_name: str) -> dict[str, Any]:
+    """Return the arguments of CreateEndpointConfig for a served configuration with this shadow.
+
+    Raises:
+        CommandError: SageMaker gives a shadow to endpoints with instances only, and not to asynchronous ones.
+    """
+    variant, *others = configuration["ProductionVariants"]
+    if others or "ServerlessConfig" in variant or configuration.get("AsyncInferenceConfig"):
+        raise CommandError(
+            "SageMaker gives a shadow only to an endpoint with instances and one variant, not to an "
+            "asynchronous or a serverless one."
+        )
+    shadows = [shadow.variant(variant, model_name)]
+    return {"ProductionVariants": [variant], "ShadowProductionVariants": shadows}
+
+
+def find(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shadow variant of a described configuration. Raises :class:`CommandError` if it has none."""
+    if not configuration.get("ShadowProductionVariants"):
+        raise CommandError(NONE)
+    return dict(configuration["ShadowProductionVariants"][0])
+
+
+def remove(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of CreateEndpointConfig for the same endpoint without its shadow."""
+    find(configuration)
+    return {"ProductionVariants": configuration["ProductionVariants"]}
+
+
+def promote(configuration: Mapping[str, Any], model_name: str) -> dict[str, Any]:
+    """Return the arguments of CreateEndpointConfig that serve the shadow's model instead of production's."""
+    find(configuration)
+    variant = configuration["ProductionVariants"][0]
+    return {"ProductionVariants": [{**variant, "ModelName": model_name}]}
 
 
 @dataclass(frozen=True)
@@ -72,11 +160,11 @@ class Plan:
 
     @property
     def model_name(self) -> str:
-        return resource_names.add_hash(self.name, [self._model(), self.fingerprint])
+        return resources.add_hash(self.name, [self._model(), self.fingerprint])
 
     @property
     def configuration_name(self) -> str:
-        return resource_names.add_hash(self.name, self._configuration())
+        return resources.add_hash(self.name, self._configuration())
 
     def model(self) -> dict[str, Any]:
         """Return the arguments of CreateModel."""
@@ -87,7 +175,7 @@ class Plan:
         if self.shadow is None:
             return {}
         content = self.shadow.model(self._model())
-        name = resource_names.add_hash(self.name, [content, self.fingerprint])
+        name = resources.add_hash(self.name, [content, self.fingerprint])
         return {"ModelName": name, **content, "Tags": self.all_tags()}
 
     def configuration(self) -> dict[str, Any]:
@@ -108,7 +196,7 @@ class Plan:
         return self.box_alarms.alarms(self.name, self.env) if self.box_alarms else []
 
     def all_tags(self) -> list[dict[str, str]]:
-        return aws.to_tags({**self.tags, resource_names.TAG: self.name})
+        return aws.to_tags({**self.tags, resources.TAG: self.name})
 
     def _model(self) -> dict[str, Any]:
         container: dict[str, Any] = {
@@ -125,11 +213,11 @@ class Plan:
             output = {"S3OutputPath": self.output, "S3FailurePath": f"{self.output.rstrip('/')}/failures/"}
             configuration["AsyncInferenceConfig"] = {"OutputConfig": output}
         if self.shadow:
-            configuration = shadow.add(configuration, self.shadow, self.shadow_model()["ModelName"])
+            configuration = add(configuration, self.shadow, self.shadow_model()["ModelName"])
         return configuration
 
     def _variant(self) -> dict[str, Any]:
-        variant: dict[str, Any] = {"VariantName": resource_names.VARIANT, "ModelName": self.model_name}
+        variant: dict[str, Any] = {"VariantName": resources.VARIANT, "ModelName": self.model_name}
         if self.serverless:
             size = {"MemorySizeInMB": self.serverless.memory, "MaxConcurrency": self.serverless.concurrency}
             return {**variant, "ServerlessConfig": size}

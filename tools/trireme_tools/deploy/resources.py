@@ -1,12 +1,49 @@
-"""Find a deployment's resources in the account, by name and tag."""
+"""A deployment's resources: found in the account by name and tag, and named by their content.
+
+The same content has the same name, so no run creates it twice."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, resource_names
-from trireme_tools.deploy.account import Account
+from trireme_tools.deploy import aws
+
+if TYPE_CHECKING:  # templates need no AWS, and so no boto3
+    from trireme_tools.deploy.account import Account
+
+#: The tag of a deployment's resources, and the tag with a configuration's predecessor.
+TAG, PREVIOUS = "trireme:deployment", "trireme:previous"
+#: SageMaker's names have up to 63 characters, of which a hyphen and the hash take some.
+HASH_LENGTH, MAX_LENGTH = 12, 63 - 12 - 1
+#: Archives are uploaded below this prefix.
+KEY_PREFIX = "trireme"
+VARIANT, SHADOW = "AllTraffic", "shadow"
+
+
+def check(name: str) -> str:
+    """Return the name if SageMaker accepts it. Raises :class:`CommandError`."""
+    if len(name) > MAX_LENGTH or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
+        raise CommandError(
+            f"{name!r} cannot be a deployment's name: letters, digits and single hyphens between them, "
+            f"at most {MAX_LENGTH} characters."
+        )
+    return name
+
+
+def add_hash(name: str, content: Any) -> str:
+    """Return ``NAME-<12 digits of the content's SHA-256>``; ``content`` is any JSON value."""
+    text = json.dumps(content, sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]}"
+
+
+def is_own(name: str, candidate: str) -> bool:
+    """True if :func:`add_hash` created the name for this deployment."""
+    return bool(re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{{HASH_LENGTH}}}", candidate))
+
 
 SAGEMAKER = "sagemaker"
 
@@ -22,10 +59,10 @@ class Resources:
         description = self._account.describe(
             SAGEMAKER, "describe_endpoint", f"look at endpoint {self.name}", EndpointName=self.name
         )
-        if description and self.tags(description["EndpointArn"]).get(resource_names.TAG) != self.name:
+        if description and self.tags(description["EndpointArn"]).get(TAG) != self.name:
             raise CommandError(
                 f"endpoint {self.name!r} was not created by 'sm deploy' "
-                f"(it has no tag {resource_names.TAG}={self.name}): "
+                f"(it has no tag {TAG}={self.name}): "
                 "it is left unchanged. Choose another name."
             )
         return description
@@ -80,7 +117,7 @@ class Resources:
 
     def previous(self, configuration: dict[str, Any]) -> str | None:
         """Return the configuration that served before this one."""
-        return self.tags(configuration["EndpointConfigArn"]).get(resource_names.PREVIOUS)
+        return self.tags(configuration["EndpointConfigArn"]).get(PREVIOUS)
 
     def remove_configuration(self, name: str) -> None:
         self._account.remove(
@@ -97,10 +134,7 @@ class Resources:
 
     def _is_own(self, candidate: str, arn: str) -> bool:
         # Compare the name first: that costs no call.
-        return (
-            resource_names.is_own(self.name, candidate)
-            and self.tags(arn).get(resource_names.TAG) == self.name
-        )
+        return is_own(self.name, candidate) and self.tags(arn).get(TAG) == self.name
 
 
 def models_of(configuration: dict[str, Any]) -> set[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sm.settings import Settings
-from trireme_tools.deploy import alarms, autoscaling, resource_names
+from trireme_tools.deploy import alarms, autoscaling, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, NAMESPACE
 from trireme_tools.deploy.autoscaling import INSTANCE_METRICS
@@ -149,8 +149,8 @@ def _metrics(account: Account, name: str, has_shadow: bool) -> Iterator[tuple[st
     if has_shadow:
         yield "", f"{'production':<16}shadow"
     for metric in METRICS:
-        production = read(metric, resource_names.VARIANT)
-        shadow = read(metric, resource_names.SHADOW) if has_shadow else ""
+        production = read(metric, resources.VARIANT)
+        shadow = read(metric, resources.SHADOW) if has_shadow else ""
         if production or shadow:
             yield f"{metric.title}, last hour", f"{production or '-':<16}{shadow}" if shadow else production
 

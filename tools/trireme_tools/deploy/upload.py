@@ -11,14 +11,14 @@ from typing import Any
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sm.commands.inspect import client_loading
+from sm.commands import client_loading
 from sm.errors import CommandError
 from sm.router.s3 import S3Uri
-from trireme_tools.deploy import aws, resource_names
+from trireme_tools.deploy import aws, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import ArchivePlan
-from trireme_tools.package.exclusion import Exclusion
+from trireme_tools.package.contents import Exclusion
 from trireme_tools.package.package_command import inspect
 
 #: Bytes of a part, and of the smallest archive that is uploaded in parts. S3 allows 10,000 parts.
@@ -56,7 +56,7 @@ class Uploader:
             digests = {self._pack(plan, Path(packed)): plan.name for plan in plans}
             target = S3Uri(
                 bucket or self._default_bucket(),
-                f"{resource_names.KEY_PREFIX}/{name}/{_combined_digest(digests)}/",
+                f"{resources.KEY_PREFIX}/{name}/{_combined_digest(digests)}/",
             )
             for plan in plans:
                 self._put(Path(packed) / f"{plan.name}.tar.gz", target)
@@ -138,7 +138,7 @@ def _combined_digest(digests: dict[str, str]) -> str:
     """Return the digest of a single archive, or a digest of all with their names."""
     if len(digests) == 1:
         return next(iter(digests))
-    return resource_names.add_hash("models", digests)
+    return resources.add_hash("models", digests)
 
 
 def fingerprint(account: Account, url: str, mme: bool) -> str:

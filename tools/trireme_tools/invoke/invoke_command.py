@@ -13,15 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from sm.commands.api_key import read_api_key
+from sm.commands.api_keys import read_api_key
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.settings import Settings
-from trireme_tools import bars, plots
-from trireme_tools.invoke import invoke_request, load_test, showing
-from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools import charts
+from trireme_tools.invoke import load_test, messages, showing
 from trireme_tools.invoke.load_test import LoadTest
-from trireme_tools.invoke.reply import Reply, to_error
+from trireme_tools.invoke.messages import InvokeRequest, Reply, to_error
 from trireme_tools.invoke.url import Url
 
 #: Seconds of the longest load: it is a look, no endurance test.
@@ -120,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     if options.plot:
         if not is_load:
             raise CommandError("--plot needs -n or --load: it draws the times of many requests.")
-        plots.check(options.plot)
+        charts.check(options.plot)
     request = build_request(options)
     if options.save_picture:
         if is_load or options.stream or options.through_s3:
@@ -139,13 +138,13 @@ def run(options: argparse.Namespace) -> int:
 
 def build_request(options: argparse.Namespace) -> InvokeRequest:
     if options.image:
-        body, content_type = invoke_request.picture_body(options.image)
+        body, content_type = messages.picture_body(options.image)
     elif options.file:
-        body, content_type = invoke_request.file_body(options.file, options.content_type)
+        body, content_type = messages.file_body(options.file, options.content_type)
     elif options.json:
-        body, content_type = invoke_request.json_body(options.json, options.model)
+        body, content_type = messages.json_body(options.json, options.model)
     else:
-        body, content_type = invoke_request.text_body(options.text)
+        body, content_type = messages.text_body(options.text)
     accept = options.accept or "application/json"
     return InvokeRequest(body, content_type, accept, options.model, options.target_model)
 
@@ -177,7 +176,7 @@ def open_async_endpoint(options: argparse.Namespace) -> Target:
     if is_url(options.target):
         raise CommandError("--async is for an endpoint of SageMaker: give its name.")
     from trireme_tools.deploy import aws
-    from trireme_tools.invoke.asynchronous import AsyncEndpoint
+    from trireme_tools.invoke.endpoint import AsyncEndpoint
 
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))
 
@@ -227,11 +226,11 @@ def send_many(target: Target, request: InvokeRequest, options: argparse.Namespac
     )
     with Progress(sys.stderr).step("sending", size, done, lambda count: f"{count}{unit}"):
         load_test.measure(lambda: target.ask(request), requests, options.c, limit_s, load)
-    bars.show(load_test.table(load), sys.stdout)
+    charts.show(load_test.table(load), sys.stdout)
     if options.plot and load.latencies:
         latencies = sorted(load.latencies)
         marks = {name: load_test.quantile(latencies, share) * 1000 for name, share in load_test.MARKS.items()}
-        plots.histogram(
+        charts.histogram(
             options.plot,
             f"{options.target}, {options.c} at once",
             [1000 * seconds for seconds in latencies],

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from trireme_tools.bars import bar
-from trireme_tools.invoke.reply import NoReply, Reply
+from trireme_tools.charts import bar
+from trireme_tools.invoke.messages import NoReply, Reply
 
 #: The most rows of the histogram.
 HISTOGRAM_ROWS = 12

@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sm.client.images import Label, Pixels, colour, decode, draw
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError, TriremeError
-from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.messages import Reply
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 #: The share of a mask's colour in an object's pixels.

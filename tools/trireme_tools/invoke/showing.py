@@ -13,7 +13,7 @@ from typing import IO, Any
 import pybase64
 
 from sm.errors import CommandError
-from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.messages import Reply
 
 #: Endings of files that the standard library does not know, or not in every version of Python.
 ENDINGS = {

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from sm.errors import CommandError
-from trireme_tools.invoke.invoke_request import EVENT_STREAM, InvokeRequest
-from trireme_tools.invoke.reply import NoReply, Reply, to_error
+from trireme_tools.invoke.messages import EVENT_STREAM, InvokeRequest, NoReply, Reply, to_error
 
 #: Seconds to connect, and of silence on the connection: a stream has 8 minutes.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10.0, 490.0

@@ -17,8 +17,7 @@ from sm.plugins.registry import find_differences
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model
-from trireme_tools.package.contents import Contents, Entry, is_cache
-from trireme_tools.package.exclusion import Exclusion
+from trireme_tools.package.contents import Contents, Entry, Exclusion, is_cache
 
 CODE = "code"
 

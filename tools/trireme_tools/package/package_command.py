@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sm.commands.inspect import client_loading, inspection_report
+from sm.commands import client_loading, inspect_command
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems
 from sm.repository.problems import Problem
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import CODE, ArchivePlan, Copies
-from trireme_tools.package.exclusion import Exclusion
+from trireme_tools.package.contents import Exclusion
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -102,11 +102,9 @@ def inspect(
     left_out = list(exclusion.excluded_sizes()) if exclusion and repository.is_dir() else []
     names = {path.name for path in left_out if path.parent == repository}
     rows = [
-        row
-        for row in inspection_report.report(repository, problem_list)["models"]
-        if row["model"] not in names
+        row for row in inspect_command.report(repository, problem_list)["models"] if row["model"] not in names
     ]
-    for line in inspection_report.table(rows) if rows else ():
+    for line in inspect_command.table(rows) if rows else ():
         progress.say(line)
     # A sentence begins with the path that it is about.
     about = tuple(

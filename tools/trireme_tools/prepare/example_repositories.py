@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sm.commands.build.prepare import Preparation
-from sm.commands.build.recipes import Recipe
-from sm.commands.build.repository_assembly import GRAPH, RUNNER, STAMP, digests, link, run_on_cpu, sizes
+from sm.commands.build.targets import GRAPH, RUNNER, link
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import machine
@@ -31,6 +29,9 @@ from sm.repository.cache import Cache
 from sm.repository.machine import Stub
 from sm.settings import HERE, Settings
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
+from trireme_tools.prepare.cpu_repository import STAMP, digests, run_on_cpu, sizes
+from trireme_tools.prepare.demo import Preparation
+from trireme_tools.prepare.recipes import Recipe
 
 #: The repository of all examples, and the folder of the repositories with one example.
 ALL_FOLDER, SINGLE_FOLDER = "examples", "example"

@@ -12,7 +12,7 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from trireme_tools.prepare import system_packages, triton_wheel
+from trireme_tools.prepare import servers
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
 def set_up(models: Sequence[str] = (), *, examples: bool) -> None:
     """Provide the servers and build the repository: of the named models, of all, or with the examples."""
     # Here, so that a missing library is reported before anything is fetched; --triton needs neither.
-    from sm.commands.build.prepare import prepare
     from trireme_tools.prepare import example_repositories
+    from trireme_tools.prepare.demo import prepare
 
     settings = Settings.read(os.environ)
     announce(settings, models, examples)
@@ -51,17 +51,16 @@ def set_up(models: Sequence[str] = (), *, examples: bool) -> None:
 
 def announce(settings: Settings, models: Sequence[str], examples: bool) -> None:
     """Say what will be fetched, before it is: sizes, licences and the total."""
-    from sm.commands.build import recipes
-    from trireme_tools.prepare import download_plan
+    from trireme_tools.prepare import demo, recipes
 
     folders = [path for path in recipes.find(HERE / "model") if not models or path.name in models]
     if examples:
         folders += recipes.find(HERE / "examples")
     cache = Cache(settings.cache)
-    missing = download_plan.missing_sources(cache, folders)
-    if triton_wheel.is_missing(settings):
-        missing = {"Triton": [triton_wheel.WHEEL], **missing}
-    for line in download_plan.table(cache, missing):
+    missing = demo.missing_sources(cache, folders)
+    if servers.is_missing(settings):
+        missing = {"Triton": [servers.WHEEL], **missing}
+    for line in demo.table(cache, missing):
         sys.stderr.write(f"{line}\n")
 
 
@@ -73,5 +72,5 @@ def provide_servers(settings: Settings) -> None:
             "'uv tool install --with pip trireme-serving[tools]' does."
         )
     progress = Progress(sys.stderr)
-    system_packages.provide(progress)
-    triton_wheel.provide(settings, progress)
+    servers.provide_packages(progress)
+    servers.provide_triton(settings, progress)

@@ -1,9 +1,10 @@
-"""The deployment for plain Kubernetes: the files of ``deploy/kubernetes``, filled from options."""
+"""The deployment for Kubernetes, as a Helm chart and for KServe: the files of ``deploy``, filled."""
 
 from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 import trireme_tools
+from sm import __version__
 from sm.errors import CommandError
 from sm.multimodel.memory_room import needed_bytes
 from sm.repository.models import read as read_repository
@@ -52,10 +54,10 @@ EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
 def template(stack: Stack) -> list[Document]:
     """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
     check(stack)
-    return list(documents(values(stack)))
+    return list(documents(chart_values(stack)))
 
 
-def values(stack: Stack) -> dict[str, Any]:
+def chart_values(stack: Stack) -> dict[str, Any]:
     """Return the options of the command line by their names in a chart's ``values.yaml``."""
     plan = stack.plan
     claim, _, folder = (
@@ -286,3 +288,73 @@ def comment(stack: Stack) -> str:
         return ""
     reason = expected_size(stack.models).reason if stack.models else DEFAULT_SIZE.reason
     return f"# The processors and the memory of a pod are {reason}.\n"
+
+
+def write_chart(stack: Stack, folder: Path) -> None:
+    """Write the chart.
+
+    Raises :class:`CommandError` for options that only SageMaker has, or a folder with other files.
+    """
+    if folder.exists() and not (folder / "Chart.yaml").is_file() and any(folder.iterdir()):
+        raise CommandError(f"{folder} has files that are not a Helm chart: name another folder with --out.")
+    check(stack)
+    chart = {"name": stack.plan.name, "version": __version__, "appVersion": __version__}
+    try:
+        shutil.copytree(FILES / "helm", folder, dirs_exist_ok=True)
+        for file, values in (("Chart.yaml", chart), ("values.yaml", chart_values(stack))):
+            path = folder / file
+            path.write_text("\n".join(fill(path.read_text(), values)) + "\n")
+    except OSError as error:
+        raise CommandError(
+            f"{folder} cannot be written ({error.strerror}): name another with --out."
+        ) from error
+
+
+def fill(text: str, values: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a file with other values of its first level; its comments stay."""
+    is_replaced = False
+    for line in text.splitlines():
+        name, is_member, _ = line.partition(":")
+        if is_member and name.isalpha():
+            is_replaced = name in values
+            if is_replaced:
+                yield yaml.safe_dump({name: values[name]}, sort_keys=False, allow_unicode=True).rstrip()
+        if not (is_replaced and line.strip() and not line.startswith("#")):
+            yield line
+
+
+#: The label that both documents have instead of Kubernetes' own.
+DEPLOYMENT = "trireme/deployment"
+#: Where KServe unpacks the archive of ``storageUri``.
+REPOSITORY = "TRIREME_MODEL_REPOSITORY"
+
+
+def kserve(stack: Stack) -> list[Document]:
+    """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
+    check(stack, fetches=True)
+    plan, values = stack.plan, chart_values(stack)
+    runtime, service = (
+        read(f"kserve/{name}.yaml", plan.name) for name in ("servingruntime", "inferenceservice")
+    )
+    for document in (runtime, service):
+        document["metadata"]["labels"][DEPLOYMENT] = plan.name
+    (container,) = runtime["spec"]["containers"]
+    fetched = [variable for variable in container["env"] if variable["name"] == REPOSITORY]
+    container["env"] = [variable for variable in container["env"] if variable["name"] != REPOSITORY]
+    fill_container(container, values)
+    container["resources"] = resources(stack)
+    predictor = service["spec"]["predictor"]
+    predictor["terminationGracePeriodSeconds"] = grace_seconds(values)
+    predictor["model"].update(runtime=plan.name, storageUri=plan.data)
+    if plan.data:
+        container["env"] += fetched
+    else:
+        del predictor["model"]["storageUri"]
+    scaling = stack.scaling
+    predictor["minReplicas"] = scaling.least if scaling else plan.count
+    predictor["maxReplicas"] = scaling.most if scaling else plan.count
+    if scaling:
+        # As percent of a pod's requested CPU: Kubernetes does not count requests.
+        targets = {target.kind: target.value for target in scaling.targets}
+        predictor.update(scaleMetric="cpu", scaleTarget=round(targets.get("cpu", CPU_PERCENT)))
+    return [runtime, service]

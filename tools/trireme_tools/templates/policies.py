@@ -1,4 +1,4 @@
-"""IAM policies with the least permissions."""
+"""IAM policies with the least permissions: of the endpoint, of who deploys it, and of the gateway."""
 
 from __future__ import annotations
 
@@ -163,3 +163,135 @@ def repository_policy(needs: EndpointNeeds) -> Document:
     principal = {"AWS": f"arn:{needs.image.partition}:iam::{needs.account}:root"}
     statement = {"Sid": "PullFromElsewhere", "Effect": "Allow", "Principal": principal, "Action": PULL}
     return document([statement])
+
+
+CHANGES = [
+    f"sagemaker:{verb}{kind}"
+    for kind in ("Endpoint", "EndpointConfig", "Model")
+    for verb in ("Create", "Delete", "Describe")
+]
+USES = [
+    f"sagemaker:{action}"
+    for action in (
+        "AddTags",
+        "InvokeEndpoint",
+        "InvokeEndpointAsync",
+        "InvokeEndpointWithResponseStream",
+        "ListTags",
+        "UpdateEndpoint",
+    )
+]
+#: Actions of application autoscaling, whose resources cannot be limited by name.
+SCALING = [
+    f"application-autoscaling:{action}"
+    for action in (
+        "DeleteScalingPolicy",
+        "DeregisterScalableTarget",
+        "DescribeScalableTargets",
+        "DescribeScalingPolicies",
+        "PutScalingPolicy",
+        "RegisterScalableTarget",
+    )
+]
+READ_LOGS = ["logs:DescribeLogStreams", "logs:FilterLogEvents", "logs:GetLogEvents"]
+ALARMS = ["cloudwatch:DeleteAlarms", "cloudwatch:PutMetricAlarm", "cloudwatch:TagResource"]
+ARCHIVES = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+BUCKET = ["s3:CreateBucket", "s3:ListBucket", "s3:ListBucketMultipartUploads"]
+
+
+def policy(needs: EndpointNeeds, role: str) -> Document:
+    """Return the policy. ``role`` is the endpoint's, which may be passed to SageMaker only."""
+    return document([*_sagemaker(needs), *_role(role), *_archives(needs), *_monitoring(needs)])
+
+
+def _sagemaker(needs: EndpointNeeds) -> Iterable[Document]:
+    # SageMaker's ARNs are in lower case, even if names are not.
+    own_arns = [
+        needs.arn("sagemaker", f"{kind}/{needs.name.lower()}{end}")
+        for kind, end in (("endpoint", ""), ("endpoint-config", "-*"), ("model", "-*"))
+    ]
+    yield allow("OwnThings", sorted([*CHANGES, *USES]), own_arns)
+    yield allow("FindThings", ["sagemaker:ListEndpointConfigs", "sagemaker:ListModels"], "*")
+    yield allow("LookAtImage", ["ecr:DescribeImages"], needs.image.arn)
+    yield allow("Autoscaling", SCALING, "*")
+
+
+def _role(role: str) -> Iterable[Document]:
+    to_sagemaker = {"iam:PassedToService": "sagemaker.amazonaws.com"}
+    yield allow("LookAtRole", ["iam:GetRole"], role)
+    yield allow("GiveRole", ["iam:PassRole"], role, StringEquals=to_sagemaker)
+
+
+def _archives(needs: EndpointNeeds) -> Iterable[Document]:
+    partition = needs.image.partition
+    objects = [
+        *([needs.data] if needs.data else []),
+        *([Objects.below(needs.output)] if needs.output else []),
+    ]
+    if not objects:
+        return
+    yield allow("Archives", ARCHIVES, [place.arn(partition) for place in objects])
+    yield allow("Bucket", BUCKET, sorted({place.bucket_arn(partition) for place in objects}))
+
+
+def _monitoring(needs: EndpointNeeds) -> Iterable[Document]:
+    yield allow("ReadLogs", READ_LOGS, needs.log_group)
+    yield allow("Alarms", ALARMS, needs.arn("cloudwatch", f"alarm:{needs.name}-*"))
+    yield allow("LookAtAlarms", ["cloudwatch:DescribeAlarms", "cloudwatch:GetMetricStatistics"], "*")
+
+
+#: A function in a VPC creates and removes its own network interface; AWS allows no resource for these
+#: actions.
+INTERFACES = [
+    f"ec2:{verb}"
+    for verb in ("CreateNetworkInterface", "DeleteNetworkInterface", "DescribeNetworkInterfaces")
+]
+
+
+def policies(name: str, bucket: str, inputs: list[str], results: str, models: str, port: int) -> Document:
+    """Return role, trust and network of the gateway ``name``. Prefixes are of keys in ``bucket``."""
+    arn = f"arn:*:s3:::{bucket}"
+    group = f"arn:*:logs:*:*:log-group:/aws/lambda/{name}-*"
+    reading = [f"{arn}/{prefix}*" for prefix in (*inputs, models)]
+    listing = [f"{prefix}*" for prefix in (*inputs, models)]
+    return {
+        "trust": trust_policy("lambda.amazonaws.com"),
+        "policy": document(
+            [
+                allow("ReadInputsAndModels", ["s3:GetObject"], reading),
+                # Without this, a missing object is a 403 instead of a 404.
+                allow("List", ["s3:ListBucket"], arn, StringLike={"s3:prefix": listing}),
+                allow("WriteResults", ["s3:PutObject"], f"{arn}/{results}*"),
+                allow(
+                    "WriteLogs", ["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], group
+                ),
+                allow("Interfaces", INTERFACES, "*"),
+            ]
+        ),
+        "network": network(port),
+    }
+
+
+def network(port: int) -> Document:
+    """Allow the function to reach Triton and S3 only, and Triton to be reached by the function."""
+    triton = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
+    return {
+        "gateway": {
+            "SecurityGroupEgress": [
+                {**triton, "Description": "gRPC to Triton", "DestinationSecurityGroupId": "TRITON-GROUP"},
+                {
+                    "IpProtocol": "tcp",
+                    "FromPort": 443,
+                    "ToPort": 443,
+                    "Description": "S3, through a gateway endpoint of the VPC",
+                    "DestinationPrefixListId": "PREFIX-LIST-OF-S3",
+                },
+            ],
+            "SecurityGroupIngress": [],
+        },
+        "triton": {
+            "SecurityGroupIngress": [
+                {**triton, "Description": "the gateway", "SourceSecurityGroupId": "GATEWAY-GROUP"}
+            ]
+        },
+    }

@@ -14,19 +14,9 @@ import yaml
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.deploy import autoscaling, aws, deploy_arguments, resource_names, triton_images
-from trireme_tools.deploy.deployment_plan import Plan
-from trireme_tools.deploy.shadow import Shadow
-from trireme_tools.templates import (
-    cloudformation,
-    deployer_policy,
-    gateway_policy,
-    helm,
-    kserve,
-    kubernetes,
-    policies,
-    terraform,
-)
+from trireme_tools.deploy import autoscaling, aws, deploy_arguments, resources, triton_images
+from trireme_tools.deploy.deployment_plan import Plan, Shadow
+from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
 from trireme_tools.templates.policies import EndpointNeeds, Image, Objects
 from trireme_tools.templates.stack import Stack
 
@@ -124,7 +114,7 @@ WRITERS = {
     "terraform": terraform.template,
 }
 #: Forms that consist of several documents.
-KUBERNETES_WRITERS = {"kubernetes": kubernetes.template, "kserve": kserve.template}
+KUBERNETES_WRITERS = {"kubernetes": kubernetes.template, "kserve": kubernetes.kserve}
 CLUSTER_FORMATS = (*KUBERNETES_WRITERS, "helm")
 #: Any account: a role's policy reaches other accounts only if they allow it.
 ANY = "*"
@@ -132,12 +122,12 @@ ANY = "*"
 
 def template(options: argparse.Namespace) -> int:
     """Print the deployment in the chosen form."""
-    resource_names.check(options.name)
+    resources.check(options.name)
     stack = read_stack(options)
     if (options.format == "helm") != bool(options.out):
         raise CommandError("--format helm and --out FOLDER need each other: a chart is a folder of files.")
     if options.format == "helm":
-        helm.write(stack, options.out)
+        kubernetes.write_chart(stack, options.out)
         sys.stderr.write(kubernetes.comment(stack))
     elif write := KUBERNETES_WRITERS.get(options.format):
         documents = write(stack)
@@ -212,7 +202,7 @@ def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
     """Return the role's policy and trust, the deployer's policy, and the policy of an image repository in
     another account.
     """
-    resource_names.check(options.name)
+    resources.check(options.name)
     needs, role = needs_of_options(options) if options.image else needs_of_endpoint(options)
     documents = {
         "role": {
@@ -220,7 +210,7 @@ def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
             "trust": policies.trust_policy("sagemaker.amazonaws.com"),
             "policy": policies.execution_policy(needs),
         },
-        "deployer": deployer_policy.policy(needs, role),
+        "deployer": policies.policy(needs, role),
     }
     # Everyone may pull AWS's own image.
     if needs.image.account != needs.account and needs.image.repository != triton_images.REPOSITORY:
@@ -238,7 +228,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
     account = options.account or image.account
     if deploy_arguments.local_repository(options.model_data):
         bucket = options.bucket or f"sagemaker-{image.region}-{account}"
-        archives: Objects | None = Objects.below(f"s3://{bucket}/{resource_names.KEY_PREFIX}/{options.name}/")
+        archives: Objects | None = Objects.below(f"s3://{bucket}/{resources.KEY_PREFIX}/{options.name}/")
     else:
         archives = archives_in(options.model_data or "", options.mme)
     needs = EndpointNeeds(options.name, image, archives, account, options.output)
@@ -272,6 +262,6 @@ def gateway_documents(options: argparse.Namespace) -> dict[str, Any]:
     if not options.bucket:
         raise CommandError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
     inputs = [prefix for prefix in options.inputs.split(",") if prefix]
-    return gateway_policy.policies(
+    return policies.policies(
         options.name, options.bucket, inputs, options.results, options.models, options.triton_port
     )

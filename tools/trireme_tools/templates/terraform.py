@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from trireme_tools.deploy import autoscaling, resource_names
+from trireme_tools.deploy import autoscaling, resources
 from trireme_tools.templates.policies import trust_policy
 from trireme_tools.templates.stack import Stack
 
@@ -101,7 +101,7 @@ def role(stack: Stack) -> dict[str, Any]:
 
 def models(stack: Stack) -> dict[str, Any]:
     """Return the models of production and of the shadow, by Terraform's names."""
-    found = {RESOURCE_NAME: stack.plan.model(), resource_names.SHADOW: stack.plan.shadow_model()}
+    found = {RESOURCE_NAME: stack.plan.model(), resources.SHADOW: stack.plan.shadow_model()}
     return {name: model(stack, properties) for name, properties in found.items() if properties}
 
 
@@ -116,7 +116,7 @@ def model(stack: Stack, of_api: dict[str, Any]) -> dict[str, Any]:
 
 def configuration(stack: Stack) -> dict[str, Any]:
     properties = arguments(stack.plan.configuration(), "EndpointConfigName")
-    variants = {"production_variants": RESOURCE_NAME, "shadow_production_variants": resource_names.SHADOW}
+    variants = {"production_variants": RESOURCE_NAME, "shadow_production_variants": resources.SHADOW}
     for kind, model_id in variants.items():
         model_name = {"model_name": reference("aws_sagemaker_model", "name", model_id)}
         if kind in properties:

@@ -18,13 +18,12 @@ from sm.errors import CommandError
 from sm.hardware import Hardware
 from sm.run_state import write_atomically
 from sm.settings import Settings, cores
-from trireme_tools.bars import bar
+from trireme_tools.charts import bar
 from trireme_tools.cost import cost_command, prices
 from trireme_tools.cost.prices import RequestCost, request_cost
-from trireme_tools.tune import sweep, tune_report, tuned_model
+from trireme_tools.tune import sweep, tune_report, tuning_box
 from trireme_tools.tune.sweep import Point, Space
-from trireme_tools.tune.tuned_model import TunedModel
-from trireme_tools.tune.tuning_box import Interrupted, TuningBox, edit, setting_of
+from trireme_tools.tune.tuning_box import Interrupted, TunedModel, TuningBox, edit, setting_of
 
 UNITS = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
 MAX_BOUND_S = 3600.0
@@ -137,7 +136,7 @@ class Sweep:
 def run(options: argparse.Namespace) -> int:
     """Return 0; 1 if no setting is within the bound, or there was nothing to choose from."""
     settings = Settings.read(os.environ)
-    model = tuned_model.find(options.model, options.part, settings)
+    model = tuning_box.find(options.model, options.part, settings)
     if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
         raise CommandError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
     costs = price_list(options)

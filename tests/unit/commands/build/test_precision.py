@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from sm.commands.build.graph_runner import session
-from sm.commands.build.precision import convert_precision
+from sm.commands.build.targets import convert_precision
 from sm.errors import CommandError
 from tests.support.onnx_graphs import matrix_product, plus_one
 

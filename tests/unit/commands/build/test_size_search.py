@@ -9,9 +9,8 @@ from onnx import TensorProto, helper
 
 from sm.commands.build.accuracy import Comparison
 from sm.commands.build.build_request import Range
-from sm.commands.build.graph_runner import session
+from sm.commands.build.graph_runner import SizeSearch, error_reason, session
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.size_search import SizeSearch, error_reason
 from sm.errors import CommandError
 from tests.support.onnx_graphs import embedding, plus_row, save_graph, strided
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trireme_tools.check.memory_growth import WARM_UP_CALLS, find_leak
+from trireme_tools.check.client_checks import WARM_UP_CALLS, find_leak
 
 HERE = Path(__file__).parent
 CALLS = WARM_UP_CALLS + 800

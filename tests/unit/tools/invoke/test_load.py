@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trireme_tools.invoke.load_test import histogram, measure, quantile
-from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.showing import format_json
 
 

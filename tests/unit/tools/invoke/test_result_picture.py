@@ -14,7 +14,7 @@ from PIL import Image
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Text
 from sm.errors import CommandError
 from trireme_tools.invoke import result_picture
-from trireme_tools.invoke.invoke_request import InvokeRequest
+from trireme_tools.invoke.messages import InvokeRequest
 from trireme_tools.invoke.result_picture import decode_runs, draw_result
 
 

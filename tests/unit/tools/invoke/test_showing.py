@@ -8,7 +8,7 @@ from pathlib import Path
 import pybase64
 import pytest
 
-from trireme_tools.invoke.reply import Reply
+from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.showing import format_reply
 
 

@@ -1,1 +1,0 @@
-"""``sm inspect``: shows what a model repository holds, as text, JSON or a Mermaid flowchart."""

@@ -1,0 +1,258 @@
+"""``sm top``: a running box's models, rates, times, queues, processes and memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sm.commands import local_boxes
+from sm.commands.api_keys import read_api_key
+from sm.errors import CommandError
+from sm.settings import Settings, names_of
+
+TIMEOUT_S = 5.0
+#: A time after every point, so that the answer has the present state only.
+NO_POINTS = 1e12
+
+
+class BoxNumbers:
+    """The box at ``url``."""
+
+    def __init__(self, url: str, api_key: str = "") -> None:
+        if not url.startswith(("http://", "https://")):
+            raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
+        self.url = url.rstrip("/")
+        self._headers = {"x-api-key": api_key} if api_key else {}
+
+    def read(self) -> dict[str, Any]:
+        """Return the box's answer. Raises :class:`CommandError` with the reason if there is none."""
+        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+            f"{self.url}/dashboard/data?since={NO_POINTS:.0f}", headers=self._headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+                numbers = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise CommandError(self._explain(error)) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise CommandError(
+                f"no box answers at {self.url}: {reason}. Start one with: make serve"
+            ) from None
+        if not isinstance(numbers, dict) or "box" not in numbers:
+            raise CommandError(f"what answers at {self.url} is not a box of Trireme.")
+        return numbers
+
+    def _explain(self, error: urllib.error.HTTPError) -> str:
+        if error.code == 404:
+            return f"{self.url} has no /dashboard/data: it is not a box of Trireme, or an older one."
+        if error.code in (401, 403):
+            return f"{self.url} wants an API key: name a file with --api-key ({_reason(error)})."
+        return f"{self.url} answers {error.code}: {_reason(error)}."
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["error"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return str(error.reason)
+
+
+MODEL_COLUMNS = (
+    "model",
+    "ver.",
+    "engine",
+    "state",
+    "req/s",
+    "p50",
+    "p95",
+    "p99",
+    "errors",
+    "in flight",
+    "queue",
+)
+PROCESS_COLUMNS = ("process", "state", "processes", "memory", "restarts")
+#: Columns on the left; numbers are on the right.
+TEXT_COLUMNS = {"model", "ver.", "engine", "state", "process"}
+GOOD, BAD = "green", "bold red"
+MAX_EVENTS = 5
+NO_VALUE = "-"
+
+
+def show(numbers: dict[str, Any], url: str) -> Group:
+    """Return all tables for a box's answer."""
+    box = numbers["box"]
+    parts: list[Any] = [_headline(box, url), Text(), _models(box), Text(), _processes(box)]
+    events = numbers["events"][-MAX_EVENTS:]
+    if events:
+        parts += [Text(), *(Text(f"{_clock(event['at'])}  {event['text']}") for event in reversed(events))]
+    return Group(*parts)
+
+
+def _headline(box: dict[str, Any], url: str) -> Text:
+    recent, shared = box["last_minute"], box["shared_memory"]
+    line = Text()
+    line.append("ready" if box["ready"] else f"not ready: {box['reason']}", GOOD if box["ready"] else BAD)
+    line.append(
+        f"  {url}  {_clock(box['at'])}\n"
+        f"{_rate(recent['all'], recent['seconds'])} req/s  p99 {duration(recent['all']['p99_ms'])}  "
+        f"in flight {recent['all']['in_flight']}  queue {recent['all']['queue']}  "
+        f"shared memory {size(shared['used'])} of {size(shared['size'])}"
+    )
+    return line
+
+
+def _models(box: dict[str, Any]) -> Table:
+    """Return the models that are served or had requests, the busiest first."""
+    table = _table(MODEL_COLUMNS)
+    recent = box["last_minute"]
+    served = {row["name"]: row for row in box["models"]}
+    names = sorted(
+        served.keys() | recent["models"].keys(), key=lambda name: (-_request_count(recent, name), name)
+    )
+    for name in names:
+        row, numbers = served.get(name), recent["models"].get(name, {})
+        state = row["state"] if row else "not served"
+        errors = _errors(numbers)
+        table.add_row(
+            Text("no model" if name == "-" else name),
+            ", ".join(row["versions"]) if row else NO_VALUE,
+            Text((row and row.get("engine")) or NO_VALUE),
+            Text(state, GOOD if state == "ready" else BAD if row else ""),
+            _rate(numbers, recent["seconds"]),
+            *(duration(numbers.get(percentile)) for percentile in ("p50_ms", "p95_ms", "p99_ms")),
+            Text(str(errors), BAD if errors else ""),
+            str(numbers.get("threads", 0)),
+            str(numbers.get("queue", 0)),
+        )
+    return table
+
+
+def _processes(box: dict[str, Any]) -> Table:
+    table = _table(PROCESS_COLUMNS)
+    for row in box["processes"]:
+        good = row["state"] == "ready" and not row["stopped"]
+        state = f"{row['state']}, {row['stopped']} stopped" if row["stopped"] else row["state"]
+        table.add_row(
+            row["name"],
+            Text(state, GOOD if good else BAD),
+            str(row["processes"]),
+            size(row["memory"]),
+            Text(str(row["restarts"]), BAD if row["restarts"] else ""),
+        )
+    return table
+
+
+def _table(columns: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=name not in TEXT_COLUMNS
+        )
+    return table
+
+
+def _request_count(recent: dict[str, Any], name: str) -> int:
+    return sum(recent["models"].get(name, {}).get("answers", {}).values())
+
+
+def _errors(numbers: dict[str, Any]) -> int:
+    answers = numbers.get("answers", {})
+    return int(answers.get("4xx", 0) + answers.get("5xx", 0))
+
+
+def _rate(numbers: dict[str, Any], seconds: float) -> str:
+    per_second = sum(numbers.get("answers", {}).values()) / (seconds or 1)
+    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.1f}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """Format a time; a dash where there was no request."""
+    if milliseconds is None:
+        return NO_VALUE
+    return f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.3g} ms"
+
+
+def size(number: float) -> str:
+    """Format bytes in decimal units."""
+    units = ("B", "KB", "MB", "GB", "TB")
+    step = 0
+    while number >= 1000 and step < len(units) - 1:
+        number, step = number / 1000, step + 1
+    return f"{number:.3g} {units[step]}" if number < 1000 else f"{number:.0f} {units[step]}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url", help="the box, such as http://localhost:8080; without it the one on this machine"
+    )
+    command.add_argument("--api-key", type=Path, metavar="FILE", help="a file with the box's API key")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--once", action="store_true", help="print the tables once, and end")
+    form.add_argument(
+        "--json", action="store_true", help="print the numbers of the last minute once, as JSON, and end"
+    )
+
+
+INTERVAL_S = 2.0
+#: Columns for programs and files, so that no table is wrapped.
+PLAIN_COLUMNS = 200
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the tables; return 0 at Ctrl-C. Raises :class:`CommandError` if no box answers at the start."""
+    box = BoxNumbers(options.url or find_url(), read_api_key(options.api_key))
+    numbers = box.read()
+    if options.json:
+        json.dump(numbers, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_COLUMNS)
+    tables = show(numbers, box.url)
+    if options.once or not console.is_terminal:
+        console.print(tables)
+        return 0
+    # The alternate screen: what was in the terminal before comes back at the end.
+    try:
+        with Live(tables, console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(INTERVAL_S)
+                tables, failure = _refresh(box, tables)
+                live.update(Group(Text(failure, BAD), tables) if failure else tables, refresh=True)
+    except KeyboardInterrupt:
+        return 0
+
+
+def find_url() -> str:
+    """Return the address of the box on this machine: at the port that is set, else the newest."""
+    boxes = local_boxes.running()
+    if not boxes or any(name in os.environ for name in names_of("port")):
+        return f"http://localhost:{Settings.read(os.environ).port}"
+    if others := local_boxes.name_others(boxes[0], boxes, "--url"):
+        sys.stderr.write(f"these are the numbers{others}\n")
+    return boxes[0].url
+
+
+def _refresh(box: BoxNumbers, before: Group) -> tuple[Group, str]:
+    """Return the new tables; if the box does not answer, the old ones and the reason."""
+    try:
+        return show(box.read(), box.url), ""
+    except CommandError as error:
+        return before, str(error)

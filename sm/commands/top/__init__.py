@@ -1,1 +1,0 @@
-"""``sm top``: the numbers of a running box in a terminal, as its dashboard shows them."""

@@ -1,0 +1,34 @@
+"""What a command of the runtime uses of the tools, where they are installed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from sm.commands import DEVELOPER_MACHINE, part_of_tools
+from sm.errors import CommandError
+from trireme_tools.build import exporting
+
+
+def test_a_part_of_the_tools_is_their_module() -> None:
+    assert part_of_tools("build.exporting", "a source of PyTorch") is exporting
+
+
+def test_without_the_tools_an_error_says_what_needs_them_and_how_to_install_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "trireme_tools.build.exporting")
+    monkeypatch.setitem(sys.modules, "trireme_tools.build", None)
+    with pytest.raises(CommandError) as raised:
+        part_of_tools("build.exporting", "--target torch")
+    assert str(raised.value) == (
+        f"--target torch needs the tools, which are not installed here. {DEVELOPER_MACHINE}"
+    )
+
+
+def test_a_library_that_a_part_lacks_is_named_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "trireme_tools.build.torch_graph", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ModuleNotFoundError, match="onnx"):
+        part_of_tools("build.torch_graph", "--target torch")

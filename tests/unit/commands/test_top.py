@@ -1,0 +1,110 @@
+"""The tables of ``sm top``: models, processes and events; text from the box is never taken as markup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sm.commands.top import duration, show, size
+
+IDLE: dict[str, Any] = {"answers": {}, "p50_ms": None, "p95_ms": None, "p99_ms": None, "queue": 0}
+BUSY = {"answers": {"2xx": 540, "5xx": 60}, "p50_ms": 12.34, "p95_ms": 99.0, "p99_ms": 2500.0, "queue": 4}
+
+
+def printed_words(models: list[dict[str, Any]], recent: dict[str, Any], **box: Any) -> list[list[str]]:
+    """Print the tables of an answer; return the words of each line."""
+    answer = {
+        "events": [{"at": 0, "text": f"event {number}"} for number in range(9)],
+        "box": {
+            "at": 0,
+            "ready": True,
+            "reason": "",
+            "models": models,
+            "processes": [],
+            "shared_memory": {"used": 0, "size": 0, "free": 0},
+            "last_minute": {"seconds": 60, "all": {**IDLE, "in_flight": 0}, "models": recent},
+            **box,
+        },
+    }
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(show(answer, "http://box"))
+    return [line.split() for line in capture.get().splitlines()]
+
+
+def model_row(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "client": None, "versions": ["1"], "state": "ready", "reason": "", **fields}
+
+
+def test_models_are_listed_with_their_numbers_the_busiest_first() -> None:
+    lines = printed_words(
+        [model_row("idle"), model_row("busy", engine="openvino bf16")],
+        {"busy": {**BUSY, "threads": 2, "stages_ms": {}}},
+    )
+    rows = [line for line in lines if line[:1] in (["busy"], ["idle"])]
+    assert rows == [
+        [
+            "busy",
+            "1",
+            "openvino",
+            "bf16",
+            "ready",
+            "10.0",
+            "12.3",
+            "ms",
+            "99",
+            "ms",
+            "2.5",
+            "s",
+            "60",
+            "2",
+            "4",
+        ],
+        ["idle", "1", "-", "ready", "0.0", "-", "-", "-", "0", "0", "0"],
+    ]
+
+
+def test_an_unloaded_model_is_still_listed_with_its_last_minute() -> None:
+    lines = printed_words([], {"unloaded": {**BUSY, "threads": 0, "stages_ms": {}}})
+    assert any(line[:5] == ["unloaded", "-", "-", "not", "served"] for line in lines)
+
+
+def test_the_header_says_why_the_box_is_not_ready() -> None:
+    assert "not ready: [red]triton[/red] is restarting" in " ".join(
+        printed_words([], {}, ready=False, reason="[red]triton[/red] is restarting")[0]
+    )
+
+
+def test_the_last_events_are_listed_newest_first() -> None:
+    events = [line[-1] for line in printed_words([], {}) if "event" in line]
+    assert events == ["8", "7", "6", "5", "4"]
+
+
+def test_stopped_processes_are_counted() -> None:
+    process = {
+        "name": "data",
+        "state": "ready",
+        "pid": 7,
+        "processes": 3,
+        "stopped": 1,
+        "restarts": 2,
+        "memory": 2e9,
+    }
+    (line,) = [line for line in printed_words([], {}, processes=[process]) if line[:1] == ["data"]]
+    assert line == ["data", "ready,", "1", "stopped", "3", "2", "GB", "2"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (999, "999 B"), (1.26e9, "1.26 GB"), (5e15, "5000 TB")]
+)
+def test_sizes_are_shown_in_the_largest_fitting_unit(number: float, text: str) -> None:
+    assert size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(None, "-"), (0.123, "0.123 ms"), (999, "999 ms"), (61_000, "61.0 s")]
+)
+def test_durations_are_shown_in_milliseconds_or_seconds(number: float | None, text: str) -> None:
+    assert duration(number) == text

