@@ -1,4 +1,7 @@
-"""The message of a request, and the five types that :mod:`sm.router.classify` turns it into."""
+"""What a request is: its message, the five types that it may be, and the rules that choose one.
+
+A body is parsed at most once.
+"""
 
 from __future__ import annotations
 
