@@ -592,9 +592,9 @@ def names_of(field_name: str) -> tuple[str, ...]:
     return names
 
 
-def help_texts() -> dict[str, str]:
-    """Return the comment above each field of :class:`Settings`."""
-    rows = re.findall(r"((?:    #: .*\n)+)    (\w+): ", inspect.getsource(Settings))
+def help_texts(settings: type = Settings) -> dict[str, str]:
+    """Return the comment above each field of a table of settings."""
+    rows = re.findall(r"((?:    #: .*\n)+)    (\w+): ", inspect.getsource(settings))
     return {name: " ".join(comment.replace("#: ", "").split()) for comment, name in rows}
 
 

@@ -16,7 +16,7 @@ from chalicelib.keys import Keys
 from chalicelib.options import Options
 
 from sm.errors import Forbidden, StartError
-from sm.settings import HERE, format_value
+from sm.settings import HERE, format_value, help_texts
 from tests.support.gateway_requests import api_gateway_event
 
 GOOD = {
@@ -122,7 +122,8 @@ def test_every_route_is_documented() -> None:
 
 def test_every_variable_is_documented_with_its_default() -> None:
     page = (HERE / "docs" / "deploy" / "gateway-reference.md").read_text()
+    helps = help_texts(Options)
     for row in fields(Options):
         default = format_value(row.default).replace(f"{HERE}/", "")
         cell = f"`{default}`" if default else ""
-        assert f"| `{row.metadata['names'][0]}` | {cell} | {row.metadata['help']} |" in page
+        assert f"| `{row.metadata['names'][0]}` | {cell} | {helps[row.name]} |" in page
