@@ -182,7 +182,8 @@ class DataPlane(Plane):
         watch_memory(self.release_memory)
 
     def release_memory(self) -> None:
-        """Release memory that an idle worker does not need, and update the gauge of decoded bytes."""
+        """Release what an idle worker does not need, and update the gauge of decoded bytes."""
+        self._transport.rest()
         DECODED.collect()
         trim()
 
@@ -199,7 +200,7 @@ class DataPlane(Plane):
         cv2.setNumThreads(1)
         DECODED.limit = limit_per_worker(self.settings)
         metrics.DECODED_LIMIT.set(DECODED.limit)
-        transport = Transport(self.settings, self.box)
+        self._transport = transport = Transport(self.settings, self.box)
         try:
             clients = self.registry(transport)
             self._capture = open_capture(self.settings, clients, self.box.multi_model)

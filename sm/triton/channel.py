@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
@@ -62,18 +63,44 @@ class Channel:
         own_wire: bool = True,
     ) -> None:
         self._port = triton if isinstance(triton, int) else 0
-        self._channel: Any = triton
-        if self._port:
-            self._channel = grpc.insecure_channel(f"{LOOPBACK}:{triton}", OPTIONS)
+        #: gRPC's channel with its methods; None at rest.
+        self._channel: Any = None
+        self._stub: Any = None
+        #: The calls that use them.
+        self._uses, self._lock = 0, threading.Lock()
+        if not isinstance(triton, int):
+            self._open(triton)
         self._pool = ConnectionPool(self._port, INFER, keys) if own_wire and self._port else None
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._timeout = timeout
         self._keys = tuple(keys.items())
 
     def connect(self, seconds: float) -> None:
         """Wait up to ``seconds`` for the connection. Before that, calls fail at once."""
-        with contextlib.suppress(grpc.FutureTimeoutError):
+        with self._methods(), contextlib.suppress(grpc.FutureTimeoutError):
             grpc.channel_ready_future(self._channel).result(seconds)
+
+    def _open(self, channel: grpc.Channel) -> None:
+        self._channel, self._stub = channel, service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+    @contextlib.contextmanager
+    def _methods(self) -> Iterator[Any]:
+        """Return the methods of gRPC's channel, which is open until the end of the block."""
+        with self._lock:
+            if self._channel is None:
+                self._open(grpc.insecure_channel(f"{LOOPBACK}:{self._port}", OPTIONS))
+            self._uses += 1
+        try:
+            yield self._stub
+        finally:
+            with self._lock:
+                self._uses -= 1
+
+    def rest(self) -> None:
+        """Close gRPC's channel until the next call, if none runs: its threads wake up all the time."""
+        with self._lock:
+            if self._port and self._channel is not None and not self._uses:
+                self._channel.close()
+                self._channel = self._stub = None
 
     def call(
         self,
@@ -126,12 +153,12 @@ class Channel:
 
     def stream(self, request: Any) -> Generator[Any, None, None]:
         """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton."""
-        with self._part(STREAM_INFER, request, nests=False) as headers:
+        with self._part(STREAM_INFER, request, nests=False) as headers, self._methods() as stub:
             deadline = _checked_deadline()
             seconds = deadline.remaining() if deadline else self._timeout
             metadata = (*self._keys, *headers.items())
             try:
-                call = self._stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
+                call = stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
             except ValueError:
                 raise Failed(Unavailable, "the worker is ending", finished=True) from None
             size_of = pb.ModelInferResponse.ByteSize
@@ -180,7 +207,8 @@ class Channel:
         )
 
     def close(self) -> None:
-        self._channel.close()
+        with self._methods():
+            self._channel.close()
         pool, self._pool = self._pool, None
         if pool:
             pool.close()
@@ -201,27 +229,28 @@ class Channel:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
         metadata = (*self._keys, *headers.items())
-        # gRPC sends the deadline to Triton, which then drops a request that is still queued.
-        try:
-            future = getattr(self._stub, method).future(request, timeout=seconds, metadata=metadata)
-        except ValueError:
-            raise Failed(Unavailable, "the worker is ending", finished=True) from None
-        interval = FIRST_CALLER_CHECK_S
-        try:
-            while True:
-                try:
-                    return future.result(timeout=interval)
-                except grpc.FutureTimeoutError:
-                    interval = CALLER_CHECK_INTERVAL_S
-                    _check_caller(deadline)
-                    interrupt()
-        except grpc.RpcError as error:
-            # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
-            # call's memory until the garbage collector runs.
-            error.with_traceback(None)
-            raise translate_status(error.code(), error.details() or "") from None
-        finally:
-            future.cancel()
+        with self._methods() as stub:
+            # gRPC sends the deadline to Triton, which then drops a request that is still queued.
+            try:
+                future = getattr(stub, method).future(request, timeout=seconds, metadata=metadata)
+            except ValueError:
+                raise Failed(Unavailable, "the worker is ending", finished=True) from None
+            interval = FIRST_CALLER_CHECK_S
+            try:
+                while True:
+                    try:
+                        return future.result(timeout=interval)
+                    except grpc.FutureTimeoutError:
+                        interval = CALLER_CHECK_INTERVAL_S
+                        _check_caller(deadline)
+                        interrupt()
+            except grpc.RpcError as error:
+                # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
+                # call's memory until the garbage collector runs.
+                error.with_traceback(None)
+                raise translate_status(error.code(), error.details() or "") from None
+            finally:
+                future.cancel()
 
 
 def _infer_on_own_wire(

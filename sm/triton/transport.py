@@ -196,6 +196,10 @@ class Transport:
             ready[row.name] = (*ready.get(row.name, ()), row.version)
         return ready
 
+    def rest(self) -> None:
+        """Close what wakes up an idle worker; the next call opens it again."""
+        self._channel.rest()
+
     def close(self) -> None:
         """Remove the shared memory and close the connection. Arrays that are still referenced stay valid."""
         atexit.unregister(self.close)

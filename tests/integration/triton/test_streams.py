@@ -56,6 +56,27 @@ def test_the_first_answer_arrives_before_the_last_is_made(
         assert [answer["number"].tolist() for answer in answers] == [[1]]
 
 
+def connections(port: int) -> int:
+    """Count the connections to a port of this machine, as the kernel lists them."""
+    files = (Path("/proc/self/net") / name for name in ("tcp", "tcp6"))
+    rows = (line.split() for file in files for line in file.read_text().splitlines()[1:])
+    return sum(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
+def test_at_rest_the_worker_has_no_grpc_connection_and_a_stream_keeps_it(
+    transport: Transport, triton: TritonProcess
+) -> None:
+    before = connections(triton.box.grpc_port)
+    answers = stream_counts(transport, 3, seconds=0.2)
+    assert next(answers)["number"].tolist() == [0]
+    transport.rest()
+    assert [answer["number"].tolist() for answer in answers] == [[1], [2]]
+    assert connections(triton.box.grpc_port) > before
+    transport.rest()
+    wait_until(lambda: connections(triton.box.grpc_port) == before)
+    assert len(list(stream_counts(transport, 2))) == 2
+
+
 def test_a_model_that_answers_once_is_a_stream_of_one(transport: Transport) -> None:
     x = np.array([[1.0, 2.0]], np.float32)
     (answer,) = transport.stream("echo", {"x": x})
