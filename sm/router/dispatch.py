@@ -67,7 +67,7 @@ def run_record(
             raise DeadlinePassed(deadline.PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
-        return to_error(registry, error, client, request, path, payload)
+        return to_error(registry, error, request, path, payload)
 
 
 def stream(
@@ -104,34 +104,25 @@ def stream(
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise to_error(registry, error, client, request, "payload", payload) from None
+            raise to_error(registry, error, request, "payload", payload) from None
 
 
 def to_error(
-    registry: Registry,
-    error: BaseException,
-    client: Client,
-    request: DispatchRequest,
-    path: str,
-    payload: Payload | None,
+    registry: Registry, error: BaseException, request: DispatchRequest, path: str, payload: Payload | None
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
+    client, known = request.client, {"request_id": request.request_id}
+    assert client is not None
     if isinstance(error, BadInput | WrongPayload) and "field" in error.details:
         return _with_path(error, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):
-        log.error(
-            "client %s failed: %s",
-            client.name,
-            error.explanation,
-            exc_info=error,
-            extra={"request_id": request.request_id},
-        )
+        log.error("client %s failed: %s", client.name, error.explanation, exc_info=error, extra=known)
         return ClientFailed(f"the client of {client.name!r} failed: its model does not take what it gives")
     if isinstance(error, TriremeError):
         return error
     if isinstance(error, MemoryError):
         return OutOfMemory(f"{client.name} ran out of memory")
-    log.error("client %s failed", client.name, exc_info=error, extra={"request_id": request.request_id})
+    log.error("client %s failed", client.name, exc_info=error, extra=known)
     return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
 
 
@@ -196,7 +187,9 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
     """
     kind = client.payload
     if kind.takes_bodies:
-        return _body_fields(record)
+        if isinstance(record, RawRecord):
+            return {"body": record.body, "content_type": record.content_type}
+        return {"body": dumps(record), "content_type": JSON, "dispatched": True}
     if isinstance(record, RawRecord):
         if not {record.content_type, ANY_TYPE} & {*kind.content_types}:
             takes = ", ".join((JSON, JSON_LINES, *kind.content_types))
@@ -220,13 +213,6 @@ def _expected_record(kind: type[Payload]) -> str:
         return "an object"
     takes_text = kind.model_fields[name].annotation in (str, bytes)
     return f"an object or a string ({name})" if takes_text else f"an object with {name}"
-
-
-def _body_fields(record: object) -> Mapping[str, Any]:
-    """Return the fields for a client that accepts bodies, from a raw body or from a dispatch request."""
-    if isinstance(record, RawRecord):
-        return {"body": record.body, "content_type": record.content_type}
-    return {"body": dumps(record), "content_type": JSON, "dispatched": True}
 
 
 def _parameters(

@@ -261,7 +261,7 @@ def run_together(
 
     def fail(number: int, error: BaseException) -> None:
         path, payload = f"payload[{number}]", payloads.get(number)
-        results[number] = failure = to_error(registry, error, client, request, path, payload)
+        results[number] = failure = to_error(registry, error, request, path, payload)
         spans[number].fail(failure)
 
     with ExitStack() as stack:

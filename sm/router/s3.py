@@ -313,7 +313,15 @@ def to_trireme_error(error: Exception, address: S3Uri) -> Exception:
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     if isinstance(error, ClientError):
-        return _to_trireme_error(error.response, address)
+        code = error.response["Error"]["Code"]
+        status = error.response["ResponseMetadata"].get("HTTPStatusCode", 500)
+        if status == 404:
+            return NotFound(f"{address} does not exist ({code})")
+        if status == 403:
+            return Forbidden(f"the box's role may not use {address} ({code})")
+        if status >= 500 or code in ("SlowDown", "RequestTimeout"):
+            return NotReady(f"S3 does not answer for {address} ({code})")
+        return BadInput(f"S3 refuses {address} ({code})")
     if isinstance(error, NoCredentialsError):
         return Forbidden(f"the box has no AWS credentials to reach {address} with")
     if isinstance(error, BotoCoreError):
@@ -323,17 +331,6 @@ def to_trireme_error(error: Exception, address: S3Uri) -> Exception:
     # For example, a header with an invalid number.
     log.error("boto3 cannot read the answer of S3", exc_info=error)
     return StorageFailed(f"the answer of S3 for {address} cannot be read ({type(error).__name__})")
-
-
-def _to_trireme_error(response: Any, address: S3Uri) -> TriremeError:
-    code, status = response["Error"]["Code"], response["ResponseMetadata"].get("HTTPStatusCode", 500)
-    if status == 404:
-        return NotFound(f"{address} does not exist ({code})")
-    if status == 403:
-        return Forbidden(f"the box's role may not use {address} ({code})")
-    if status >= 500 or code in ("SlowDown", "RequestTimeout"):
-        return NotReady(f"S3 does not answer for {address} ({code})")
-    return BadInput(f"S3 refuses {address} ({code})")
 
 
 def open_store(settings: Settings) -> Store | None:
