@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sm.client import Boxes, ImagePayload, Picture, Tensors
 from sm.client.images import Label, draw
 from sm.client.tasks import ObjectDetection
-from sm.client.tasks.letterbox import Letterbox, Placement
-from sm.client.tasks.nms import Objects, detect_objects, read_objects
+from sm.client.tasks.detection import Letterbox, Objects, Placement, detect_objects, read_objects
 
 from .signature import OBJECTS, Signature
 

@@ -6,16 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sm.client.tasks.detection import ObjectDetection
     from sm.client.tasks.fill_mask import FillMask
-    from sm.client.tasks.image_classification import ImageClassification
-    from sm.client.tasks.image_embeddings import ImageEmbeddings
-    from sm.client.tasks.object_detection import ObjectDetection
-    from sm.client.tasks.question_answering import QuestionAnswering
-    from sm.client.tasks.sentence_embeddings import SentenceEmbeddings
+    from sm.client.tasks.image import ImageClassification, ImageEmbeddings
     from sm.client.tasks.tabular import Tabular
-    from sm.client.tasks.text_classification import TextClassification
-    from sm.client.tasks.token_classification import TokenClassification
-    from sm.client.tasks.zero_shot_classification import ZeroShotClassification
+    from sm.client.tasks.text import (
+        QuestionAnswering,
+        SentenceEmbeddings,
+        TextClassification,
+        TokenClassification,
+        ZeroShotClassification,
+    )
 
 __all__ = [
     "FillMask",
@@ -30,23 +31,23 @@ __all__ = [
     "ZeroShotClassification",
 ]
 
-#: The class of each task. Its module has the task's name, and is imported when a model needs it.
+#: The module and the class of each task; a module is imported when a model needs it.
 TASKS = {
-    "fill-mask": "FillMask",
-    "image-classification": "ImageClassification",
-    "image-embeddings": "ImageEmbeddings",
-    "object-detection": "ObjectDetection",
-    "question-answering": "QuestionAnswering",
-    "sentence-embeddings": "SentenceEmbeddings",
-    "tabular": "Tabular",
-    "text-classification": "TextClassification",
-    "token-classification": "TokenClassification",
-    "zero-shot-classification": "ZeroShotClassification",
+    "fill-mask": ("fill_mask", "FillMask"),
+    "image-classification": ("image", "ImageClassification"),
+    "image-embeddings": ("image", "ImageEmbeddings"),
+    "object-detection": ("detection", "ObjectDetection"),
+    "question-answering": ("text", "QuestionAnswering"),
+    "sentence-embeddings": ("text", "SentenceEmbeddings"),
+    "tabular": ("tabular", "Tabular"),
+    "text-classification": ("text", "TextClassification"),
+    "token-classification": ("text", "TokenClassification"),
+    "zero-shot-classification": ("text", "ZeroShotClassification"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    for task, class_name in TASKS.items():
-        if class_name == name:
-            return getattr(import_module(f"{__name__}.{task.replace('-', '_')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, class_name in TASKS.values() if class_name == name), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -57,7 +57,7 @@ def task_class(file: Path) -> type[TensorClient]:
     task = content.get("task") if isinstance(content, dict) else None
     if task not in tasks.TASKS:
         raise StartError(f"task is {task!r}; there are: {', '.join(tasks.TASKS)}.")
-    found: type[TensorClient] = getattr(tasks, tasks.TASKS[task])
+    found: type[TensorClient] = getattr(tasks, tasks.TASKS[task][1])
     return found
 
 

@@ -13,8 +13,7 @@ from typing import Any, cast
 import pytest
 
 from sm.client import Client, TensorClient
-from sm.client.tasks.fill_mask import minimum_length
-from sm.client.tasks.mask_signature import MASK_OUTPUTS
+from sm.client.tasks.fill_mask import MASK_OUTPUTS, minimum_length
 from sm.errors import WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check

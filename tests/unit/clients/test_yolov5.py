@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
-from sm.client.tasks.nms import Objects, detect_objects
+from sm.client.tasks.detection import Objects, detect_objects
 from sm.commands.build import suppression
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph

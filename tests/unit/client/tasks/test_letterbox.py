@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sm.client.tasks.letterbox import Letterbox
+from sm.client.tasks.detection import Letterbox
 from sm.errors import StartError
 from sm.settings import HERE
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sm.client.tasks.nms import BLOCK_BOXES, MAX_CANDIDATES, MAX_OBJECTS, Floats, detect_objects
+from sm.client.tasks.detection import BLOCK_BOXES, MAX_CANDIDATES, MAX_OBJECTS, Floats, detect_objects
 
 Objects = list[tuple[int, float, list[float]]]
 

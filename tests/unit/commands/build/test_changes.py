@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from sm.client.preprocessing import Preprocessing
-from sm.client.tasks.nms import detect_objects, read_objects
+from sm.client.tasks.detection import detect_objects, read_objects
 from sm.commands.build import suppression
 from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.changes import Changes

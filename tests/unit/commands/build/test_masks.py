@@ -10,8 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from sm.client.tasks import fill_mask
-from sm.client.tasks.fill_mask import Options
-from sm.client.tasks.filling import top_words
+from sm.client.tasks.fill_mask import Options, top_words
 from sm.commands.build import masks
 from sm.commands.build.changes import Changes
 from sm.commands.build.graph_runner import session

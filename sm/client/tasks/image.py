@@ -1,9 +1,10 @@
-"""Image classification: what a picture shows, with probabilities."""
+"""Tasks of a whole picture: classification and embeddings."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from sm.client.base import TensorClient, TensorMetadata, Tensors
@@ -11,7 +12,7 @@ from sm.client.payloads import ImagePayload, Parameters
 from sm.client.preprocessing import Preprocessing
 from sm.client.results import Classes, ResultKind
 from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels
-from sm.client.tensor_roles import ImageInput, find_image, find_output
+from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
 from sm.errors import StartError
 
 
@@ -87,3 +88,37 @@ class ImageClassification(TensorClient):
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
         scores = probabilities(outputs[self.output].reshape(-1), self.activation)
         return ranked(scores, self.labels, payload.parameters.top)
+
+
+class Normalised(TaskFile):
+    """Whether the vector has the length 1."""
+
+    normalise: bool = True
+
+
+class ImageEmbeddings(ImageClassification):
+    """``{"embedding": [...]}`` of a picture.
+
+    Serves a model with an output of one vector for each picture, or one for each patch, of which the first
+    counts, as of a vision transformer.
+    """
+
+    payload: ClassVar[type[ImagePayload]] = ImagePayload
+    result = None
+
+    def find_output(self) -> TensorMetadata:
+        metadata = self.triton.metadata(self.model)
+        try:
+            return find_output(metadata, 1, ("image_embeds", "pooler_output"))
+        except UnsuitableModel:
+            return find_output(metadata, 2, ("last_hidden_state",))
+
+    def read_options(self, classes: int) -> None:  # noqa: ARG002  # a vector has no labels
+        self.normalise = Normalised.read(self.repository / self.model).normalise
+
+    def postprocess(self, outputs: Tensors, payload: Any) -> Any:  # noqa: ARG002
+        output = outputs[self.output]
+        # The first of a model's patches is that of the whole picture.
+        vector = output.reshape(-1, output.shape[-1])[0].astype(np.float32)
+        length = max(float(np.linalg.norm(vector)), 1e-12) if self.normalise else 1.0
+        return {"embedding": vector / np.float32(length)}

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from sm.client.base import TensorClient
-from sm.client.tasks.object_detection import find_head
+from sm.client.tasks.detection import find_head
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from tests.support.onnx_graphs import save_graph

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.client.tasks.filling import choose_window, combine, fill, top_words
+from sm.client.tasks.fill_mask import choose_window, combine, fill, top_words
 
 NO_BARRED_WORDS = np.array([], np.int64)
 

@@ -1,0 +1,516 @@
+"""Tasks of texts: classification, token classification, question answering, embeddings."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PrivateAttr
+from tokenizers import Encoding, Tokenizer
+
+from sm.client.base import Array, ModelMetadata, TensorClient, TensorMetadata, Tensors
+from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
+from sm.client.payloads import Parameters, Payload, TextPayload
+from sm.client.results import Classes, Table, Text
+from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels, softmax
+from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
+from sm.errors import StartError, WrongPayload
+
+#: The names that exporters give to one input. Only the ids are required.
+Role = tuple[str, ...]
+IDS: Role = ("input_ids",)
+ATTENTION: Role = ("attention_mask", "input_mask")
+TYPES: Role = ("token_type_ids", "segment_ids")
+DTYPES: dict[str, type[np.signedinteger[Any]]] = {"INT64": np.int64, "INT32": np.int32}
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TextInputs:
+    """The inputs of a model of texts by their role."""
+
+    #: The role of each input, by the input's name.
+    roles: Mapping[str, Role]
+    dtype: type[np.signedinteger[Any]]
+    #: Tokens of every text if the model takes one length only; 0: any length.
+    length: int
+
+    @classmethod
+    def of(cls, model: ModelMetadata) -> TextInputs:
+        """Read the inputs of a model.
+
+        Raises:
+            UnsuitableModel: It takes something else than a text's tokens.
+        """
+        known = {name: role for role in (IDS, ATTENTION, TYPES) for name in role}
+        roles = {name: known[name] for name in model.inputs if name in known}
+        shapes = {record_shape(model, model.inputs[name], 1) for name in roles}
+        datatypes = {model.inputs[name].datatype for name in roles}
+        if (
+            IDS not in roles.values()
+            or len(roles) < len(model.inputs)
+            or None in shapes
+            or len(datatypes) > 1
+            or not datatypes <= DTYPES.keys()
+        ):
+            raise UnsuitableModel(
+                f"{model.name!r} takes {format_tensors(model.inputs.values())}: input_ids, and at most "
+                "attention_mask and token_type_ids, of one integer type are expected."
+            )
+        lengths = {shape[0] for shape in shapes if shape} - {-1}
+        return cls(roles, DTYPES[datatypes.pop()], max(lengths, default=0))
+
+    def to_tensors(self, ids: Ids, attention: Ids, types: Ids | None = None) -> Tensors:
+        """Return the model's inputs; all arrays have the shape of ``ids``. ``types`` are 0 by default."""
+        values = {IDS: ids, ATTENTION: attention, TYPES: np.zeros_like(ids) if types is None else types}
+        return {name: values[role].astype(self.dtype, copy=False) for name, role in self.roles.items()}
+
+
+class TextOptions(TaskFile):
+    """The options of every task that reads texts."""
+
+    max_length: int = Field(default=512, ge=3, description="Tokens of a text, special ones included.")
+    max_characters: int = Field(default=2**15, ge=1, description="A longer text is not tokenized.")
+    truncate: bool = Field(default=False, description="Read the beginning of a text that is too long.")
+
+
+class TaskText(TextPayload):
+    """A text."""
+
+    _encoding: Encoding | None = PrivateAttr(default=None)
+
+
+def load_tokenizer(model: Path) -> Tokenizer:
+    """Load ``tokenizer.json`` of a model's folder. Nothing else is: no code and no pickle of a repository.
+
+    Raises:
+        StartError: The file is missing or damaged.
+    """
+    path = model / "tokenizer.json"
+    if not path.is_file():
+        raise StartError(
+            f"{path} is missing: save_pretrained() of a fast tokenizer of transformers writes it. A "
+            "tokenizer that needs Python code of its repository is not loaded"
+        )
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower class
+        raise StartError(f"{path} cannot be read: {error}") from None
+
+
+class TextTask(TensorClient):
+    """A client whose model reads the tokens of a text, or of a pair of texts."""
+
+    options: ClassVar[type[TextOptions]] = TextOptions
+    payload: ClassVar[type[Payload]] = TaskText
+    #: What is cut off a text that is too long.
+    truncation: ClassVar[str] = "longest_first"
+
+    def setup(self) -> None:
+        folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
+        self.inputs_of_text = TextInputs.of(metadata)
+        self.output = self.find_output(folder)
+        self.tokenizer = load_tokenizer(folder)
+        # tokenizer.json may ask for padding, which depends on the records that go together.
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        settings = self.read_options(folder)
+        self.max_characters = settings.max_characters
+        self.max_length = min(settings.max_length, self.inputs_of_text.length or settings.max_length)
+        if settings.truncate:
+            self.tokenizer.enable_truncation(self.max_length, strategy=self.truncation)
+        vocabulary = self.tokenizer.get_vocab()
+        names = (name for name in ("[PAD]", "<pad>") if name in vocabulary)
+        self.padding_id = vocabulary[next(names, next(iter(vocabulary)))]
+
+    def read_options(self, folder: Path) -> TextOptions:
+        """Read ``task.json``; a task with options of its own keeps them here."""
+        return self.options.read(folder)
+
+    @abstractmethod
+    def find_output(self, folder: Path) -> TensorMetadata:
+        """Find the output that the task reads, and read its labels.
+
+        Raises:
+            UnsuitableModel: The model does not have it.
+        """
+
+    def text_of(self, payload: Any) -> str | tuple[str, str]:
+        """Return the text of a record, or its pair of texts."""
+        text: str = payload.text
+        return text
+
+    def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
+        """Tokenize the texts, in parallel.
+
+        Raises:
+            WrongPayload: A text is longer than the model takes.
+        """
+        texts = [self.text_of(payload) for payload in payloads]
+        for text in texts:
+            characters = len(text) if isinstance(text, str) else sum(map(len, text))
+            if characters > self.max_characters:
+                raise self.too_long(f"has over {self.max_characters:,} characters")
+        encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
+        for encoding in encodings:
+            if len(encoding.ids) > self.max_length:
+                raise self.too_long(
+                    f"is {len(encoding.ids)} tokens long, the model takes {self.max_length}; with truncate "
+                    "in task.json it reads the beginning"
+                )
+        return encodings
+
+    def too_long(self, problem: str) -> WrongPayload:
+        """Return the error for a text that is too long."""
+        return WrongPayload(f"payload.text: {problem}", field="payload.text")
+
+    def preprocess(self, payload: Any) -> Tensors:
+        return {name: rows[0] for name, rows in self.preprocess_batch([payload]).items()}
+
+    def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
+        encodings = self.encode(payloads)
+        for payload, encoding in zip(payloads, encodings, strict=True):
+            payload._encoding = encoding
+        return self.pad([encoding.ids for encoding in encodings], [each.type_ids for each in encodings])
+
+    def pad(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Tensors:
+        """Return the model's inputs [records, longest], in which the attention to padding is 0."""
+        longest = self.inputs_of_text.length or max(map(len, ids))
+        shape = len(ids), longest
+        padded = np.full(shape, self.padding_id, np.int64)
+        attention, padded_types = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for row, (record, record_types) in enumerate(zip(ids, types, strict=True)):
+            padded[row, : len(record)], attention[row, : len(record)] = record, 1
+            padded_types[row, : len(record)] = record_types
+        return self.inputs_of_text.to_tensors(padded, attention, padded_types)
+
+    def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
+        return (self.output.name,)
+
+
+class Classification(TextOptions):
+    """How scores become probabilities: of one label among all, or of each label by itself."""
+
+    activation: Activation = "softmax"
+
+
+class Top(Parameters):
+    """How many labels to answer."""
+
+    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
+
+
+class ClassifiedText(TaskText):
+    """A text to classify."""
+
+    parameters: Top = Field(default_factory=Top)
+
+
+class TextClassification(TextTask):
+    """``[{"label", "score"}]``, the best first."""
+
+    options = Classification
+    payload = ClassifiedText
+    result = Classes()
+
+    def read_options(self, folder: Path) -> TextOptions:
+        settings = Classification.read(folder)
+        self.activation = settings.activation
+        return settings
+
+    def find_output(self, folder: Path) -> TensorMetadata:
+        output = find_output(self.triton.metadata(self.model), 1, ("logits",))
+        self.labels = read_labels(folder, output.name, output.shape[0])
+        return output
+
+    def postprocess(self, outputs: Tensors, payload: ClassifiedText) -> list[dict[str, Any]]:
+        logits = outputs[self.output.name].reshape(-1)
+        return ranked(probabilities(logits, self.activation), self.labels, payload.parameters.top)
+
+
+#: The label of a token that belongs to no span.
+OUTSIDE = "O"
+
+
+class TokenClassification(TextTask):
+    """``[{"label", "score", "text", "start", "end"}]`` in the text's order; the offsets count characters.
+
+    Neighbouring tokens of one label are one span, as in the strategy ``simple`` of transformers: ``B-``
+    begins another one. A span's score is the mean of its tokens'.
+    """
+
+    result = Table()
+
+    def find_output(self, folder: Path) -> TensorMetadata:
+        output = find_output(self.triton.metadata(self.model), 2, ("logits",))
+        self.labels = read_labels(folder, output.name, output.shape[1])
+        return output
+
+    def postprocess(self, outputs: Tensors, payload: TaskText) -> list[dict[str, Any]]:
+        encoding = payload._encoding
+        assert encoding is not None  # preprocess has set it
+        logits = outputs[self.output.name]
+        probabilities = softmax(logits.reshape(-1, logits.shape[-1])[: len(encoding.ids)])
+        spans: list[tuple[str, int, int, list[float]]] = []
+        for index, row in enumerate(probabilities):
+            if encoding.special_tokens_mask[index]:
+                continue
+            best = int(row.argmax())
+            prefix, _, rest = self.labels[best].partition("-")
+            begins, label = (
+                (prefix == "B", rest) if prefix in ("B", "I") and rest else (False, self.labels[best])
+            )
+            start, end = encoding.offsets[index]
+            if spans and spans[-1][0] == label and not begins:
+                label, start, _, scores = spans.pop()
+                spans.append((label, start, end, [*scores, float(row[best])]))
+            else:
+                spans.append((label, start, end, [float(row[best])]))
+        return [
+            {
+                "label": label,
+                "score": float(np.mean(scores)),
+                "text": payload.text[start:end],
+                "start": start,
+                "end": end,
+            }
+            for label, start, end, scores in spans
+            if label != OUTSIDE
+        ]
+
+
+#: Candidates of a request: each is a text of its own for the model.
+MAX_CANDIDATES = 100
+
+
+class Hypothesis(Parameters):
+    """How a label becomes a sentence, and whether labels exclude each other."""
+
+    hypothesis: str = Field(default="This example is {}.", pattern=r"\{\}", description="{} is the label.")
+    multi_label: bool = Field(default=False, description="Score each label by itself.")
+
+
+class Candidates(Payload):
+    """A text, and the labels that it may have."""
+
+    text: str = Field(min_length=1, examples=["My parcel has not arrived."])
+    labels: list[Annotated[str, Field(min_length=1)]] = Field(
+        min_length=1, max_length=MAX_CANDIDATES, examples=[["delivery", "payment"]]
+    )
+    parameters: Hypothesis = Field(default_factory=Hypothesis)
+
+
+class Pair(Payload):
+    """The text and one label's sentence, as the model reads them."""
+
+    text: str
+    sentence: str
+    _encoding: Encoding | None = PrivateAttr(default=None)
+
+
+class ZeroShotClassification(TextTask):
+    """``[{"label", "score"}]`` of the labels in the request, the best first.
+
+    Serves a model of natural language inference: one of its labels begins with ``entail``.
+    """
+
+    payload = Candidates
+    result = Classes()
+    truncation = "only_first"
+
+    def find_output(self, folder: Path) -> TensorMetadata:
+        output = find_output(self.triton.metadata(self.model), 1, ("logits",))
+        names = [label.lower() for label in read_labels(folder, output.name, output.shape[0])]
+        entailed = [index for index, name in enumerate(names) if name.startswith("entail")]
+        if not entailed or len(names) < 2:
+            raise UnsuitableModel(f"{self.model!r} has no label that begins with entail; it has {names}.")
+        self.entailment = entailed[0]
+        # As transformers' pipeline does: the last label stands against it, unless that is it.
+        contradicted = [index for index, name in enumerate(names) if name.startswith("contra")]
+        self.contradiction = contradicted[0] if contradicted else (0 if self.entailment else len(names) - 1)
+        return output
+
+    def text_of(self, payload: Any) -> tuple[str, str]:
+        return payload.text, payload.sentence
+
+    def inference(self, payload: Any) -> list[dict[str, Any]]:
+        """Score a sentence for each label, in one call or as many as the model's batch needs."""
+        options = payload.parameters
+        sentences = [options.hypothesis.replace("{}", label) for label in payload.labels]
+        inputs = self.preprocess_batch([Pair(text=payload.text, sentence=each) for each in sentences])
+        outputs = self.triton.infer(self.model, inputs, outputs=[self.output.name], split=True)
+        return self.postprocess(outputs, payload)
+
+    def takes_batches(self) -> bool:
+        return False  # a record is a batch already
+
+    def postprocess(self, outputs: Tensors, payload: Any) -> list[dict[str, Any]]:
+        logits = outputs[self.output.name].reshape(len(payload.labels), -1)
+        if payload.parameters.multi_label or len(payload.labels) == 1:
+            scores = softmax(logits[:, [self.contradiction, self.entailment]])[:, 1]
+        else:
+            scores = softmax(logits[:, self.entailment])
+        return ranked(np.asarray(scores), tuple(payload.labels), len(payload.labels))
+
+
+OUTPUTS = ("start_logits", "end_logits")
+#: Tokens of an answer at most, as in transformers' pipeline.
+MAX_ANSWER_TOKENS = 15
+
+
+class AnswerOptions(Parameters):
+    """How many answers."""
+
+    top: int = Field(default=1, ge=1, le=100, description="How many answers to return.")
+
+
+class Question(Payload):
+    """A question, and the text that may answer it."""
+
+    question: str = Field(min_length=1, examples=["Where does she live?"])
+    context: str = Field(min_length=1, examples=["My sister Ada lives in Paris."])
+    parameters: AnswerOptions = Field(default_factory=AnswerOptions)
+    _encoding: Encoding | None = PrivateAttr(default=None)
+
+
+class QuestionAnswering(TextTask):
+    """``[{"answer", "score", "start", "end"}]``, the best first; the offsets count in the context."""
+
+    payload = Question
+    result = Text(text="answer")
+    truncation = "only_second"
+
+    def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
+        metadata = self.triton.metadata(self.model)
+        for name in OUTPUTS:
+            if name not in metadata.outputs:
+                raise UnsuitableModel(
+                    f"{self.model!r} has no output {name}; it has {', '.join(metadata.outputs)}."
+                )
+        return find_output(metadata, 1, OUTPUTS)
+
+    def text_of(self, payload: Question) -> tuple[str, str]:
+        return payload.question, payload.context
+
+    def too_long(self, problem: str) -> WrongPayload:
+        return WrongPayload(f"payload.context: with the question it {problem}", field="payload.context")
+
+    def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
+        return OUTPUTS
+
+    def postprocess(self, outputs: Tensors, payload: Question) -> list[dict[str, Any]]:
+        encoding = payload._encoding
+        assert encoding is not None  # preprocess has set it
+        in_context = np.array(encoding.sequence_ids, object) == 1
+        start, end = (self.probabilities(outputs[name], in_context) for name in OUTPUTS)
+        # Every answer that begins before it ends, and is short.
+        scores = np.tril(np.triu(np.outer(start, end)), MAX_ANSWER_TOKENS - 1)
+        answers: list[dict[str, Any]] = []
+        for flat in np.argsort(-scores, axis=None, kind="stable")[: payload.parameters.top]:
+            first, last = np.unravel_index(flat, scores.shape)
+            if scores[first, last] > 0:
+                begin, finish = self.word(encoding, int(first))[0], self.word(encoding, int(last))[1]
+                answers.append(
+                    {
+                        "answer": payload.context[begin:finish],
+                        "score": float(scores[first, last]),
+                        "start": begin,
+                        "end": finish,
+                    }
+                )
+        return answers
+
+    def probabilities(self, logits: Any, in_context: Any) -> Any:
+        """Return the probability of each token; those outside of the context have none.
+
+        The first token, which stands for no answer, takes its share, as in transformers' pipeline.
+        """
+        counted = in_context.copy()
+        counted[0] = True
+        result = softmax(np.where(counted, logits.reshape(-1)[: len(counted)], -10000.0))
+        return np.where(in_context, result, 0.0)
+
+    def word(self, encoding: Encoding, token: int) -> tuple[int, int]:
+        """Return the characters of the word that a token is of."""
+        word = encoding.token_to_word(token)
+        characters = None if word is None else encoding.word_to_chars(word, 1)
+        return characters or encoding.offsets[token]
+
+
+class Pooling(TextOptions):
+    """How the vectors of the tokens become one."""
+
+    truncate: bool = True  # as sentence-transformers does
+    pooling: Literal["mean", "cls", "last"] = "mean"
+    normalise: bool = True
+
+
+class Sentence(EmbeddingPayload):
+    """A text, or the ids of its tokens."""
+
+    _tokens: int = PrivateAttr(default=0)
+
+
+class SentenceEmbeddings(TextTask, EmbeddingClient):
+    """``{"embedding": [...], "tokens": n}`` of a text. Also served as OpenAI's embeddings API.
+
+    Serves a model with an output of one vector for each text, or one for each token, which are pooled.
+    """
+
+    options = Pooling
+    payload = Sentence
+
+    def read_options(self, folder: Path) -> TextOptions:
+        settings = Pooling.read(folder)
+        self.pooling, self.normalise = settings.pooling, settings.normalise
+        return settings
+
+    def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
+        metadata = self.triton.metadata(self.model)
+        try:
+            return find_output(metadata, 1, ("sentence_embedding", "pooler_output"))
+        except UnsuitableModel:
+            return find_output(metadata, 2, ("last_hidden_state", "token_embeddings"))
+
+    def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
+        with_text = [payload for payload in payloads if not payload.token_ids]
+        encodings = iter(self.encode(with_text))
+        ids = [payload.token_ids or next(encodings).ids for payload in payloads]
+        for payload, record in zip(payloads, ids, strict=True):
+            if payload.token_ids:
+                self.check_ids(record)
+            payload._tokens = len(record)
+        return self.pad(ids, [[0] * len(record) for record in ids])
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """Refuse ids that the model has no token for, and too many."""
+        size = self.tokenizer.get_vocab_size()
+        field = "payload.token_ids"
+        if max(ids) >= size:
+            raise WrongPayload(f"{field}: {max(ids)} is not a token; there are {size:,}", field=field)
+        if len(ids) > self.max_length:
+            raise WrongPayload(
+                f"{field}: {len(ids)} tokens are sent, the model takes {self.max_length}", field=field
+            )
+
+    def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
+        vector = self.pool(outputs[self.output.name], payload._tokens).astype(np.float32)
+        if self.normalise:
+            vector = vector / max(float(np.linalg.norm(vector)), 1e-12)  # a zero vector stays zero
+        return self.embedding(vector, payload._tokens)
+
+    def pool(self, vectors: Array, tokens: int) -> Array:
+        """Return the one vector [n] of an output [n], or of [padded, n], of which ``tokens`` rows count."""
+        if len(self.output.shape) == 1:
+            return vectors.reshape(-1)
+        vectors = vectors.reshape(-1, vectors.shape[-1])[:tokens]
+        if self.pooling == "mean":
+            mean: Array = vectors.mean(axis=0)
+            return mean
+        first_or_last: Array = vectors[0 if self.pooling == "cls" else -1]
+        return first_or_last
