@@ -108,8 +108,8 @@ endif
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header \
 	    --no-annotate --no-emit-package pip
 lock: .venv/.dev  ## update the locks, for every Python version and platform at once
-	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 gateway bench dev)
-	$(COMPILE) pyproject.toml --output-file requirements.lock --constraint requirements-dev.lock $(addprefix --extra=,cpu otel s3)
+	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
+	$(COMPILE) pyproject.toml --output-file requirements.lock --constraint requirements-dev.lock $(addprefix --extra=,cpu otel s3 sound)
 	echo nvidia-pytriton==0.7.0 | $(COMPILE) --no-deps - >> requirements.lock
 	printf 'hatchling\neditables\n' | $(COMPILE) --output-file requirements-build.lock --constraint requirements-dev.lock -
 	cp requirements-dev.lock docs/_site/requirements.lock

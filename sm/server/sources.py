@@ -43,9 +43,15 @@ ARCHITECTURES = {
     "ForMaskedLM": "fill-mask",
     "ForObjectDetection": "object-detection",
     "ForImageClassification": "image-classification",
+    "ForSemanticSegmentation": "image-segmentation",
     "ForQuestionAnswering": "question-answering",
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
+}
+#: The same for a model of sound.
+SOUND_ARCHITECTURES = {
+    "ForCTC": "automatic-speech-recognition",
+    "ForSequenceClassification": "audio-classification",
 }
 #: Hugging Face's other names of tasks.
 ALIASES = {
@@ -121,13 +127,17 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
     labels, options = config.get("id2label"), dict[str, Any]()
     if config:
         found.files["config.json"] = _json(config)
-    if labels and task.endswith(("classification", "detection")):
+    if labels and task.endswith(("classification", "detection", "segmentation")):
         found.files["labels.txt"] = "\n".join(labels[key] for key in sorted(labels, key=int)) + "\n"
     if task.startswith(("image", "object")):
         if preprocessing := read_json(folder / "preprocessor_config.json"):
-            # A detector sees the whole picture.
-            fit = {"fit": "squash"} if task == "object-detection" else {}
+            # Boxes and masks are of the whole picture.
+            fit = {"fit": "squash"} if task.endswith(("detection", "segmentation")) else {}
             found.files["preprocess.json"] = _json(_preprocessing(preprocessing) | fit)
+    elif task in SOUND_ARCHITECTURES.values():
+        options = _sound(folder)
+        if vocabulary := read_json(folder / "vocab.json"):
+            found.files["vocab.json"] = _json(vocabulary)
     elif task != "tabular":
         if (folder / "tokenizer.json").is_file():
             found.files["tokenizer.json"] = (folder / "tokenizer.json").read_text("utf-8")
@@ -144,7 +154,8 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
     if (folder / "modules.json").is_file():
         return "sentence-embeddings"
     names = config.get("architectures") or [""]
-    for end, task in ARCHITECTURES.items():
+    is_sound = "sampling_rate" in read_json(folder / "preprocessor_config.json")
+    for end, task in (SOUND_ARCHITECTURES if is_sound else ARCHITECTURES).items():
         if names[0].endswith(end):
             return task
     raise CommandError(
@@ -174,6 +185,18 @@ def _pooling(folder: Path) -> dict[str, Any]:
         "pooling": POOLINGS[modes[0]] if modes else "mean",
         "normalise": not modules or "Normalize" in kinds,
     }
+
+
+def _sound(folder: Path) -> dict[str, Any]:
+    preprocessing = read_json(folder / "preprocessor_config.json")
+    tokens = read_json(folder / "tokenizer_config.json")
+    found = {
+        "rate": preprocessing.get("sampling_rate"),
+        "normalise": preprocessing.get("do_normalize"),
+        "blank": tokens.get("pad_token"),
+        "delimiter": tokens.get("word_delimiter_token"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:

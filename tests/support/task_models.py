@@ -99,6 +99,20 @@ def write_text_model(folder: Path, task: str, labels: tuple[str, ...] = ()) -> P
     return folder / "model.onnx"
 
 
+def write_segmenter(folder: Path, labels: tuple[str, ...]) -> None:
+    """Write a graph with a score for each class and block of 2 by 2 pixels: the mean of a channel."""
+    save_graph(
+        folder / "model.onnx",
+        [helper.make_node("AveragePool", ["pixel_values"], ["logits"], kernel_shape=[2, 2], strides=[2, 2])],
+        {"pixel_values": (TensorProto.FLOAT, ["b", 3, 8, 8])},
+        {"logits": (TensorProto.FLOAT, ["b", 3, 4, 4])},
+    )
+    (folder / "labels.txt").write_text("\n".join(labels))
+    (folder / "preprocess.json").write_text(
+        json.dumps({"resize": 8, "crop": 8, "fit": "squash", "channels": "RGB", "scale": 1 / 255})
+    )
+
+
 def new_model(name: str, into: Path, source: Path, *options: object) -> Path:
     """Run ``sm new-model``; return the model's folder."""
     parser = argparse.ArgumentParser()
@@ -117,3 +131,66 @@ def load_task(folder: Path, **options: Any) -> TensorClient:
     check(client, source, triton)
     assert isinstance(client, TensorClient)
     return client
+
+
+#: The pitch of each letter of :func:`tones`, in Hz; ``|`` is between words.
+PITCHES = {"|": 400, "a": 800, "b": 1200, "c": 1600}
+VOCABULARY = ("<pad>", "<s>", "</s>", "<unk>", *PITCHES)
+
+
+def tones(text: str, rate: int = 16_000) -> NDArray[np.float32]:
+    """Say a text with a tone of 0.1 s for each letter, and as much silence behind it."""
+    time = np.arange(rate // 10) / rate
+    parts = [
+        part
+        for letter in text.replace(" ", "|")
+        for part in (np.sin(2 * np.pi * PITCHES[letter] * time), 0 * time)
+    ]
+    samples: NDArray[np.float32] = np.concatenate(parts).astype(np.float32)
+    return samples
+
+
+def write_sound_model(folder: Path, task: str) -> Path:
+    """Write a graph that hears :func:`tones`, and files as ``save_pretrained()`` writes them for Wav2Vec2.
+
+    A frame of 25 ms is compared with the sine and the cosine of each pitch; the squares are the scores.
+    """
+    angles = 2 * np.pi * np.outer(list(PITCHES.values()), np.arange(400)) / 16_000
+    waves = np.concatenate([np.sin(angles), np.cos(angles)])[:, None].astype(np.float32) / 100
+    count, classes = len(PITCHES), VOCABULARY if task == "automatic-speech-recognition" else (*PITCHES,)
+    sums = np.zeros((len(classes), 2 * count, 1), np.float32)
+    for column, letter in enumerate(PITCHES):
+        sums[classes.index(letter), [column, column + count]] = 1
+    bias = np.where([name == "<pad>" for name in classes], 1, 0).astype(np.float32)
+    weights = [
+        numpy_helper.from_array(array, name)
+        for name, array in (("one", np.array([1])), ("waves", waves), ("sums", sums), ("bias", bias))
+    ]
+    nodes = [
+        helper.make_node("Unsqueeze", ["input_values", "one"], ["channel"]),
+        helper.make_node("Conv", ["channel", "waves"], ["heard"], strides=[320]),
+        helper.make_node("Mul", ["heard", "heard"], ["squares"]),
+        helper.make_node("Conv", ["squares", "sums", "bias"], ["scores"]),
+        helper.make_node("Transpose", ["scores"], ["logits"], perm=[0, 2, 1])
+        if "<pad>" in classes
+        else helper.make_node("ReduceMean", ["scores"], ["logits"], axes=[2], keepdims=0),
+    ]
+    frames = ["f"] if "<pad>" in classes else []
+    folder.mkdir(parents=True, exist_ok=True)
+    save_graph(
+        folder / "model.onnx",
+        nodes,
+        {"input_values": (TensorProto.FLOAT, ["b", "n"])},
+        {"logits": (TensorProto.FLOAT, ["b", *frames, len(classes)])},
+        tuple(weights),
+    )
+    name = "Wav2Vec2ForCTC" if "<pad>" in classes else "Wav2Vec2ForSequenceClassification"
+    files = {
+        "config": {"architectures": [name], "id2label": dict(enumerate(classes))},
+        "preprocessor_config": {"sampling_rate": 16_000, "do_normalize": True, "feature_size": 1},
+        "tokenizer_config": {"pad_token": "<pad>", "word_delimiter_token": "|"},
+        "vocab": {token: index for index, token in enumerate(VOCABULARY)},
+    }
+    for file, content in files.items():
+        (folder / f"{file}.json").write_text(json.dumps(content))
+    return folder

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sm.client.tasks.detection import ObjectDetection
     from sm.client.tasks.fill_mask import FillMask
-    from sm.client.tasks.image import ImageClassification, ImageEmbeddings
+    from sm.client.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
+    from sm.client.tasks.sound import AudioClassification, SpeechRecognition
     from sm.client.tasks.tabular import Tabular
     from sm.client.tasks.text import (
         QuestionAnswering,
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AudioClassification",
     "FillMask",
     "ImageClassification",
     "ImageEmbeddings",
+    "ImageSegmentation",
     "ObjectDetection",
     "QuestionAnswering",
     "SentenceEmbeddings",
+    "SpeechRecognition",
     "Tabular",
     "TextClassification",
     "TokenClassification",
@@ -33,9 +37,12 @@ __all__ = [
 
 #: The module and the class of each task; a module is imported when a model needs it.
 TASKS = {
+    "audio-classification": ("sound", "AudioClassification"),
+    "automatic-speech-recognition": ("sound", "SpeechRecognition"),
     "fill-mask": ("fill_mask", "FillMask"),
     "image-classification": ("image", "ImageClassification"),
     "image-embeddings": ("image", "ImageEmbeddings"),
+    "image-segmentation": ("image", "ImageSegmentation"),
     "object-detection": ("detection", "ObjectDetection"),
     "question-answering": ("text", "QuestionAnswering"),
     "sentence-embeddings": ("text", "SentenceEmbeddings"),

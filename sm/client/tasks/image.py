@@ -1,16 +1,18 @@
-"""Tasks of a whole picture: classification and embeddings."""
+"""Tasks of a whole picture: classification, embeddings and segmentation."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from sm.client.base import TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload, Parameters
 from sm.client.preprocessing import Preprocessing
-from sm.client.results import Classes, ResultKind
+from sm.client.results import Classes, Masks, ResultKind
 from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
 from sm.errors import StartError
@@ -122,3 +124,67 @@ class ImageEmbeddings(ImageClassification):
         vector = output.reshape(-1, output.shape[-1])[0].astype(np.float32)
         length = max(float(np.linalg.norm(vector)), 1e-12) if self.normalise else 1.0
         return {"embedding": vector / np.float32(length)}
+
+
+#: Pixels of a mask's longer side at most: the scores of all classes are enlarged to it, one after the other.
+MAX_MASK_SIDE = 1024
+
+
+class ImageSegmentation(ImageClassification):
+    """``[{"label", "share", "mask": {"size", "counts"}}]``: the pixels of each class, the most first.
+
+    A mask is COCO's run lengths, of the picture's size, or of at most :data:`MAX_MASK_SIDE` pixels on the
+    longer side. Serves a model with an output of a score for each class and pixel, such as SegFormer.
+    """
+
+    payload: ClassVar[type[ImagePayload]] = ImagePayload
+    result = Masks()
+
+    def find_output(self) -> TensorMetadata:
+        return find_output(self.triton.metadata(self.model), 3, ("logits", "out"))
+
+    def read_options(self, classes: int) -> None:
+        if classes == 1:
+            raise UnsuitableModel(f"{self.model!r} scores 1 class in {self.output}; at least 2 are expected.")
+        self.labels = read_labels(self.repository / self.model, self.output, classes)
+
+    def read_preprocessing(self, image: ImageInput) -> Any:
+        preprocessing = super().read_preprocessing(image)
+        if preprocessing.fit != "squash":
+            raise StartError(
+                f"preprocess.json of {self.model!r} crops; masks are of the whole picture: set fit to squash."
+            )
+        return preprocessing
+
+    def postprocess(self, outputs: Tensors, payload: Any) -> Any:
+        logits = outputs[self.output]
+        ratio = min(1.0, MAX_MASK_SIDE / max(payload.size))
+        width, height = (max(1, round(side * ratio)) for side in payload.size)
+        best = np.full((height, width), -np.inf, np.float32)
+        classes = np.zeros((height, width), np.int32)
+        for number, plane in enumerate(logits.reshape(logits.shape[-3:])):
+            scores = cv2.resize(plane, (width, height), interpolation=cv2.INTER_LINEAR)
+            classes[scores > best] = number
+            np.maximum(best, scores, out=best)
+        rows = [
+            {
+                "label": self.labels[number],
+                "share": sum(counts[1::2]) / classes.size,
+                "mask": {"size": [height, width], "counts": counts},
+            }
+            for number, counts in run_lengths(classes).items()
+        ]
+        return sorted(rows, key=lambda row: -row["share"])
+
+
+def run_lengths(classes: NDArray[np.int32]) -> dict[int, list[int]]:
+    """Return COCO's run lengths of each class of a map [height, width]: down the columns, first outside."""
+    flat = classes.T.ravel()
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(flat)) + 1))
+    ends, of_run = np.append(starts[1:], flat.size), flat[starts]
+    found = {}
+    for number in np.unique(of_run).tolist():
+        edges = np.stack((starts[of_run == number], ends[of_run == number]), axis=1).ravel()
+        counts = np.diff(edges, prepend=0, append=flat.size).tolist()
+        found[number] = counts if counts[-1] else counts[:-1]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
+import soundfile
+from numpy.typing import NDArray
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.check_client import check_client
-from tests.support.task_models import new_model, write_text_model
+from tests.support.task_models import new_model, tones, write_segmenter, write_sound_model, write_text_model
 
 TASKS = {"mood": ("text-classification", ("sad", "glad", "mad")), "sentences": ("sentence-embeddings", ())}
+COLOURS = ("red", "green", "blue")
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +28,13 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (task, labels) in TASKS.items():
         write_text_model(folder / "source" / name, task, labels)
         new_model(name, folder, folder / "source" / name, "--task", task)
+    source = folder / "source" / "areas"
+    write_segmenter(source, COLOURS)
+    options = ("--labels", source / "labels.txt", "--preprocess", source / "preprocess.json")
+    new_model("areas", folder, source / "model.onnx", "--task", "image-segmentation", *options)
+    new_model(
+        "speech", folder, write_sound_model(folder / "source" / "speech", "automatic-speech-recognition")
+    )
     return folder
 
 
@@ -33,7 +44,7 @@ def box(team: Path) -> Iterator[RunningBox]:
         yield started
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, "areas", "speech"])
 def test_the_box_gives_the_golden_answer(box: RunningBox, team: Path, name: str) -> None:
     payload, golden = (
         json.loads((team / "model" / name / "sample" / f"{part}.json").read_text())
@@ -43,6 +54,8 @@ def test_the_box_gives_the_golden_answer(box: RunningBox, team: Path, name: str)
     if name == "mood":
         assert [row["label"] for row in answer] == [row["label"] for row in golden]
         assert [row["score"] for row in answer] == pytest.approx([row["score"] for row in golden], abs=1e-3)
+    elif name in ("areas", "speech"):
+        assert answer == golden
     else:
         np.testing.assert_allclose(answer["embedding"], golden["embedding"], atol=1e-3)
 
@@ -52,6 +65,19 @@ def test_a_list_of_texts_of_different_lengths_fails_where_one_is_bad(box: Runnin
     results = box.invoke("mood", texts).json()["result"]
     assert [isinstance(row, list) for row in results] == [True, True, False]
     assert "characters" in results[2]["error"]
+
+
+def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: RunningBox) -> None:
+    def send(samples: NDArray[np.float32], rate: int) -> requests.Response:
+        file = io.BytesIO()
+        soundfile.write(file, samples, rate, format="FLAC")
+        url, headers = f"{box.url}/invocations?modelname=speech", {"Content-Type": "audio/flac"}
+        return requests.post(url, data=file.getvalue(), headers=headers, timeout=30)
+
+    assert send(tones("abba cab", 44_100), 44_100).json()["result"] == {"text": "abba cab"}
+    refused = send(np.zeros(3 * 3600 * 1000, np.float32), 1000)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
+    assert "longer than 30 s" in refused.json()["error"]
 
 
 def test_sentence_embeddings_are_served_as_openais_api(box: RunningBox) -> None:

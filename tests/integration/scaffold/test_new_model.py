@@ -16,7 +16,7 @@ import pytest
 
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
-from tests.support.task_models import new_model, write_text_model
+from tests.support.task_models import PITCHES, new_model, write_sound_model, write_text_model
 from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
 
@@ -89,9 +89,26 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("task", ["automatic-speech-recognition", "audio-classification"])
+def test_the_files_of_wav2vec2_set_rate_and_tokens(tmp_path: Path, task: str) -> None:
+    model = new_mood(tmp_path, write_sound_model(tmp_path / "checkpoint", task))
+    assert json.loads((model / "task.json").read_text()) == {
+        "task": task,
+        "rate": 16_000,
+        "normalise": True,
+        "blank": "<pad>",
+        "delimiter": "|",
+    }
+    golden = json.loads((model / "sample" / "golden.json").read_text())
+    if task == "audio-classification":
+        assert {row["label"] for row in golden} == set(PITCHES)
+    else:
+        assert golden == {"text": ""}  # the sample is silence
+
+
 def test_what_the_files_do_not_say_is_asked_for_by_its_option(tmp_path: Path, checkpoint: Path) -> None:
     graph = checkpoint / "onnx" / "model.onnx"
-    with pytest.raises(CommandError, match="name it with --task: fill-mask, image-classification"):
+    with pytest.raises(CommandError, match="name it with --task: audio-classification, automatic-speech"):
         new_mood(tmp_path, graph)
     with pytest.raises(CommandError, match="with --preprocess"):
         new_mood(tmp_path, graph, "--task", "image-classification")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.client.payloads import EXAMPLE_PICTURE
+from sm.client.tasks.sound import EXAMPLE_SOUND
 from sm.client.tasks.task_file import TASK_FILE, task_class
 from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.graph_runner import session
@@ -70,7 +71,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
                 found.files[name] = path.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise CommandError(f"{path} cannot be read: {error}.") from None
-    if found.task in ("image-classification", "image-embeddings") and "preprocess.json" not in found.files:
+    if found.task.startswith("image") and "preprocess.json" not in found.files:
         raise CommandError(
             f"{source} does not say how a picture becomes its input: name a file with --preprocess, such as "
             '{"resize": 256, "crop": 224, "channels": "RGB", "scale": 0.00392156862745098}.'
@@ -118,9 +119,12 @@ def copy_samples(model: Path, client: Path) -> None:
 #: The sample of each task; another one answers with its own.
 TEXT = "Ada Lovelace lived in London and wrote the first program."
 SAMPLES: dict[str, dict[str, Any]] = {
+    "audio-classification": {"audio": EXAMPLE_SOUND},
+    "automatic-speech-recognition": {"audio": EXAMPLE_SOUND},
     "fill-mask": {"text": "Ada Lovelace lived in [MASK]."},
     "image-classification": {"image": EXAMPLE_PICTURE},
     "image-embeddings": {"image": EXAMPLE_PICTURE},
+    "image-segmentation": {"image": EXAMPLE_PICTURE},
     "object-detection": {"image": EXAMPLE_PICTURE},
     "question-answering": {"question": "Where did Ada live?", "context": TEXT},
     "zero-shot-classification": {"text": TEXT, "labels": ["history", "cooking"]},

@@ -18,7 +18,7 @@ from sm.client.tasks.detection import find_head
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from tests.support.onnx_graphs import save_graph
-from tests.support.task_models import load_task
+from tests.support.task_models import load_task, write_segmenter
 
 LABELS = ("red", "green", "blue")
 #: Centre x and y, width, height, objectness, a score for each class, in an input of 8 by 8 pixels.
@@ -165,3 +165,69 @@ def test_detr_and_its_relatives_give_shares_of_the_picture(tmp_path: Path, nothi
         {"label": "red", "class_id": 0, "score": pytest.approx(scores[0, 0], abs=1e-4), "box": box},
         {"label": "blue", "class_id": 2, "score": pytest.approx(scores[2, 2], abs=1e-4), "box": box},
     ]
+
+
+def decode(mask: dict[str, Any]) -> NDArray[np.bool_]:
+    """Decode COCO's run lengths."""
+    height, width = mask["size"]
+    inside = np.arange(len(mask["counts"])) % 2 == 1
+    return np.repeat(inside, mask["counts"]).reshape(width, height).T
+
+
+def interpolate(plane: NDArray[Any], width: int, height: int) -> NDArray[Any]:
+    """Enlarge as torch's bilinear interpolation does, in float64."""
+    side = len(plane)
+    ys, xs = (np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1) for size in (height, width))
+    top, left = np.floor(ys).astype(int), np.floor(xs).astype(int)
+    bottom, right = np.minimum(top + 1, side - 1), np.minimum(left + 1, side - 1)
+    x, y = xs - left, (ys - top)[:, None]
+    upper = plane[top][:, left] * (1 - x) + plane[top][:, right] * x
+    lower = plane[bottom][:, left] * (1 - x) + plane[bottom][:, right] * x
+    enlarged: NDArray[Any] = upper * (1 - y) + lower * y
+    return enlarged
+
+
+def test_masks_are_the_best_class_of_each_pixel_of_the_picture(tmp_path: Path) -> None:
+    write_segmenter(tmp_path / "areas", LABELS)
+    client = load_task(tmp_path / "areas", task="image-segmentation")
+    pixels = np.random.default_rng(4).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    pixels[..., 2] //= 2
+    large = np.repeat(np.repeat(pixels, 5, axis=0), 7, axis=1)  # 56 by 40; resized it is the 8 by 8 again
+    file = io.BytesIO()
+    Image.fromarray(large).save(file, "PNG")
+    logits = pixels.astype(np.float64).reshape(4, 2, 4, 2, 3).mean(axis=(1, 3)) / 255
+    best = np.stack([interpolate(logits[..., each], 56, 40) for each in range(3)]).argmax(axis=0)
+
+    answer = ask(client, image=file.getvalue())
+    assert [row["share"] for row in answer] == sorted((row["share"] for row in answer), reverse=True)
+    assert {row["label"] for row in answer} == {LABELS[number] for number in np.unique(best)}
+    masks = {row["label"]: decode(row["mask"]) for row in answer}
+    for label, mask in masks.items():
+        # float32 may decide another way where two classes are equal.
+        assert np.mean(mask != (best == LABELS.index(label))) < 0.01
+    assert (np.sum([*masks.values()], axis=0) == 1).all()
+
+
+def test_masks_of_a_large_picture_have_at_most_1024_pixels_on_a_side(tmp_path: Path) -> None:
+    write_segmenter(tmp_path / "areas", LABELS)
+    client = load_task(tmp_path / "areas", task="image-segmentation")
+    (row,) = ask(client, image=picture(4096, 1000))
+    assert row == {"label": "green", "share": 1.0, "mask": {"size": [250, 1024], "counts": [0, 250 * 1024]}}
+
+
+@pytest.mark.parametrize(
+    ("fit", "task", "sentence"),
+    [
+        ("crop", "image-segmentation", "masks are of the whole picture: set fit to squash"),
+        ("squash", "image-classification", "one FP32 output of 1 dimensions for each record is expected"),
+    ],
+)
+def test_a_segmenter_that_cannot_do_its_task_says_why(
+    tmp_path: Path, fit: str, task: str, sentence: str
+) -> None:
+    folder = tmp_path / "areas"
+    write_segmenter(folder, LABELS)
+    described = json.loads((folder / "preprocess.json").read_text())
+    (folder / "preprocess.json").write_text(json.dumps({**described, "fit": fit}))
+    with pytest.raises(StartError, match=sentence):
+        load_task(folder, task=task)
