@@ -38,8 +38,13 @@ from sm.repository.machine import Machine
 from sm.settings import PACKAGE, Settings
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
+#: Of an encoder with a decoder.
+ENCODERS, DECODER = ("encoder_model.onnx", "onnx/encoder_model.onnx"), "decoder_model.onnx"
+TEXT_TO_TEXT = "text2text-generation"
 #: The task of an architecture, by the end of its name.
 ARCHITECTURES = {
+    "ForConditionalGeneration": TEXT_TO_TEXT,
+    "MarianMTModel": TEXT_TO_TEXT,
     "ForMaskedLM": "fill-mask",
     "ForObjectDetection": "object-detection",
     "ForImageClassification": "image-classification",
@@ -55,6 +60,8 @@ SOUND_ARCHITECTURES = {
 }
 #: Hugging Face's other names of tasks.
 ALIASES = {
+    "summarization": TEXT_TO_TEXT,
+    "translation": TEXT_TO_TEXT,
     "feature-extraction": "sentence-embeddings",
     "image-feature-extraction": "image-embeddings",
     "sentence-similarity": "sentence-embeddings",
@@ -79,6 +86,22 @@ class ModelSource:
         """Set the options of ``task.json``."""
         self.files["task.json"] = _json({"task": self.task, **options})
 
+    def graphs(self, name: str) -> dict[str, Path | str]:
+        """Return the graph of each model, by the model's name.
+
+        Raises:
+            CommandError: An encoder has no decoder beside it.
+        """
+        if self.task != TEXT_TO_TEXT:
+            return {name: self.graph}
+        decoder = Path(self.graph).with_name(DECODER)
+        if not (isinstance(self.graph, Path) and decoder.is_file()):
+            raise CommandError(
+                f"{ENCODERS[0]} and {DECODER} are not both there: optimum-cli export onnx --task "
+                f"{TEXT_TO_TEXT} writes them."
+            )
+        return {name: self.graph, f"{name}_decoder": decoder}
+
 
 def repository_of(settings: Settings) -> Path:
     """Return a repository with the model of ``HF_MODEL_ID`` alone, built anew for this machine.
@@ -89,6 +112,8 @@ def repository_of(settings: Settings) -> Path:
     folder = Path(settings.model_id)
     try:
         source = read_folder(folder, settings.task, "HF_TASK")
+        name = re.sub(r"\W+", "_", folder.resolve().name).lower()
+        graphs = source.graphs(name)
     except CommandError as error:
         raise StartError(f"HF_MODEL_ID: {error}") from None
     if not isinstance(source.graph, Path):
@@ -98,18 +123,20 @@ def repository_of(settings: Settings) -> Path:
         )
     repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
     shutil.rmtree(repository, ignore_errors=True)
-    name = re.sub(r"\W+", "_", folder.resolve().name).lower()
     target = "onnxruntime" if Machine.find(settings).has_backend("onnxruntime", ()) else "cpu"
-    command = ("-m", "sm.cli", "build-model", name, "--target", target, "--out", str(repository))
-    built = subprocess.run(
-        (sys.executable, *command, "--source", str(source.graph.absolute())),
-        cwd=PACKAGE.parent,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        raise StartError(f"HF_MODEL_ID: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}")
+    for model, graph in graphs.items():
+        command = ("-m", "sm.cli", "build-model", model, "--target", target, "--out", str(repository))
+        built = subprocess.run(
+            (sys.executable, *command, "--source", str(Path(graph).absolute())),
+            cwd=PACKAGE.parent,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if built.returncode:
+            raise StartError(
+                f"HF_MODEL_ID: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}"
+            )
     for file, text in source.files.items():
         (repository / name / file).write_text(text, "utf-8")
     return repository
@@ -121,8 +148,9 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
     task = ALIASES.get(task, task) or _task_of(folder, config, option)
     if task not in TASKS:
         raise CommandError(f"{option} is {task!r}; there are: {OPTIONS}.")
+    names = ENCODERS if task == TEXT_TO_TEXT else GRAPHS
     found = ModelSource(
-        next((folder / name for name in GRAPHS if (folder / name).is_file()), str(folder)), task
+        next((folder / name for name in names if (folder / name).is_file()), str(folder)), task
     )
     labels, options = config.get("id2label"), dict[str, Any]()
     if config:
@@ -146,6 +174,8 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
             options["activation"] = "sigmoid"
         if task == "sentence-embeddings":
             options |= _pooling(folder)
+        if task == TEXT_TO_TEXT:
+            options |= _ends({**config, **read_json(folder / "generation_config.json")})
     found.describe(options)
     return found
 
@@ -185,6 +215,13 @@ def _pooling(folder: Path) -> dict[str, Any]:
         "pooling": POOLINGS[modes[0]] if modes else "mean",
         "normalise": not modules or "Normalize" in kinds,
     }
+
+
+def _ends(config: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = config.get("decoder_start_token_id"), config.get("eos_token_id")
+    if start is None or end is None:
+        raise CommandError("config.json does not say decoder_start_token_id and eos_token_id.")
+    return {"start": start, "end": end if isinstance(end, list) else [end]}
 
 
 def _sound(folder: Path) -> dict[str, Any]:

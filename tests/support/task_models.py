@@ -194,3 +194,58 @@ def write_sound_model(folder: Path, task: str) -> Path:
     for file, content in files.items():
         (folder / f"{file}.json").write_text(json.dumps(content))
     return folder
+
+
+#: A word of the source, and of the translation, each with a token of its own; the last ends both.
+TRANSLATIONS = {"ada": "ada", "lives": "wohnt", "in": "in", "paris": "paris", "</s>": "</s>"}
+
+
+def write_translator(folder: Path) -> Path:
+    """Write an encoder and a decoder as optimum exports them, which translate word for word.
+
+    A token's hidden state says its translation; the decoder reads the state at its own place.
+    """
+    words = list(dict.fromkeys(("<pad>", *TRANSLATIONS, *TRANSLATIONS.values())))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, "<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "$A </s>", "$A $B </s>", [("</s>", words.index("</s>"))]
+    )
+    tokenizer.add_special_tokens(["<pad>", "</s>"])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    table = (
+        np.eye(len(words), dtype=np.float32)[[words.index(TRANSLATIONS.get(word, "<pad>")) for word in words]]
+        * 9
+    )
+    sizes: Any = ["b", "s"]
+    mask = (TensorProto.INT64, sizes)
+    save_graph(
+        folder / "encoder_model.onnx",
+        [helper.make_node("Gather", ["table", "input_ids"], ["last_hidden_state"])],
+        {"input_ids": mask},
+        {"last_hidden_state": (TensorProto.FLOAT, [*sizes, len(words)])},
+        (numpy_helper.from_array(table, "table"),),
+    )
+    numbers = {"zero": [0], "one": [1], "two": [2]}
+    nodes = [
+        helper.make_node("Cast", ["encoder_attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "two"], ["wide"]),
+        helper.make_node("Mul", ["encoder_hidden_states", "wide"], ["read"]),
+        helper.make_node("Shape", ["input_ids"], ["place"], start=1),
+        helper.make_node("Slice", ["read", "zero", "place", "one"], ["logits"]),
+    ]
+    save_graph(
+        folder / "decoder_model.onnx",
+        nodes,
+        {
+            "encoder_attention_mask": mask,
+            "input_ids": (TensorProto.INT64, ["b", "t"]),
+            "encoder_hidden_states": (TensorProto.FLOAT, [*sizes, len(words)]),
+        },
+        {"logits": (TensorProto.FLOAT, ["b", "t", len(words)])},
+        tuple(numpy_helper.from_array(np.array(value), name) for name, value in numbers.items()),
+    )
+    config = {"architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0}
+    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": words.index("</s>")}))
+    return folder

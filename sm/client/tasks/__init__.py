@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sm.client.tasks.detection import ObjectDetection
     from sm.client.tasks.fill_mask import FillMask
+    from sm.client.tasks.generation import TextToText
     from sm.client.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
     from sm.client.tasks.sound import AudioClassification, SpeechRecognition
     from sm.client.tasks.tabular import Tabular
@@ -31,6 +32,7 @@ __all__ = [
     "SpeechRecognition",
     "Tabular",
     "TextClassification",
+    "TextToText",
     "TokenClassification",
     "ZeroShotClassification",
 ]
@@ -48,6 +50,7 @@ TASKS = {
     "sentence-embeddings": ("text", "SentenceEmbeddings"),
     "tabular": ("tabular", "Tabular"),
     "text-classification": ("text", "TextClassification"),
+    "text2text-generation": ("generation", "TextToText"),
     "token-classification": ("text", "TokenClassification"),
     "zero-shot-classification": ("text", "ZeroShotClassification"),
 }

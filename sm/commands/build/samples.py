@@ -30,19 +30,24 @@ TEXTS = "texts.txt"
 
 
 class InProcess:
-    """Triton's interface for a client, backed by a graph in this process."""
+    """Triton's interface for a client, backed by a graph in this process.
 
-    def __init__(self, graph: Graph, runner: Runner) -> None:
-        self.graph, self.runner = graph, runner
+    It answers for every name but those of the models ``beside`` it.
+    """
+
+    def __init__(self, graph: Graph, runner: Runner, beside: Mapping[str, InProcess] | None = None) -> None:
+        self.graph, self.runner, self.beside = graph, runner, beside or {}
 
     def infer(
         self,
-        model: str,  # noqa: ARG002  # there is the one
+        model: str,
         inputs: Tensors,
         *,
         version: str = "",  # noqa: ARG002
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
+        if model in self.beside:
+            return self.beside[model].infer(model, inputs, outputs=outputs)
         names = list(outputs or [value.name for value in self.graph.outputs])
         return dict(zip(names, self.runner.run(names, dict(inputs)), strict=True))
 
@@ -52,6 +57,8 @@ class InProcess:
         yield self.infer(model, inputs, version=version, outputs=outputs)
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:  # noqa: ARG002
+        if model in self.beside:
+            return self.beside[model].metadata(model)
         largest = 1 if self.graph.batched else 0
         return ModelMetadata(
             model, ("1",), largest, self._tensors(self.graph.inputs), self._tensors(self.graph.outputs)

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.check_client import check_client
-from tests.support.task_models import new_model, tones, write_segmenter, write_sound_model, write_text_model
+from tests.support.task_models import (
+    new_model,
+    tones,
+    write_segmenter,
+    write_sound_model,
+    write_text_model,
+)
 
 TASKS = {"mood": ("text-classification", ("sad", "glad", "mad")), "sentences": ("sentence-embeddings", ())}
 COLOURS = ("red", "green", "blue")
@@ -78,6 +84,20 @@ def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: Ru
     refused = send(np.zeros(3 * 3600 * 1000, np.float32), 1000)
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_input")
     assert "longer than 30 s" in refused.json()["error"]
+
+
+def test_a_translation_is_whole_or_streamed_in_parts(box: RunningBox) -> None:
+    assert box.invoke("german", {"text": "ada lives in paris"}).json()["result"] == {
+        "text": "ada wohnt in paris"
+    }
+    headers = {"Content-Type": "text/plain", "Accept": "text/event-stream"}
+    url = f"{box.url}/invocations?modelname=german"
+    streamed = requests.post(url, data="ada lives in paris", headers=headers, timeout=30).text
+    parts = [json.loads(line.removeprefix("data: "))["result"] for line in streamed.splitlines() if line]
+    assert parts == ["ada", " wohnt", " in", " paris"]
+    cut = {"modelname": "german", "payload": {"text": "ada lives in paris"}, "parameters": {"max_tokens": 2}}
+    answer = requests.post(f"{box.url}/invocations", json=cut, timeout=30)
+    assert answer.json()["result"] == {"text": "ada wohnt"}
 
 
 def test_sentence_embeddings_are_served_as_openais_api(box: RunningBox) -> None:

@@ -16,7 +16,13 @@ import pytest
 
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
-from tests.support.task_models import PITCHES, new_model, write_sound_model, write_text_model
+from tests.support.task_models import (
+    PITCHES,
+    new_model,
+    write_sound_model,
+    write_text_model,
+    write_translator,
+)
 from trireme_tools.scaffold.arguments import add_eject_arguments
 from trireme_tools.scaffold.new_model import eject
 
@@ -87,6 +93,21 @@ def test_sentence_transformers_files_set_the_pooling(tmp_path: Path) -> None:
         "pooling": "cls",
         "normalise": True,
     }
+
+
+def test_an_encoder_and_its_decoder_become_two_models(tmp_path: Path) -> None:
+    folder = write_translator(tmp_path / "checkpoint")
+    model = new_mood(tmp_path, folder)
+    assert json.loads((model / "task.json").read_text()) == {
+        "task": "text2text-generation",
+        "start": 0,
+        "end": [5],
+    }
+    assert {path.name for path in model.parent.iterdir()} == {"mood", "mood_decoder"}
+    assert not (model.parent / "mood_decoder" / "task.json").exists()
+    (folder / "decoder_model.onnx").unlink()
+    with pytest.raises(CommandError, match="encoder_model.onnx and decoder_model.onnx are not both there"):
+        new_model("other", tmp_path, folder)
 
 
 @pytest.mark.parametrize("task", ["automatic-speech-recognition", "audio-classification"])

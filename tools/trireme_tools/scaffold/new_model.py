@@ -39,6 +39,7 @@ TEXT_TASKS = (
     "question-answering",
     "sentence-embeddings",
     "text-classification",
+    "text2text-generation",
     "token-classification",
     "zero-shot-classification",
 )
@@ -145,23 +146,27 @@ class {class_name}({task}):
 
 def run(options: argparse.Namespace) -> int:
     """Write ``model/NAME``, completely or not at all, and print the next step."""
-    target = options.into / "model" / options.name
+    models = options.into / "model"
     if not NAME.fullmatch(options.name):
         raise CommandError(f"{options.name!r} is not a name: small letters, digits and _, a letter first.")
-    if target.exists():
-        raise CommandError(f"{target} already exists; nothing was written.")
+    if (models / options.name).exists():
+        raise CommandError(f"{models / options.name} already exists; nothing was written.")
     source = read_source(options.source, options.task or "", options.labels, options.preprocess)
+    graphs = source.graphs(options.name)
     settings, progress = Settings.read(os.environ), Progress(sys.stderr)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".new-model-", dir=target.parent) as staged:
+    models.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new-model-", dir=models) as staged:
         described, out = Path(staged) / "described", Path(staged) / "model"
         (described / options.name).mkdir(parents=True)
         for name, text in source.files.items():
             (described / options.name / name).write_text(text, "utf-8")
-        request = BuildRequest(model=options.name, target="cpu", out=out, source=source.graph)
-        model = ModelBuilder(Cache(settings.cache), described, progress).build(request)
-        write_golden_answer(model, source.task)
-        model.rename(target)
+        builder = ModelBuilder(Cache(settings.cache), described, progress)
+        for name, graph in graphs.items():
+            builder.build(BuildRequest(model=name, target="cpu", out=out, source=graph))
+        write_golden_answer(out / options.name, source.task)
+        for name in reversed(graphs):  # the one with the task's file last
+            (out / name).rename(models / name)
+    target = models / options.name
     sys.stdout.write(f"wrote {target}, a model for {source.task}\nnext: sm check-client {options.name}\n")
     return 0
 
@@ -172,8 +177,13 @@ def write_golden_answer(model: Path, task: str) -> None:
     Raises:
         CommandError: The model cannot do the task.
     """
-    graph = Graph.read(model / "1" / GRAPH)
-    triton, client_source = InProcess(graph, session(graph.path)), ClientSource(model.name, model / TASK_FILE)
+    graphs = {folder.name: Graph.read(folder / "1" / GRAPH) for folder in model.parent.iterdir()}
+    runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
+    own = runs.pop(model.name)
+    triton, client_source = (
+        InProcess(own.graph, own.runner, runs),
+        ClientSource(model.name, model / TASK_FILE),
+    )
     try:
         client = load(client_source, triton, model.parent)
         check(client, client_source, triton)

@@ -102,6 +102,7 @@ WHOLE = recording(tones("ab"), format="FLAC")
         # Three hours, in a file of less than 1 MB.
         (recording(np.zeros(3 * 3600 * 1000, np.float32), 1000, "FLAC"), "longer than 30 s"),
     ],
+    ids=["text", "header", "cut", "empty", "nan", "channels", "rate", "hours"],
 )
 def test_a_bad_recording_is_a_400_that_says_why(speech: TensorClient, sent: bytes, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):

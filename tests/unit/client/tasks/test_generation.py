@@ -1,0 +1,74 @@
+"""Text to text generates what a plain loop over the same two graphs does, in parts that join to the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sm.client.base import Client
+from sm.client.tasks import TextToText
+from sm.client.tensor_roles import UnsuitableModel
+from sm.commands.build.graph_runner import session
+from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.samples import InProcess
+from sm.errors import WrongPayload
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.registry import check
+from tests.support.task_models import write_translator
+
+
+def load_translator(folder: Path, **options: object) -> Client:
+    (folder / "task.json").write_text(json.dumps({"task": "text2text-generation", "end": [5], **options}))
+    graphs = {name: Graph.read(folder / f"{name}_model.onnx") for name in ("encoder", "decoder")}
+    runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
+    beside = {f"{folder.name}_decoder": runs["decoder"]}
+    triton = InProcess(graphs["encoder"], runs["encoder"].runner, beside)
+    source = ClientSource(folder.name, folder / "task.json")
+    client = load(source, triton, folder.parent)
+    check(client, source, triton)
+    return client
+
+
+def ask(client: Client, text: str, **parameters: int) -> object:
+    return client.inference(client.payload.model_validate({"text": text, "parameters": parameters}))
+
+
+def test_the_likeliest_tokens_are_generated_until_the_end_or_the_limit(tmp_path: Path) -> None:
+    client = load_translator(write_translator(tmp_path / "german"))
+    assert ask(client, "ada lives in paris") == {"text": "ada wohnt in paris"}
+    assert ask(client, "ada lives in paris", max_tokens=2) == {"text": "ada wohnt"}
+    assert ask(client, "") == {"text": ""}
+
+
+def test_the_parts_of_a_stream_join_to_the_whole(tmp_path: Path) -> None:
+    client = load_translator(write_translator(tmp_path / "german"))
+    parts = list(client.stream(client.payload.model_validate({"text": "ada lives in paris"})))
+    assert parts == ["ada", " wohnt", " in", " paris"]
+
+
+def test_a_character_is_sent_when_all_its_bytes_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = load_translator(write_translator(tmp_path / "german"))
+    assert isinstance(client, TextToText)
+    # ByteLevel: three tokens are one euro sign.
+    client.tokenizer = type(
+        "Bytes", (), {"decode": staticmethod(lambda ids: bytes(ids).decode(errors="replace"))}
+    )()
+    monkeypatch.setattr(client, "generate", lambda payload: iter("1 €!".encode()))
+    assert list(client.stream(None)) == ["1", " ", "€", "!"]
+
+
+def test_a_text_that_is_too_long_is_refused_with_both_lengths(tmp_path: Path) -> None:
+    client = load_translator(write_translator(tmp_path / "german"), max_length=3)
+    with pytest.raises(WrongPayload, match="is 4 tokens long, the model takes 3"):
+        ask(client, "ada ada ada")
+
+
+def test_a_decoder_with_a_cache_is_refused(tmp_path: Path) -> None:
+    folder = write_translator(tmp_path / "german")
+    (folder / "decoder_model.onnx").write_bytes((folder / "encoder_model.onnx").read_bytes())
+    with pytest.raises(UnsuitableModel, match="decoder_model.onnx, which has no cache"):
+        load_translator(folder)
