@@ -21,6 +21,7 @@ from tests.support.task_models import (
     write_segmenter,
     write_sound_model,
     write_text_model,
+    write_translator,
 )
 
 TASKS = {"mood": ("text-classification", ("sad", "glad", "mad")), "sentences": ("sentence-embeddings", ())}
@@ -41,6 +42,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new_model(
         "speech", folder, write_sound_model(folder / "source" / "speech", "automatic-speech-recognition")
     )
+    new_model("german", folder, write_translator(folder / "source" / "german"))
     return folder
 
 
@@ -87,9 +89,8 @@ def test_a_recording_is_a_raw_body_and_one_of_hours_a_400_with_the_limit(box: Ru
 
 
 def test_a_translation_is_whole_or_streamed_in_parts(box: RunningBox) -> None:
-    assert box.invoke("german", {"text": "ada lives in paris"}).json()["result"] == {
-        "text": "ada wohnt in paris"
-    }
+    answer = box.invoke("german", {"text": "ada lives in paris"}).json()
+    assert answer == {"modelname": "german", "result": {"text": "ada wohnt in paris"}}
     headers = {"Content-Type": "text/plain", "Accept": "text/event-stream"}
     url = f"{box.url}/invocations?modelname=german"
     streamed = requests.post(url, data="ada lives in paris", headers=headers, timeout=30).text

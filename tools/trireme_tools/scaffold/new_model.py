@@ -149,10 +149,11 @@ def run(options: argparse.Namespace) -> int:
     models = options.into / "model"
     if not NAME.fullmatch(options.name):
         raise CommandError(f"{options.name!r} is not a name: small letters, digits and _, a letter first.")
-    if (models / options.name).exists():
-        raise CommandError(f"{models / options.name} already exists; nothing was written.")
     source = read_source(options.source, options.task or "", options.labels, options.preprocess)
     graphs = source.graphs(options.name)
+    for target in (models / name for name in graphs):
+        if target.exists():
+            raise CommandError(f"{target} already exists; nothing was written.")
     settings, progress = Settings.read(os.environ), Progress(sys.stderr)
     models.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".new-model-", dir=models) as staged:
@@ -166,8 +167,9 @@ def run(options: argparse.Namespace) -> int:
         write_golden_answer(out / options.name, source.task)
         for name in reversed(graphs):  # the one with the task's file last
             (out / name).rename(models / name)
-    target = models / options.name
-    sys.stdout.write(f"wrote {target}, a model for {source.task}\nnext: sm check-client {options.name}\n")
+    sys.stdout.write(
+        f"wrote {models / options.name}, a model for {source.task}\nnext: sm check-client {options.name}\n"
+    )
     return 0
 
 
@@ -180,10 +182,8 @@ def write_golden_answer(model: Path, task: str) -> None:
     graphs = {folder.name: Graph.read(folder / "1" / GRAPH) for folder in model.parent.iterdir()}
     runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
     own = runs.pop(model.name)
-    triton, client_source = (
-        InProcess(own.graph, own.runner, runs),
-        ClientSource(model.name, model / TASK_FILE),
-    )
+    triton = InProcess(own.graph, own.runner, runs)
+    client_source = ClientSource(model.name, model / TASK_FILE)
     try:
         client = load(client_source, triton, model.parent)
         check(client, client_source, triton)
