@@ -96,6 +96,7 @@ def build_on_demand(settings: Settings, box: Box) -> OnDemand:
     loader = build_loader(settings, box, None, room, {source.name: source.file for source in sources})
     catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
     models = OnDemand(loader, catalog, box.holds_folder, settings.default_model)
+    models.watch()
     if settings.default_model:
         models.ask(settings.default_model)
     return models

@@ -1,1 +1,1 @@
-"""Multi-model mode: archives are loaded and unloaded while the box runs."""
+"""Models come and go while the box runs: multi-model mode, models on demand, new versions of a model."""

@@ -209,6 +209,15 @@ class Loader:
                 self.unload(record.name)
             raise
 
+    def lost(self) -> list[Record]:
+        """Return the loaded archives of which Triton has no model: a restarted one could not load them."""
+        states = self._triton.states()
+        return [
+            record
+            for record in self.records.read().loaded()
+            if record.models and not any(states.get(model) in HELD_STATES for model in record.models.values())
+        ]
+
     def reap(self) -> None:
         """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""
         if not self._abandoned:

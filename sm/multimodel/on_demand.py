@@ -5,6 +5,7 @@ The box is its own platform: workers ask the control plane, which loads each mod
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import logging
@@ -23,6 +24,7 @@ from sm.metrics import EVICTIONS, FETCHED_BYTES, LOADS
 from sm.multimodel.holds import alone, last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
+from sm.polling import Poll
 from sm.run_state import CODE, Box
 from sm.triton.python_models import triton_pid
 
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 S3 = "s3://"
 #: Models that are fetched and loaded at the same time.
 PARALLEL_LOADS = 8
+#: Seconds between two looks for models that Triton has lost.
+LOST_INTERVAL_S = 2.0
 #: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
 LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
 #: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
@@ -130,6 +134,16 @@ class OnDemand:
                 self._failures.pop(name, None)
                 self._pool.submit(self._load, name)
         return LOADING
+
+    def watch(self) -> None:
+        """Start a thread that unloads what a restarted Triton could not load, so that a request loads it."""
+
+        def forget_lost() -> None:
+            with contextlib.suppress(TriremeError):
+                for record in self.loader.lost():
+                    self._unload(record)
+
+        Poll("lost-models", LOST_INTERVAL_S, forget_lost).start()
 
     def list(self) -> list[dict[str, str]]:
         """Return all models with their states."""
@@ -237,6 +251,10 @@ class Demand:
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
+        with deadline.part("load"):
+            return self._wait(name)
+
+    def _wait(self, name: str) -> bool:
         request = deadline.current()
         end = time.monotonic() if request is None else request.at - MARGIN_S
         while True:

@@ -87,7 +87,8 @@ class VersionClients(Mapping[str, Client]):
 
     def _make(self, name: str, first: Client | None, records: list[Record]) -> Client:
         """Make a client as at the start: its class, or the code that came with a version, then its checks."""
-        code = next((record for record in records if record.client), None)
+        own = (record for record in records if record.client and record.name.split(SEPARATOR)[0] == name)
+        code = next(own, None)
         repository = Path(records[0].repository)
         if code is not None:
             source = ClientSource(f"version_{code.id}", Path(code.client), code.module)

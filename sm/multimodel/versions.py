@@ -69,7 +69,11 @@ class Versions:
         Failures are logged, and :attr:`failures` has them.
         """
         with self._lock:
-            folder = self._fetch()
+            try:
+                folder = self._fetch()
+            except TriremeError as error:
+                log.error("the models serve on as they are: %s", error.sentence)
+                return
             seen = {name: digest(folder, name) for name in models.names(folder)}
             before, self._seen = self._seen, seen
             for name in (name for name, version in seen.items() if before.get(name) == version):
@@ -81,7 +85,11 @@ class Versions:
         if not self._lock.acquire(blocking=False):
             raise Conflict("a new version is being loaded")
         try:
-            folder = self._fetch()
+            try:
+                folder = self._fetch()
+            except TriremeError as error:
+                self.failures[name] = error.sentence
+                raise
             if name not in models.names(folder):
                 raise UnknownModel(f"the repository has no model {name[:200]!r}")
             return self._update(name, folder, again=True)
@@ -158,12 +166,12 @@ class Versions:
     def _retire(self, record: Record) -> None:
         """Unload an old version when its time is over and its last request has ended."""
         time.sleep(self._drain_s)
-        while True:
+        while record.name in self._loader.records.read().records:
             with alone(self._box.holds_folder, record.id) as is_idle, contextlib.suppress(TriremeError):
                 if is_idle:
                     self._loader.unload(record.name)
-                    return
             time.sleep(LOOK_INTERVAL_S)
+        (self._box.holds_folder / record.id).unlink(missing_ok=True)
 
 
 def digest(repository: Path, name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import requests
@@ -116,6 +117,16 @@ def test_the_models_are_loaded_again_after_triton_was_killed(box: RunningBox) ->
     box.kill_and_wait_for_restart("triton")
     for name in ("m1", "m2"):
         assert infer(box.url, name).status_code == 200
+
+
+def test_a_model_that_a_restarted_triton_could_not_load_is_loaded_when_it_can_be(box: RunningBox) -> None:
+    assert infer(box.url, "m3").status_code == 200
+    repository = Path(box.environment["TRIREME_MODEL_REPOSITORY"])
+    (repository / "m3").rename(repository.parent / "m3")
+    box.kill_and_wait_for_restart("triton")
+    wait_until(lambda: infer(box.url, "m3").status_code == 404, description="the model gone")
+    (repository.parent / "m3").rename(repository / "m3")
+    assert infer(box.url, "m3").status_code == 200
 
 
 def test_a_control_plane_that_was_killed_loads_models_again(box: RunningBox) -> None:
