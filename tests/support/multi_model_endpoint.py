@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import requests
 
-from tests.support.boxes import RunningBox, wait_until
+from tests.support.boxes import CLIENTS, RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder
 
 REQUEST_BODY: dict[str, Any] = {
@@ -76,3 +79,16 @@ def states(box: RunningBox) -> dict[str, str]:
     """Return the states of the models of a box that loads them on demand."""
     rows = requests.get(f"{box.url}/models", timeout=10).json()["models"]
     return {row["modelName"]: row["state"] for row in rows}
+
+
+@contextmanager
+def running_endpoint(
+    folder: Path, clients: tuple[Path, ...] = (CLIENTS,), **variables: str
+) -> Iterator[MultiModelEndpoint]:
+    """Run a box in multi-model mode; its archives lie in ``folder``."""
+    platform = ArchiveFolder(folder / "models")
+    home = str(platform.home)
+    with running_box(
+        folder, None, True, clients, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home, **variables
+    ) as box:
+        yield MultiModelEndpoint(box, platform)

@@ -16,10 +16,10 @@ from selenium import webdriver
 from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.boxes import RunningBox, wait_until
 from tests.support.dashboard import Dashboard
-from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.playground import DESKTOP, SCREENS
 
 SLOW_REQUEST_S = 3.0
@@ -125,16 +125,8 @@ def test_one_slow_request_does_not_flatten_the_latency_chart(
 
 @pytest.fixture
 def faulty_box(tmp_path: Path) -> Iterator[MultiModelEndpoint]:
-    platform = ArchiveFolder(tmp_path / "models")
-    with running_box(
-        tmp_path,
-        None,
-        clients=(),
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-        SAGEMAKER_MODEL_SERVER_WORKERS="2",
-    ) as box:
-        yield MultiModelEndpoint(box, platform)
+    with running_endpoint(tmp_path, (), SAGEMAKER_MODEL_SERVER_WORKERS="2") as endpoint:
+        yield endpoint
 
 
 @pytest.mark.exhaustive

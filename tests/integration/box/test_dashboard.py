@@ -16,9 +16,9 @@ from openapi_schema_validator import OAS31Validator
 
 from sm.control.history import Recorder
 from sm.run_state import Box
-from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.boxes import RunningBox, wait_until
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.sm_command import RunSm, sm
 
 __all__ = ["sm"]
@@ -28,16 +28,8 @@ __all__ = ["sm"]
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     """A multi-model box whose processes a test may kill."""
     folder = tmp_path_factory.mktemp("dashboard")
-    platform = ArchiveFolder(folder / "models")
-    with running_box(
-        folder,
-        None,
-        clients=(),
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-        SAGEMAKER_MODEL_SERVER_WORKERS="2",
-    ) as box:
-        yield MultiModelEndpoint(box, platform)
+    with running_endpoint(folder, (), SAGEMAKER_MODEL_SERVER_WORKERS="2") as endpoint:
+        yield endpoint
 
 
 def dashboard_data(box: RunningBox, since: float = 0.0) -> dict[str, Any]:

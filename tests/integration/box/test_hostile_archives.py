@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from sm.triton import onnx_cpu
-from tests.support.boxes import running_box, wait_until
-from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.boxes import wait_until
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.onnx_graphs import endless, plus_one, save_graph
 
 #: Seconds that an invocation may take, and that anything may take here at most.
@@ -42,18 +42,12 @@ class Reader(Client):
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     """A box with one well-behaved model."""
-    folder = tmp_path_factory.mktemp("hostile")
-    platform = ArchiveFolder(folder / "models")
-    with running_box(
-        folder,
-        None,
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
+    with running_endpoint(
+        tmp_path_factory.mktemp("hostile"),
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         SAGEMAKER_MODEL_SERVER_TIMEOUT=str(TIMEOUT_S),
-    ) as box:
-        endpoint = MultiModelEndpoint(box, platform)
-        endpoint.load_successfully("good", platform.write_flat("good", multiplying_model(2)))
+    ) as endpoint:
+        endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(2)))
         yield endpoint
 
 

@@ -25,7 +25,7 @@ from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.tritons import Model
 
 log = logging.getLogger(__name__)
@@ -63,16 +63,8 @@ class Named(Client):
 @pytest.fixture(scope="module")
 def shared_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("multi")
-    platform = ArchiveFolder(folder / "models")
-    with running_box(
-        folder,
-        None,
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-        SAGEMAKER_MODEL_SERVER_WORKERS="2",
-        TRIREME_RESTARTS="50",
-    ) as box:
-        yield MultiModelEndpoint(box, platform)
+    with running_endpoint(folder, SAGEMAKER_MODEL_SERVER_WORKERS="2", TRIREME_RESTARTS="50") as endpoint:
+        yield endpoint
 
 
 @pytest.fixture

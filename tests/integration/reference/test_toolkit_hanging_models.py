@@ -10,8 +10,8 @@ import pytest
 
 from sm.triton.server import MAX_STUCK_LOADS
 from tests.support.boxes import retry_until_ok, running_box, wait_until
-from tests.support.model_archives import ArchiveFolder, multiplying_model
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 
 EXIT_AT_IMPORT = "import os\nos._exit(3)\n"
 CRASH_AT_IMPORT = "import ctypes\nctypes.string_at(0)\n"
@@ -38,15 +38,8 @@ def write_archive_starting_with(endpoint: MultiModelEndpoint, name: str, first: 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
-    platform = ArchiveFolder(folder / "archives")
-    with running_box(
-        folder,
-        None,
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-        TRIREME_LOAD_TIMEOUT=str(LOAD_TIMEOUT_S),
-    ) as box:
-        yield MultiModelEndpoint(box, platform)
+    with running_endpoint(folder, TRIREME_LOAD_TIMEOUT=str(LOAD_TIMEOUT_S)) as endpoint:
+        yield endpoint
 
 
 def test_a_model_whose_process_ends_during_its_import_stops_the_start(tmp_path: Path) -> None:

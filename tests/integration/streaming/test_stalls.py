@@ -21,10 +21,9 @@ from h2.exceptions import ProtocolError
 
 from sm.triton.answer_guard import MAX_GROWTH_BYTES
 from tests.support import certificates
-from tests.support.boxes import RunningBox, free_port, retry_until_ok, running_box, wait_until
+from tests.support.boxes import RunningBox, free_port, retry_until_ok, wait_until
 from tests.support.faults import streams
-from tests.support.model_archives import ArchiveFolder
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import running_endpoint
 from tests.support.streaming_box import StartBox
 from tests.support.tritons import MODELS
 
@@ -65,17 +64,10 @@ def test_a_stop_does_not_wait_for_callers_who_read_nothing(start: StartBox) -> N
 
 
 def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path) -> None:
-    platform = ArchiveFolder(tmp_path / "archives")
-    with running_box(
-        tmp_path,
-        None,
-        SAGEMAKER_MULTI_MODEL="true",
-        TRIREME_MODEL_ARCHIVES=str(platform.home),
-        TRIREME_STREAM_STALL_SECONDS=str(streams.STALL_S),
-    ) as box:
-        endpoint = MultiModelEndpoint(box, platform)
-        endpoint.load_successfully("torrent", platform.write_flat("torrent", MODELS["torrent"]))
-        with streams.ask(box, seconds=60.0, direct=True):
+    with running_endpoint(tmp_path, TRIREME_STREAM_STALL_SECONDS=str(streams.STALL_S)) as endpoint:
+        url = endpoint.platform.write_flat("torrent", MODELS["torrent"])
+        endpoint.load_successfully("torrent", url)
+        with streams.ask(endpoint.box, seconds=60.0, direct=True):
             began = time.monotonic()
             assert endpoint.unload("torrent").status_code == 200
             assert time.monotonic() - began < 25
