@@ -71,17 +71,19 @@ def replace(options: argparse.Namespace, folder: Path) -> None:
     ):
         callers = [pool.submit(keep_calling, box.url) for _ in range(options.callers)]
         memory, seconds = [], []
-        for number in range(2, options.times + 2):
-            write(number)
-            current[1], started = number, time.monotonic()
-            answer = requests.post(f"{box.url}/models/cats/versions", timeout=300)
-            assert answer.json().get("state") == "serves", answer.text
-            current[0] = number
-            seconds.append(time.monotonic() - started)
+        try:
+            for number in range(2, options.times + 2):
+                write(number)
+                current[1], started = number, time.monotonic()
+                answer = requests.post(f"{box.url}/models/cats/versions", timeout=300)
+                assert answer.json().get("state") == "serves", answer.text
+                current[0] = number
+                seconds.append(time.monotonic() - started)
+                memory.append(resident(box))
+            time.sleep(3)
             memory.append(resident(box))
-        time.sleep(3)
-        memory.append(resident(box))
-        done.set()
+        finally:
+            done.set()
         for caller in callers:
             caller.result()
     print(f"{options.times} replacements under {options.callers} callers: {dict(counts)};")

@@ -149,7 +149,8 @@ class Versions:
         folder.mkdir()
         end = time.monotonic() + self._timeout_s
         while True:
-            answers = {file.name: file.read_text() for file in folder.glob("[0-9]*[0-9]")}
+            # A name with a dot is a file that is being written.
+            answers = {file.name: file.read_text() for file in folder.iterdir() if file.name.isdecimal()}
             if reason := next(filter(None, answers.values()), ""):
                 raise BadInput(reason)
             data = read_json(self._box.state_file, {}).get("processes", {}).get("data", {}).get("pid")

@@ -61,7 +61,9 @@ class Triton:
         name = self._registry.name_in_answers(request.model)
         try:
             answer = to_answer(self._upstream.send(to_upstream(request, model)))
-            return model, answer if name == model else rename_model(answer, model, name)
+            # New versions of a model count as that model.
+            counted = model if self._registry.is_own_name(request.model) else name
+            return counted, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
             if model in self._registry.models and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None

@@ -109,6 +109,7 @@ def test_a_new_version_takes_the_place_of_the_old_one_on_every_route(shared: tup
     ).json()
     assert (v2["model_name"], v2["outputs"][0]["data"]) == ("scaled", [2, 4])
     assert requests.get(f"{box.url}/v2/models/scaled", timeout=60).json()["name"] == "scaled"
+    assert 'model="scaled-' not in box.scrape().partition("nv_inference")[0]
     assert push(box).json()["state"] == "unchanged"
     assert box.ping()[0] == 200
     row = requests.get(f"{box.url}/models/scaled", timeout=10).json()
