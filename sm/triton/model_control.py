@@ -76,8 +76,11 @@ class ModelControl:
         """
         self._channel.connect(CONNECT_TIMEOUT_S)
         request = pb.RepositoryModelLoadRequest(model_name=model)
-        with self._watching({model, *parts}) as check:
-            self._call("RepositoryModelLoad", request, model, seconds, check)
+        try:
+            with self._watching({model, *parts}) as check:
+                self._call("RepositoryModelLoad", request, model, seconds, check)
+        finally:
+            self._channel.rest()
 
     def unload(self, model: str) -> None:
         """Unload a model, if it is loaded, and wait until it holds no memory."""
