@@ -43,8 +43,8 @@ def refused(tmp_path: Path, folder: str, task: str = "") -> str:
 
 def test_what_cannot_be_served_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     folder = str(write_checkpoint(tmp_path / "mood"))
-    assert "name it with HF_TASK: fill-mask" in refused(tmp_path, folder)
-    assert "HF_TASK is 'chat'; there are: fill-mask" in refused(tmp_path, folder, "chat")
+    assert "name it with HF_TASK: audio-classification" in refused(tmp_path, folder)
+    assert "HF_TASK is 'chat'; there are: audio-classification" in refused(tmp_path, folder, "chat")
     assert "Nothing is fetched" in refused(tmp_path, "owner/name", "text-classification")
     (tmp_path / "mood" / "model.onnx").write_bytes(b"not a graph")
     assert refused(tmp_path, folder, "text-classification").startswith("HF_MODEL_ID: ")
