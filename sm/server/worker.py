@@ -84,6 +84,11 @@ class PlainLogger(Logger):  # type: ignore[misc]
 class RestingArbiter(Arbiter):  # type: ignore[misc]
     """gunicorn's master. It looks for workers without heartbeats less often; a signal wakes it at once."""
 
+    def start(self) -> None:
+        super().start()
+        # The supervisor keeps the socket open for the next master: gunicorn must not remove its path.
+        self.systemd = True
+
     def wait_for_signals(self, timeout: float = HEARTBEAT_INTERVAL_S) -> list[int]:
         signals: list[int] = super().wait_for_signals(max(timeout, HEARTBEAT_INTERVAL_S))
         return signals
@@ -133,7 +138,7 @@ class DataPlane(Plane):
 
     def options(self) -> dict[str, Any]:
         return {
-            "bind": self._address(),
+            "bind": f"fd://{os.environ['TRIREME_LISTENER']}",
             "workers": self.settings.worker_count,
             "threads": self.settings.max_threads,
             # A client may hold the interpreter's lock for a whole invocation, and so delay the heartbeat.
@@ -144,12 +149,6 @@ class DataPlane(Plane):
             "post_worker_init": self.on_worker_init,
             "worker_exit": self.on_worker_exit,
         }
-
-    def _address(self) -> str:
-        """Return the address to bind: without nginx, the public port that the supervisor has opened."""
-        if self.box.fronted:
-            return f"unix:{self.box.data_socket}"
-        return f"fd://{os.environ['TRIREME_LISTENER']}"
 
     def prepare(self) -> None:
         """Install a script's requirements, once for all workers and before the first."""

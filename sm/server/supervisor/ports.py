@@ -9,6 +9,7 @@ import socket
 import ssl
 import uuid
 from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 
 from sm.errors import NotReady, StartError, error_body
@@ -39,6 +40,16 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
         raise StartError(_describe_bind_error(port, variable, error)) from error
     listener.setblocking(False)
     return listener
+
+
+def bind_workers(path: Path) -> socket.socket:
+    """Bind the socket of the router's workers, on which gunicorn listens.
+
+    The supervisor keeps it open: the front's requests wait in the kernel's queue while gunicorn restarts.
+    """
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(path))
+    return sock
 
 
 def choose_ports(settings: Settings) -> tuple[int, int, int]:

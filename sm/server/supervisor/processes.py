@@ -310,7 +310,10 @@ FRONT_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESH
 
 
 class Commands:
-    """The commands of all children. The front inherits ``listeners``: descriptors of the public ports."""
+    """The commands of all children.
+
+    They inherit descriptors: the front ``listeners``, of the public ports; the workers ``data_listener``.
+    """
 
     def __init__(
         self,
@@ -318,9 +321,11 @@ class Commands:
         box: Box,
         nginx: Path | None,
         listeners: tuple[int, ...],
+        data_listener: int,
         environment: Mapping[str, str],
     ) -> None:
-        self._settings, self._box, self._listeners, self._environment = settings, box, listeners, environment
+        self._settings, self._box, self._environment = settings, box, environment
+        self._listeners, self._data_listener = listeners, data_listener
         self._nginx = prepare_nginx(nginx, settings, box) if nginx else ()
         #: Multi-model mode: record ids whose models Triton must not be started with.
         self._excluded_records: set[str] = set()
@@ -353,9 +358,7 @@ class Commands:
                 gauges.unlink()
         # Python's bytecode cache does not notice a second change of a file within one second.
         variables = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
-        if self._box.fronted:
-            return self._worker("data", variables)
-        listener = self._listeners[0]
+        listener = self._data_listener
         return self._worker("data", {**variables, "TRIREME_LISTENER": str(listener)}, listener)
 
     def _keys(self) -> Command:

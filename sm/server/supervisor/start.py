@@ -200,7 +200,9 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         for warning in prepare_access(settings, box, machine.triton):
             log.log("warning", warning)
         descriptors = tuple(sock.fileno() for sock in (listener, tls_listener) if sock)
-        commands = Commands(settings, box, nginx, descriptors, children_environment(settings))
+        data_listener = stack.enter_context(ports.bind_workers(box.data_socket)) if nginx else listener
+        environment = children_environment(settings)
+        commands = Commands(settings, box, nginx, descriptors, data_listener.fileno(), environment)
         log_start(settings, repository, box, log)
         if nginx:
             log.log(*describe_limits(requested, settings, capacity(settings, memory_limit(), files), files))
