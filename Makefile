@@ -41,7 +41,7 @@ test-image: .venv/.dev  ## build the image with Podman and run the tests that ar
 	$(PYTEST) -m 'not exhaustive' tests/e2e/container
 
 test-cluster: .venv/.dev  ## run the tests against the Kubernetes that KUBECONFIG names; TRIREME_CLUSTER_IMAGE, TRIREME_CLUSTER_TOOL: see tests/cluster/conftest.py
-	.venv/bin/pytest -m cluster tests/cluster $(ARGS)
+	.venv/bin/pytest -m cluster --timeout 900 tests/cluster $(ARGS)
 
 test-packages:  ## install what the tests need from Debian's or Ubuntu's packages, with sudo
 	sudo apt-get update -qq

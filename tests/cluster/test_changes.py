@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.support.boxes import wait_until
-from tests.support.kubernetes_cluster import Deployment
+from tests.support.helm_runner import documents_of, fetch_helm, render_chart
+from tests.support.kubernetes_cluster import Cluster, Deployment
+
+
+def test_helms_output_is_served(cluster: Cluster, tmp_path: Path) -> None:
+    chart = tmp_path / "chart"
+    cluster.template("helmed", "--format", "helm", "--out", str(chart))
+    rendered = render_chart(fetch_helm(tmp_path / "helm"), chart, "helmed", {"replicas": 2})
+    with (
+        cluster.applied("helmed", documents_of(rendered)) as deployment,
+        deployment.under_load("Helm's output, applied"),
+    ):
+        deployment.wait_ready(2)
 
 
 def test_a_rolling_update_is_not_noticed(two_pods: Deployment) -> None:

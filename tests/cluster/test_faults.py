@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Literal
 
 import pytest
 
-from tests.support.kubernetes_cluster import Deployment, cluster_tool, wait_slowly
+from tests.support.kubernetes_cluster import CALLERS, Deployment, cluster_tool, wait_slowly
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("what", "words", "age"),
     [
-        ("Triton", "tritonserver"),
-        ("a model's process", "triton_python_backend_stub"),
-        ("a worker of the router", "sm.server.worker"),
+        ("Triton", "tritonserver", "oldest"),
+        ("a model's process", "triton_python_backend_stub", "oldest"),
+        ("a worker of the router", "sm.server.worker data", "youngest"),
+        ("the router's master", "sm.server.worker data", "oldest"),
+        ("the control plane", "sm.server.worker control", "oldest"),
     ],
 )
-def test_a_killed_process_is_not_noticed(two_pods: Deployment, what: str, words: str) -> None:
+def test_a_killed_process_is_not_noticed(
+    two_pods: Deployment, what: str, words: str, age: Literal["oldest", "youngest"]
+) -> None:
     with two_pods.under_load(f"kill -9 of {what} in one of two pods", settle_s=5):
-        two_pods.kill(two_pods.pod_names()[0], words)
+        two_pods.kill(two_pods.pod_names()[0], words, age)
         time.sleep(10)
         two_pods.wait_ready(2)
+
+
+def test_a_killed_worker_of_nginx_breaks_only_the_connections_that_it_holds(two_pods: Deployment) -> None:
+    with two_pods.under_load("kill -9 of nginx's worker in one of two pods", allowed=("reset",)) as load:
+        two_pods.kill(two_pods.pod_names()[0], "nginx: worker")
+        time.sleep(5)
+    assert load.wrong()["reset"] <= CALLERS
 
 
 @pytest.mark.skipif("TRIREME_CLUSTER_TOOL" not in os.environ, reason="nothing here stops a node")

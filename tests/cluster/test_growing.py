@@ -23,8 +23,9 @@ def deployment(cluster: Cluster) -> Iterator[Deployment]:
         yield deployment
 
 
-def answers_a_second(deployment: Deployment) -> float:
-    callers = Callers(deployment.port, samples(WAIT), CALLERS, host=deployment.cluster.address).start()
+def answers_a_second(deployment: Deployment, kept_of_two: int) -> float:
+    address = deployment.cluster.address
+    callers = Callers(deployment.port, samples(WAIT), CALLERS, host=address, kept_of_two=kept_of_two).start()
     time.sleep(3)
     before = callers.outcomes()
     time.sleep(SECONDS)
@@ -35,23 +36,31 @@ def answers_a_second(deployment: Deployment) -> float:
 
 
 def test_two_and_four_pods_answer_two_and_four_times_as_much(deployment: Deployment) -> None:
-    rates = {}
-    for count in (1, 2, 4):
-        deployment.scale(count)
-        rates[count] = answers_a_second(deployment)
-        share = rates[count] / rates[1] / count
-        deployment.cluster.report.append(
-            f"| {count} pods, a model that waits 50 ms, 32 callers | {SECONDS:.0f} s | {rates[count]:.1f} a second, "
-            f"{share:.2f} of linear | 0 | |"
-        )
-    for count, rate in rates.items():
-        assert rate >= LEAST_OF_LINEAR * count * rates[1], rates
+    rates, shares = {}, {}
+    for kept_of_two, connections in ((0, "new"), (2, "kept")):
+        for count in (1, 2, 4):
+            deployment.scale(count)
+            rate = rates[connections, count] = answers_a_second(deployment, kept_of_two)
+            share = shares[connections, count] = rate / rates[connections, 1] / count
+            deployment.cluster.report.append(
+                f"| {count} pods, a model that waits 50 ms, {CALLERS} callers, {connections} connections | "
+                f"{SECONDS:.0f} s | {rate:.1f} a second, {share:.2f} of linear | 0 | |"
+            )
+    assert min(shares.values()) >= LEAST_OF_LINEAR, shares
+
+
+def test_an_autoscaler_adds_pods_for_requests_in_flight_and_removes_them_afterwards(cluster: Cluster) -> None:
+    with cluster.deployed("scaled", "--autoscale", "2:4", "--target-in-flight", "1") as deployment:
+        deployment.wait_ready(2)
+        with deployment.under_load("an autoscaler of 2 to 4 pods by what is in flight", WAIT):
+            deployment.wait_ready(4)
+        deployment.wait_ready(2)
 
 
 def test_callers_that_keep_their_connections_find_a_new_pod(deployment: Deployment) -> None:
     deployment.scale(1)
     old = deployment.pod_names()
-    callers = Callers(deployment.port, samples(), 8, host=deployment.cluster.address, all_kept=True).start()
+    callers = Callers(deployment.port, samples(), 8, host=deployment.cluster.address, kept_of_two=2).start()
     try:
         deployment.scale(2)
         (new,) = set(deployment.pod_names()) - set(old)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from requests import Response
+
 from tests.support.boxes import wait_until
 from tests.support.kubernetes_cluster import Cluster, Deployment
 
@@ -24,18 +26,12 @@ def test_a_session_stays_in_its_pod_only_with_sticky_sessions(cluster: Cluster) 
         assert [answer.get("result") for answer in answers] == list(range(1, 41)), answers
 
         cluster.kubectl("patch", "service", "sessions", "--patch", '{"spec": {"sessionAffinity": "None"}}')
-        refusal = wait_until(
-            lambda: next(
-                (
-                    answer
-                    for _ in range(20)
-                    if (answer := deployment.invoke(COUNT, session)).status_code != 200
-                ),
-                None,
-            ),
-            20,
-            "a request at the other pod",
-        )
+
+        def refusals() -> list[Response]:
+            answers = [deployment.invoke(COUNT, session) for _ in range(20)]
+            return [answer for answer in answers if answer.status_code != 200]
+
+        refusal = wait_until(refusals, 20, "a request at the other pod")[0]
         assert refusal.status_code == 400
         assert "another box has it" in refusal.json()["error"]
         cluster.report.append("| 40 requests of a session, each on a new connection | | 40 | 0 | |")

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import requests
 import yaml
@@ -29,17 +29,22 @@ OLDER = {"autoscaling/v2": "autoscaling/v2beta2", "policy/v1": "policy/v1beta1"}
 POD = ("--instance-type", "ml.c5.large", "--cpu", "300m", "--memory", "2Gi")
 PYTHON = "/opt/trireme/.venv/bin/python"
 READY_S, HANG_S = 90.0, 30.0
+#: Instead of the documents' five minutes.
+STABLE_S = 15
 CALLERS = 8
-#: Kills the first process whose command line has the words.
+#: Kills the oldest or the youngest process whose command line has the words.
 KILL = """
 import os, pathlib, signal, sys
-for folder in pathlib.Path("/proc").glob("[0-9]*"):
-    words = (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode()
-    if sys.argv[1] in words and int(folder.name) not in (1, os.getpid()):
-        os.kill(int(folder.name), signal.SIGKILL)
-        break
-else:
-    sys.exit(f"no process has {sys.argv[1]} in its command line")
+words, age = sys.argv[1:]
+found = [
+    int(folder.name)
+    for folder in pathlib.Path("/proc").glob("[0-9]*")
+    if words in (folder / "cmdline").read_bytes().replace(b"\\0", b" ").decode()
+]
+found = sorted(set(found) - {1, os.getpid()})
+if not found:
+    sys.exit(f"no process has {words} in its command line")
+os.kill(found[-1 if age == "youngest" else 0], signal.SIGKILL)
 """
 
 
@@ -83,29 +88,41 @@ class Cluster:
     def version(self) -> str:
         return str(json.loads(self.kubectl("version", "--output", "json"))["serverVersion"]["gitVersion"])
 
-    def documents(self, name: str, *options: str) -> list[dict[str, Any]]:
-        """Return what ``sm template`` writes, with a port that callers outside of the cluster reach."""
-        words = ("template", name, "--format", "kubernetes", "--image", self.image, *POD, *options)
+    def template(self, name: str, *options: str) -> str:
+        """Run ``sm template`` for the cluster's image, and return what it prints."""
+        words = ("template", name, "--image", self.image, *POD, *options)
         done = subprocess.run(
             [sys.executable, "-m", "sm.cli", *words], cwd=HERE, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def adapt(self, documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Give the documents the versions of this cluster, and a port that callers outside of it reach."""
         known = self.kubectl("api-versions").split()
-        documents = []
-        for document in yaml.safe_load_all(done.stdout):
+        for document in documents:
             version = document["apiVersion"]
             document["apiVersion"] = version if version in known else OLDER[version]
             if document["kind"] == "Service":
                 document["spec"]["type"] = "NodePort"
+            if document["kind"] == "HorizontalPodAutoscaler":
+                document["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = STABLE_S
             # The callers come from outside, which the policy forbids.
             if document["kind"] != "NetworkPolicy":
-                documents.append(document)
-        return documents
+                yield document
 
     @contextmanager
     def deployed(self, name: str, *options: str, wait_ready: bool = True) -> Iterator[Deployment]:
-        documents = yaml.safe_dump_all(self.documents(name, *options))
-        self.kubectl("apply", "--filename", "-", stdin=documents)
+        documents = yaml.safe_load_all(self.template(name, "--format", "kubernetes", *options))
+        with self.applied(name, documents, wait_ready) as deployment:
+            yield deployment
+
+    @contextmanager
+    def applied(
+        self, name: str, documents: Iterable[dict[str, Any]], wait_ready: bool = True
+    ) -> Iterator[Deployment]:
+        written = yaml.safe_dump_all(self.adapt(documents))
+        self.kubectl("apply", "--filename", "-", stdin=written)
         try:
             port = self.get("service", name)["spec"]["ports"][0]["nodePort"]
             deployment = Deployment(self, name, port)
@@ -116,7 +133,7 @@ class Cluster:
             print(self.view())  # noqa: T201
             raise
         finally:
-            self.kubectl("delete", "--filename", "-", "--wait=false", stdin=documents)
+            self.kubectl("delete", "--filename", "-", "--wait=false", stdin=written)
             self.kubectl("delete", "pods", "--selector", selector(name), "--grace-period", "1", "--wait")
 
     def view(self) -> str:
@@ -173,8 +190,9 @@ class Deployment:
     def pod_names(self) -> list[str]:
         return sorted(pod["metadata"]["name"] for pod in self.pods())
 
-    def wait_rolled_out(self) -> None:
-        self.cluster.kubectl("rollout", "status", self.object, f"--timeout={READY_S:g}s")
+    def wait_rolled_out(self, timeout_s: float = READY_S) -> None:
+        words = ("rollout", "status", self.object, f"--timeout={timeout_s:g}s")
+        self.cluster.kubectl(*words, timeout_s=timeout_s + 10)
 
     def wait_ready(self, count: int) -> None:
         """Wait until the Service sends requests to so many pods, and no other pod is left."""
@@ -196,9 +214,9 @@ class Deployment:
             "set", "env", self.object, *(f"{name}={value}" for name, value in settings.items())
         )
 
-    def kill(self, pod: str, words: str) -> None:
-        """End a process of a pod by SIGKILL."""
-        self.cluster.kubectl("exec", pod, "--", PYTHON, "-c", KILL, words)
+    def kill(self, pod: str, words: str, age: Literal["oldest", "youngest"] = "oldest") -> None:
+        """End a process of a pod by SIGKILL: of those that have the words, a master is the oldest."""
+        self.cluster.kubectl("exec", pod, "--", PYTHON, "-c", KILL, words, age)
 
     def log(self, pod: str, *options: str) -> str:
         return self.cluster.kubectl("logs", pod, *options, check=False)

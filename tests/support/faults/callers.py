@@ -54,8 +54,8 @@ class Result:
 class Callers:
     """``count`` threads that send ``samples`` in a random order until :meth:`stop`.
 
-    Every other caller keeps its connection; the others open one for each request. Half of the callers send
-    requests only for the model ``focus``, if it is set, so that its requests queue.
+    Callers keep their connection or open one for each request. Half of the callers send requests only for the
+    model ``focus``, if it is set, so that its requests queue.
     """
 
     port: int
@@ -68,8 +68,8 @@ class Callers:
     #: The number of requests of all callers together; 0: no limit.
     limit: int = 0
     host: str = "127.0.0.1"
-    #: Every caller keeps its connection, not only every other.
-    all_kept: bool = False
+    #: Of every two callers so many keep their connection.
+    kept_of_two: int = 1
     #: Wait after a 429 or 503 as long as ``Retry-After`` says.
     honour_retry_after: bool = False
     replies: list[Reply] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Callers:
         own_samples = focused if focused and number < self.count // 2 else self.samples
         connection: HTTPConnection | None = None
         while sample := self._next_sample(choice, own_samples):
-            if connection is None or (number % 2 == 0 and not self.all_kept):
+            if connection is None or (number % 2 + self.kept_of_two < 2):
                 if connection is not None:
                     connection.close()
                 connection = HTTPConnection(self.host, self.port, timeout=self.hang_after_s)
