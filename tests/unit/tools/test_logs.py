@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -81,8 +83,11 @@ def test_following_reads_new_lines_whole_and_a_rotated_or_truncated_log(tmp_path
 def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> None:
     settings = Settings(cache=tmp_path)
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "8080.jsonl").write_text("")
-    assert logs.find(settings) == tmp_path / "logs" / "8080.jsonl"
+    log = tmp_path / "logs" / "8080.jsonl"
+    log.write_text("")
+    # Newer than the output of any box that runs on this machine.
+    os.utime(log, (time.time() + 3600,) * 2)
+    assert logs.find(settings) == log
     assert logs.find(Settings(log_file=tmp_path / "mine")) == tmp_path / "mine"
 
 
