@@ -24,6 +24,7 @@ from bench.photos import photos
 from bench.quick import instant_triton
 from bench.samples import Sample
 from sm.run_state import Box
+from sm.server.supervisor import ports
 
 #: Which of the photographs are sent; those of 12 megapixels take long.
 PHOTOS = ("0.1 MP", "2 MP")
@@ -42,7 +43,9 @@ class Worker:
         run.mkdir()
         box.save()
         self.socket = str(box.data_socket)
+        self._listener = ports.bind_workers(box.data_socket)
         variables = {
+            "TRIREME_LISTENER": str(self._listener.fileno()),
             "PYTHONPATH": str(Path(checkout).resolve()),
             "TRIREME_RUN_DIR": str(run),
             "PROMETHEUS_MULTIPROC_DIR": str(box.metrics_folder),
@@ -53,6 +56,7 @@ class Worker:
             cwd=checkout,
             env={**environment, **variables},
             stdout=sys.stderr,
+            pass_fds=(self._listener.fileno(),),
         )
 
     def wait(self, data: bytes) -> None:
@@ -84,6 +88,7 @@ class Worker:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(STOP_S)
+        self._listener.close()
 
 
 def cases() -> dict[str, Request]:

@@ -89,7 +89,7 @@ def test_the_image_has_exactly_the_commands_of_its_page(image: str) -> None:
         "[cli.load(place) for command in here.values() for place in (command.arguments, command.run)]\n"
         "print(*here)"
     )
-    assert len(PAGE_COMMANDS) == 8
+    assert len(PAGE_COMMANDS) == 9
     assert set(podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code).split()) == PAGE_COMMANDS
 
 
