@@ -194,11 +194,12 @@ class WatchedConnection:
 
 
 def watch_connections(client: Any) -> None:
-    """Make the boto3 ``client`` use watched connections. Botocore has no public way to do so."""
+    """Make the boto3 ``client`` use watched connections, once. Botocore has no public way to do so."""
     pools = client._endpoint.http_session._pool_classes_by_scheme
     for scheme, pool in list(pools.items()):
-        connection = type("Watched", (WatchedConnection, pool.ConnectionCls), {})
-        pools[scheme] = type("WatchedPool", (pool,), {"ConnectionCls": connection})
+        if not issubclass(pool.ConnectionCls, WatchedConnection):
+            connection = type("Watched", (WatchedConnection, pool.ConnectionCls), {})
+            pools[scheme] = type("WatchedPool", (pool,), {"ConnectionCls": connection})
 
 
 class Transfers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -157,6 +156,8 @@ class ImageSegmentation(ImageClassification):
         return preprocessing
 
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
+        import cv2  # the gateway's Lambda, which has classifiers of this module, has no OpenCV
+
         logits = outputs[self.output]
         ratio = min(1.0, MAX_MASK_SIDE / max(payload.size))
         width, height = (max(1, round(side * ratio)) for side in payload.size)
