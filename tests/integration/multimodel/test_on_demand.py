@@ -126,6 +126,8 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_loaded_when_it_can_be
     box.kill_and_wait_for_restart("triton")
     wait_until(lambda: infer(box.url, "m3").status_code == 404, description="the model gone")
     (repository.parent / "m3").rename(repository / "m3")
+    # Until the control plane has looked again, the model counts as loaded, and Triton says 404.
+    wait_until(lambda: states(box)["m3"] != "loaded", description="the loss noticed")
     assert infer(box.url, "m3").status_code == 200
 
 
