@@ -88,7 +88,7 @@ def fetch(source: str, cache: Path) -> Path:
 def run_sources(*arguments: str) -> str:
     """Fetch in a process of its own: boto3 takes memory that the control plane would keep."""
     process = subprocess.run(
-        (sys.executable, "-m", "sm.server.sources", *arguments),
+        (sys.executable, "-m", "sm.multimodel.sources", *arguments),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     last_line = next(iter(process.stdout.splitlines()[-1:]), "")

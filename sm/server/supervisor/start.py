@@ -30,12 +30,13 @@ from typing import Any
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
+from sm.multimodel.sources import Sources, is_prefix, is_source, shown
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, read_json, shared_bytes, temporary_folder
+from sm.server.hugging_face import repository_of
 from sm.server.logs import Formatter, Log, LogFile, open_log_file
-from sm.server.sources import Sources, is_prefix, is_source, repository_of, shown
 from sm.server.startup import (
     BAKED_REPOSITORY,
     check_client_folders,
@@ -241,7 +242,7 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
                 log.log("info", preparation.reason)
 
     try:
-        result = json.loads(preparation.run(("sm.server.sources", source, str(cache)), report))
+        result = json.loads(preparation.run(("sm.multimodel.sources", source, str(cache)), report))
     finally:
         Sources(cache, report).remove_leftovers()
     fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)

@@ -229,7 +229,13 @@ def test_a_source_that_stops_in_the_middle_ends_the_start_within_30_seconds(
 
 def test_two_boxes_that_start_on_one_cache_fetch_once(site: Site, repository: Path, tmp_path: Path) -> None:
     digest = hashlib.sha256(pack(repository, padding=2**20)).hexdigest()
-    command = [sys.executable, "-m", "sm.server.sources", f"{site.url}/model.tar.gz#sha256={digest}", "cache"]
+    command = [
+        sys.executable,
+        "-m",
+        "sm.multimodel.sources",
+        f"{site.url}/model.tar.gz#sha256={digest}",
+        "cache",
+    ]
     fetches = [
         subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(HERE)}, stdout=-1)
         for _ in range(2)

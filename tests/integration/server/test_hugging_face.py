@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
-from sm.server.sources import repository_of
+from sm.server.hugging_face import repository_of
 from sm.settings import Settings
 from tests.support.boxes import running_box
 from tests.support.task_models import write_text_model

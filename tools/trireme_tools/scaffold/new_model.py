@@ -26,7 +26,7 @@ from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
-from sm.server.sources import OPTIONS, ModelSource, read_folder, read_json
+from sm.server.hugging_face import OPTIONS, ModelSource, read_folder, read_json
 from sm.settings import Settings
 from trireme_tools.scaffold.writing import NAME, class_name
 

@@ -15,7 +15,7 @@ import pytest
 from s3transfer.exceptions import S3DownloadFailedError
 
 from sm.errors import StartError
-from sm.server.sources import Sources, shown
+from sm.multimodel.sources import Sources, shown
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
 

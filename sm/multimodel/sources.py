@@ -1,9 +1,9 @@
-"""Where models come from: S3, HTTPS or an archive, fetched into the cache; a folder of Hugging Face's form.
+"""Where models come from: S3, HTTPS or an archive, fetched into the cache.
 
 What is in the cache is complete: a file or folder gets its name when all of it is there. Names are digests of
 where something is from and which version it is, so a second start fetches only what has changed.
 
-``python -m sm.server.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON;
+``python -m sm.multimodel.sources SOURCE CACHE`` prints its progress, and at the end the repository as JSON;
 ``… --list SOURCE`` the names of the folders below a prefix in S3.
 """
 
@@ -18,7 +18,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -27,244 +26,11 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sm.client.tasks import TASKS
-from sm.errors import CommandError, StartError
-from sm.repository.machine import Machine
-from sm.settings import PACKAGE, Settings
-
-GRAPHS = ("model.onnx", "onnx/model.onnx")
-#: Of an encoder with a decoder.
-ENCODERS, DECODER = ("encoder_model.onnx", "onnx/encoder_model.onnx"), "decoder_model.onnx"
-TEXT_TO_TEXT = "text2text-generation"
-#: The task of an architecture, by the end of its name.
-ARCHITECTURES = {
-    "ForConditionalGeneration": TEXT_TO_TEXT,
-    "MarianMTModel": TEXT_TO_TEXT,
-    "ForMaskedLM": "fill-mask",
-    "ForObjectDetection": "object-detection",
-    "ForImageClassification": "image-classification",
-    "ForSemanticSegmentation": "image-segmentation",
-    "ForQuestionAnswering": "question-answering",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-}
-#: The same for a model of sound.
-SOUND_ARCHITECTURES = {
-    "ForCTC": "automatic-speech-recognition",
-    "ForSequenceClassification": "audio-classification",
-}
-#: Hugging Face's other names of tasks.
-ALIASES = {
-    "summarization": TEXT_TO_TEXT,
-    "translation": TEXT_TO_TEXT,
-    "feature-extraction": "sentence-embeddings",
-    "image-feature-extraction": "image-embeddings",
-    "sentence-similarity": "sentence-embeddings",
-}
-POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}
-#: What transformers writes if a tokenizer has no limit.
-NO_LIMIT = 10**9
-OPTIONS = ", ".join(TASKS)
-
-
-@dataclass
-class ModelSource:
-    """A graph, or a folder to export, and the files that describe it."""
-
-    #: An ONNX file, or a folder that torch exports.
-    graph: Path | str
-    task: str
-    #: The text of each file to write beside the model, by name.
-    files: dict[str, str] = field(default_factory=dict)
-
-    def describe(self, options: Mapping[str, Any]) -> None:
-        """Set the options of ``task.json``."""
-        self.files["task.json"] = _json({"task": self.task, **options})
-
-    def graphs(self, name: str) -> dict[str, Path | str]:
-        """Return the graph of each model, by the model's name.
-
-        Raises:
-            CommandError: An encoder has no decoder beside it.
-        """
-        if self.task != TEXT_TO_TEXT:
-            return {name: self.graph}
-        decoder = Path(self.graph).with_name(DECODER)
-        if not (isinstance(self.graph, Path) and decoder.is_file()):
-            raise CommandError(
-                f"{ENCODERS[0]} and {DECODER} are not both there: optimum-cli export onnx --task "
-                f"{TEXT_TO_TEXT} writes them."
-            )
-        return {name: self.graph, f"{name}_decoder": decoder}
-
-
-def repository_of(settings: Settings) -> Path:
-    """Return a repository with the model of ``HF_MODEL_ID`` alone, built anew for this machine.
-
-    Raises:
-        StartError: The folder lacks something, or its graph cannot do the task.
-    """
-    folder = Path(settings.model_id)
-    try:
-        source = read_folder(folder, settings.task, "HF_TASK")
-        name = re.sub(r"\W+", "_", folder.resolve().name).lower()
-        graphs = source.graphs(name)
-    except CommandError as error:
-        raise StartError(f"HF_MODEL_ID: {error}") from None
-    if not isinstance(source.graph, Path):
-        raise StartError(
-            f"HF_MODEL_ID={settings.model_id}: there is no folder with {' or '.join(GRAPHS)}. Nothing is "
-            "fetched or exported at a start: let sm new-model do it on a machine with a network."
-        )
-    repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
-    shutil.rmtree(repository, ignore_errors=True)
-    target = "onnxruntime" if Machine.find(settings).has_backend("onnxruntime", ()) else "cpu"
-    for model, graph in graphs.items():
-        command = ("-m", "sm.cli", "build-model", model, "--target", target, "--out", str(repository))
-        built = subprocess.run(
-            (sys.executable, *command, "--source", str(Path(graph).absolute())),
-            cwd=PACKAGE.parent,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if built.returncode:
-            raise StartError(
-                f"HF_MODEL_ID: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}"
-            )
-    for file, text in source.files.items():
-        (repository / name / file).write_text(text, "utf-8")
-    return repository
-
-
-def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
-    """Read a folder of Hugging Face's form. ``option``: what may name the task."""
-    config = read_json(folder / "config.json")
-    task = ALIASES.get(task, task) or _task_of(folder, config, option)
-    if task not in TASKS:
-        raise CommandError(f"{option} is {task!r}; there are: {OPTIONS}.")
-    names = ENCODERS if task == TEXT_TO_TEXT else GRAPHS
-    found = ModelSource(
-        next((folder / name for name in names if (folder / name).is_file()), str(folder)), task
-    )
-    labels, options = config.get("id2label"), dict[str, Any]()
-    if config:
-        found.files["config.json"] = _json(config)
-    if labels and task.endswith(("classification", "detection", "segmentation")):
-        found.files["labels.txt"] = "\n".join(labels[key] for key in sorted(labels, key=int)) + "\n"
-    if task.startswith(("image", "object")):
-        if preprocessing := read_json(folder / "preprocessor_config.json"):
-            # Boxes and masks are of the whole picture.
-            fit = {"fit": "squash"} if task.endswith(("detection", "segmentation")) else {}
-            found.files["preprocess.json"] = _json(_preprocessing(preprocessing) | fit)
-    elif task in SOUND_ARCHITECTURES.values():
-        options = _sound(folder)
-        if vocabulary := read_json(folder / "vocab.json"):
-            found.files["vocab.json"] = _json(vocabulary)
-    elif task != "tabular":
-        if (folder / "tokenizer.json").is_file():
-            found.files["tokenizer.json"] = (folder / "tokenizer.json").read_text("utf-8")
-        options = _limits(folder, config)
-        if config.get("problem_type") == "multi_label_classification":
-            options["activation"] = "sigmoid"
-        if task == "sentence-embeddings":
-            options |= _pooling(folder)
-        if task == TEXT_TO_TEXT:
-            options |= _ends({**config, **read_json(folder / "generation_config.json")})
-    found.describe(options)
-    return found
-
-
-def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
-    if (folder / "modules.json").is_file():
-        return "sentence-embeddings"
-    names = config.get("architectures") or [""]
-    is_sound = "sampling_rate" in read_json(folder / "preprocessor_config.json")
-    for end, task in (SOUND_ARCHITECTURES if is_sound else ARCHITECTURES).items():
-        if names[0].endswith(end):
-            return task
-    raise CommandError(
-        f"{folder / 'config.json'} names no known task (architectures: {', '.join(names) or 'none'}): name "
-        f"it with {option}: {OPTIONS}."
-    )
-
-
-def _limits(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    lengths = (
-        read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
-        read_json(folder / "tokenizer_config.json").get("model_max_length"),
-        config.get("max_position_embeddings"),
-    )
-    known = [int(length) for length in lengths if length and length < NO_LIMIT]
-    return {"max_length": min(known)} if known else {}
-
-
-def _pooling(folder: Path) -> dict[str, Any]:
-    modules = read_json(folder / "modules.json")
-    kinds = {str(module["type"]).rpartition(".")[2]: module["path"] for module in modules or ()}
-    pooling = read_json(folder / kinds.get("Pooling", "1_Pooling") / "config.json")
-    modes = [mode for mode in POOLINGS if pooling.get(f"pooling_mode_{mode}")]
-    if pooling and not modes:
-        raise CommandError(f"{folder} pools in another way than {', '.join(POOLINGS.values())}.")
-    return {
-        "pooling": POOLINGS[modes[0]] if modes else "mean",
-        "normalise": not modules or "Normalize" in kinds,
-    }
-
-
-def _ends(config: Mapping[str, Any]) -> dict[str, Any]:
-    start, end = config.get("decoder_start_token_id"), config.get("eos_token_id")
-    if start is None or end is None:
-        raise CommandError("config.json does not say decoder_start_token_id and eos_token_id.")
-    return {"start": start, "end": end if isinstance(end, list) else [end]}
-
-
-def _sound(folder: Path) -> dict[str, Any]:
-    preprocessing = read_json(folder / "preprocessor_config.json")
-    tokens = read_json(folder / "tokenizer_config.json")
-    found = {
-        "rate": preprocessing.get("sampling_rate"),
-        "normalise": preprocessing.get("do_normalize"),
-        "blank": tokens.get("pad_token"),
-        "delimiter": tokens.get("word_delimiter_token"),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn ``preprocessor_config.json`` into ``preprocess.json``."""
-    size: Any = config.get("size", 224)
-    crop: Any = config.get("crop_size") if config.get("do_center_crop") else None
-    keeps_ratio = isinstance(size, dict) and "shortest_edge" in size
-    side = size if isinstance(size, int) else size["shortest_edge" if keeps_ratio else "height"]
-    is_normalised = config.get("do_normalize", True)
-    return {
-        "resize": side,
-        "crop": (crop["height"] if isinstance(crop, dict) else crop) or side,
-        "fit": "crop" if crop or keeps_ratio else "squash",
-        "channels": "RGB",
-        "scale": config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0,
-        "mean": config["image_mean"] if is_normalised else [0.0, 0.0, 0.0],
-        "std": config["image_std"] if is_normalised else [1.0, 1.0, 1.0],
-    }
-
-
-def read_json(path: Path) -> Any:
-    """Return the JSON of a file; an empty object if it does not exist."""
-    try:
-        return json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError as error:
-        raise CommandError(f"{path} is not JSON: {error}.") from None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
+from sm.errors import StartError
 
 Report = Callable[[str], None]
 
