@@ -140,7 +140,7 @@ GROUPS = {
         "images": Command(
             "List AWS's prebuilt Triton images by Region.",
             "trireme_tools.deploy.deploy_arguments:add_images_arguments",
-            "trireme_tools.deploy.triton_images:show_images",
+            "trireme_tools.deploy.images:show_images",
             ("images", "images --region eu-west-1"),
         ),
         "cost": Command(

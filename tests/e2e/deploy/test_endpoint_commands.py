@@ -6,7 +6,7 @@ import time
 from datetime import datetime, timedelta, timezone
 
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
-from trireme_tools.deploy import endpoint_logs, triton_images
+from trireme_tools.deploy import endpoint_logs, images
 
 
 def test_status_shows_what_is_deployed(cloud: FakeAccount) -> None:
@@ -87,7 +87,7 @@ def test_delete_removes_nothing_of_another_deployment(cloud: FakeAccount) -> Non
 
 
 def test_the_prebuilt_image_is_deployed_by_the_same_command(cloud: FakeAccount) -> None:
-    words = ("--image", triton_images.uri("eu-west-1"), "--model-data", str(cloud.repository))
+    words = ("--image", images.uri("eu-west-1"), "--model-data", str(cloud.repository))
     done = cloud.sm("deploy", "ships", *words, "--instance-type", "ml.g4dn.xlarge")
     assert done.code == 0 and "no samples are compared" in done.err
     assert cloud.list_resources()["endpoints"] == ["ships"]

@@ -17,10 +17,10 @@ from trireme_tools.deploy import (
     aws,
     deploy_arguments,
     endpoint_logs,
+    images,
     preflight,
     resources,
     status,
-    triton_images,
 )
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deletion import Deletion
@@ -88,7 +88,7 @@ def _check(options: argparse.Namespace) -> None:
     elif not options.rollback:
         deploy_arguments.check_data(options)
     autoscaling.read(options)
-    if options.alarms and options.image and triton_images.is_prebuilt(options.image):
+    if options.alarms and options.image and images.is_prebuilt(options.image):
         raise CommandError(
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
             "--alarm latency:MS."
@@ -168,7 +168,7 @@ def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
 
 
 def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
-    if triton_images.is_prebuilt(plan.image):
+    if images.is_prebuilt(plan.image):
         account.progress.say("AWS's own image has no clients: no samples are compared")
         return 0
     settings = Settings.read(os.environ)

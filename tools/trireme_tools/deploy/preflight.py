@@ -6,14 +6,11 @@ import re
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, triton_images
+from trireme_tools.deploy import aws, images
 from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.images import Image
 from trireme_tools.deploy.resources import Resources
 
-ECR = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
-    r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
-)
 #: Instance types with AWS's ARM processors (Graviton), such as ml.c7g.xlarge; ml.g5 and ml.g4dn have GPUs.
 ARM = re.compile(r"ml\.[a-z]+\d+g[dn]?\..+")
 #: The role that is used if none is named and it exists.
@@ -40,23 +37,23 @@ def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
 
 def check_image(account: Account, uri: str) -> None:
     """Raise :class:`CommandError` if SageMaker could not pull the image, as far as can be seen."""
-    match = ECR.fullmatch(uri)
-    if match is None:
+    image = Image.find(uri)
+    if image is None:
         account.progress.say(f"{uri} is not in ECR: SageMaker pulls from elsewhere only through a VPC")
         return
-    if match["region"] != account.region:
+    if image.region != account.region:
         raise CommandError(
-            f"the image is in {match['region']} and the endpoint would be in {account.region}: SageMaker "
+            f"the image is in {image.region} and the endpoint would be in {account.region}: SageMaker "
             f"pulls from its own Region only. Push it there: ./build_and_push.sh --region {account.region}."
         )
-    if match["account"] == account.number:
-        _check_exists(account, uri, match)
+    if image.account == account.number:
+        _check_exists(account, uri, image)
 
 
 def check_architecture(uri: str, instance_type: str) -> None:
     """Raise :class:`CommandError` if the tag of ./build_and_push.sh is of the other architecture."""
-    match = ECR.fullmatch(uri)
-    words = (match["tag"] or "").split("-") if match else []
+    image = Image.find(uri)
+    words = (image.tag or "").split("-") if image else []
     if ARM.fullmatch(instance_type) and words[1:] and "arm64" not in words:
         needed, given = "linux/arm64", "x86"
     elif "arm64" in words and not ARM.fullmatch(instance_type):
@@ -71,21 +68,20 @@ def check_architecture(uri: str, instance_type: str) -> None:
 
 def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
     """Warn that AWS supports multi-model endpoints on GPUs for its own image only."""
-    if instance_type.startswith(("ml.g", "ml.p")) and not triton_images.is_prebuilt(uri):
+    if instance_type.startswith(("ml.g", "ml.p")) and not images.is_prebuilt(uri):
         account.progress.say(
             f"multi-model endpoints with GPUs ({instance_type}) are documented for AWS's own image only"
         )
 
 
-def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
-    names = {"imageDigest": parts["digest"], "imageTag": parts["tag"] or "latest"}
-    image_id = {key: names[key] for key in [next(key for key in names if names[key])]}
+def _check_exists(account: Account, uri: str, image: Image) -> None:
+    image_id = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag or "latest"}
     try:
         description: Any = account.describe(
             "ecr",
             "describe_images",
             f"look at image {uri}",
-            repositoryName=parts["repository"],
+            repositoryName=image.repository,
             imageIds=[image_id],
         )
     except aws.ServiceUnavailable:
@@ -96,7 +92,7 @@ def _check_exists(account: Account, uri: str, parts: re.Match[str]) -> None:
     if description is None:
         raise CommandError(
             f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
-            f"or check its tag: aws ecr list-images --repository-name {parts['repository']}."
+            f"or check its tag: aws ecr list-images --repository-name {image.repository}."
         )
 
 

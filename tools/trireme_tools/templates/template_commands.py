@@ -14,10 +14,11 @@ import yaml
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.deploy import autoscaling, aws, deploy_arguments, resources, triton_images
+from trireme_tools.deploy import autoscaling, aws, deploy_arguments, images, resources
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
+from trireme_tools.deploy.images import Image
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
-from trireme_tools.templates.policies import EndpointNeeds, Image, Objects
+from trireme_tools.templates.policies import EndpointNeeds, Objects
 from trireme_tools.templates.stack import Stack
 
 FORMATS = ("cloudformation", "terraform", "kubernetes", "helm", "kserve")
@@ -176,11 +177,11 @@ def read_stack(options: argparse.Namespace) -> Stack:
         return Stack(plan, {}, limits)
     archives = archives_in(data, options.mme)
     needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
-    policy = policies.execution_policy(needs)
+    policy = needs.policy("execution")
     if plan.shadow:
         image = Image.read(plan.shadow.image or options.image)
         shadow = replace(needs, image=image, data=archives_in(plan.shadow.data or data, many=False))
-        policy = policies.merge(policy, policies.execution_policy(shadow), "Shadow")
+        policy = policies.merge(policy, shadow.policy("execution"), "Shadow")
     return Stack(plan, policy, limits)
 
 
@@ -208,13 +209,13 @@ def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
         "role": {
             "arn": role,
             "trust": policies.trust_policy("sagemaker.amazonaws.com"),
-            "policy": policies.execution_policy(needs),
+            "policy": needs.policy("execution"),
         },
-        "deployer": policies.policy(needs, role),
+        "deployer": needs.policy("deployer", role),
     }
     # Everyone may pull AWS's own image.
-    if needs.image.account != needs.account and needs.image.repository != triton_images.REPOSITORY:
-        documents["repository"] = policies.repository_policy(needs)
+    if needs.image.account != needs.account and needs.image.repository != images.REPOSITORY:
+        documents["repository"] = needs.policy("repository")
     return documents
 
 
@@ -262,6 +263,6 @@ def gateway_documents(options: argparse.Namespace) -> dict[str, Any]:
     if not options.bucket:
         raise CommandError("--gateway needs --bucket BUCKET, the bucket of its inputs, results and models.")
     inputs = [prefix for prefix in options.inputs.split(",") if prefix]
-    return policies.policies(
+    return policies.gateway(
         options.name, options.bucket, inputs, options.results, options.models, options.triton_port
     )

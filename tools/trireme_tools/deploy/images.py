@@ -1,62 +1,64 @@
-"""AWS's prebuilt Triton images, which can be deployed like our own."""
+"""Images in ECR, and AWS's prebuilt ones of Triton, which can be deployed like our own."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
+from dataclasses import dataclass
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
+from trireme_tools.deploy import documents
 
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.
 NEWEST = "24.09"
 #: The last release of the notebooks' accounts and the first of the SDK's: both maps have it.
 SHARED_RELEASE = "23.12"
-#: Up to IN_BOTH. Source: the account_id_map in the Triton notebooks of aws/amazon-sagemaker-examples, which
-#: use it with 23.02 and 23.12. available_images.md of aws/deep-learning-containers names the same account of
-#: us-east-2 for 22.xx and 23.xx; Terraform's AWS provider (internal/service/sagemaker/model_test.go) agrees.
-NOTEBOOK_ACCOUNTS = {
-    "af-south-1": "774647643957",
-    "ap-east-1": "110948597952",
-    "ap-northeast-1": "941853720454",
-    "ap-northeast-2": "151534178276",
-    "ap-south-1": "763008648453",
-    "ap-southeast-1": "324986816169",
-    "ap-southeast-2": "355873309152",
-    "ca-central-1": "464438896020",
-    "cn-north-1": "472730292857",
-    "cn-northwest-1": "474822919863",
-    "eu-central-1": "746233611703",
-    "eu-north-1": "601324751636",
-    "eu-south-1": "966458181534",
-    "eu-west-1": "802834080501",
-    "eu-west-2": "205493899709",
-    "eu-west-3": "254080097072",
-    "me-south-1": "836785723513",
-    "sa-east-1": "756306329178",
-    "us-east-1": "785573368785",
-    "us-east-2": "007439368137",
-    "us-west-1": "710691900526",
-    "us-west-2": "301217895009",
-}
-#: From IN_BOTH on. Source: image_uri_config/sagemaker-tritonserver.json of aws/sagemaker-python-sdk, which
-#: lists 23.12 to 24.09.
-USUAL_SDK_ACCOUNT = "763104351884"
-SDK_ACCOUNTS = {
-    **dict.fromkeys(NOTEBOOK_ACCOUNTS, USUAL_SDK_ACCOUNT),
-    "af-south-1": "626614931356",
-    "ap-east-1": "871362719292",
-    "ap-northeast-3": "364406365360",
-    "ap-southeast-3": "907027046896",
-    "ca-west-1": "204538143572",
-    "cn-north-1": "727897471807",
-    "cn-northwest-1": "727897471807",
-    "eu-south-1": "692866216735",
-    "il-central-1": "780543022126",
-    "me-south-1": "217643126080",
-}
+#: The accounts by Region: the notebooks' up to SHARED_RELEASE, the SDK's from then on.
+ACCOUNTS = documents.read(__file__, "triton_accounts.yaml")
+ECR = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?"
+    r"/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in ECR."""
+
+    account: str
+    region: str
+    repository: str
+    tag: str | None
+    digest: str | None
+
+    @classmethod
+    def find(cls, uri: str) -> Image | None:
+        """Return the image of an address; None if it is not in ECR."""
+        match = ECR.fullmatch(uri)
+        return cls(**match.groupdict()) if match else None
+
+    @classmethod
+    def read(cls, uri: str) -> Image:
+        if image := cls.find(uri):
+            return image
+        raise CommandError(
+            f"{uri!r} is not an image in ECR: ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY:TAG."
+        )
+
+    @property
+    def partition(self) -> str:
+        """Return the partition of a Region: ``aws-cn`` for China, ``aws-us-gov`` for the government's."""
+        partitions = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
+        return next(
+            (name for start, name in partitions.items() if self.region.startswith(f"{start}-")), "aws"
+        )
+
+    @property
+    def arn(self) -> str:
+        return f"arn:{self.partition}:ecr:{self.region}:{self.account}:repository/{self.repository}"
 
 
 def show_images(options: argparse.Namespace) -> int:
@@ -105,8 +107,8 @@ def _maps(version: str) -> list[dict[str, str]]:
     if not re.fullmatch(r"\d\d\.\d\d", version):
         raise CommandError(f"{version!r} is not a version of the Triton image; one is {NEWEST}.")
     if version == SHARED_RELEASE:
-        return [NOTEBOOK_ACCOUNTS, SDK_ACCOUNTS]
-    return [NOTEBOOK_ACCOUNTS if version < SHARED_RELEASE else SDK_ACCOUNTS]
+        return [ACCOUNTS["notebooks"], ACCOUNTS["sdk"]]
+    return [ACCOUNTS["notebooks" if version < SHARED_RELEASE else "sdk"]]
 
 
 def is_prebuilt(image: str) -> bool:
