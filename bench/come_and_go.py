@@ -9,6 +9,7 @@ Prints a line of figures. docs/run/models.md says what is measured.
 from __future__ import annotations
 
 import argparse
+import io
 import random
 import shutil
 import statistics
@@ -19,8 +20,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import requests
+from PIL import Image
 
+from bench.samples import sample
 from sm import hardware
 from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import multiplying_model
@@ -38,59 +42,107 @@ def infer(session: requests.Session, url: str, name: str) -> tuple[list[float], 
     return answer.json()["outputs"][0]["data"], ""
 
 
+CLIENT = """
+import numpy as np
+
+from sm.client import ImagePayload, TensorClient
+
+
+class Cats(TensorClient):
+    model, payload = "cats", ImagePayload
+
+    def preprocess(self, picture):
+        return {"x": picture.pixels.mean((0, 1), dtype=np.float32)}
+
+    def postprocess(self, outputs, picture):
+        return [VERSION, *outputs["y"].tolist()]
+"""
+
+
+def pictures() -> dict[str, bytes]:
+    """Return a JPEG and a PNG of different sizes, by content type."""
+    blue = io.BytesIO()
+    Image.new("RGB", (64, 48), (10, 20, 200)).save(blue, "PNG")
+    return {"image/jpeg": sample("resnet").content, "image/png": blue.getvalue()}
+
+
 def replace(options: argparse.Namespace, folder: Path) -> None:
-    """Replace a model again and again. Version N answers ``x * N``."""
+    """Replace a model again and again. Version N and its client answer N, and a picture's mean colour * N."""
     repository = folder / "repository"
     counts, done = Counter[str](), threading.Event()
     current = [1, 1]  # the versions that may answer now, from and to
 
-    def write(factor: int) -> None:
-        multiplying_model(factor).write(folder / "staged")
+    def write(version: int) -> None:
+        multiplying_model(version).write(folder / "staged")
         shutil.rmtree(repository / "cats", ignore_errors=True)
-        repository.mkdir(exist_ok=True)
+        (repository / "code").mkdir(parents=True, exist_ok=True)
         (folder / "staged").rename(repository / "cats")
+        (repository / "code" / "cats.py").write_text(CLIENT.replace("VERSION", str(version)))
 
-    def keep_calling(url: str) -> None:
+    def ask(session: requests.Session, url: str, kind: str) -> tuple[list[float], str]:
+        answer = session.post(
+            f"{url}/invocations?modelname=cats",
+            pictures_sent[kind],
+            headers={"Content-Type": kind},
+            timeout=120,
+        )
+        if answer.status_code != 200:
+            return [], f"{answer.status_code} {answer.text[:200]}"
+        return answer.json()["result"], ""
+
+    def keep_calling(url: str, kind: str) -> None:
         with requests.Session() as session:
             while not done.is_set():
                 low = current[0]
-                data, error = infer(session, url, "cats")
+                result, error = ask(session, url, kind)
                 if error:
                     counts[f"failed: {error}"] += 1
-                elif data[1] != 2 * data[0] or not low <= data[0] <= current[1]:
-                    counts[f"wrong: {data} of {low} to {current[1]}"] += 1
+                elif (
+                    result[1:] != (means[kind] * np.float32(result[0])).tolist()
+                    or not low <= result[0] <= current[1]
+                ):
+                    counts[f"wrong: {kind} {result} of {low} to {current[1]}"] += 1
                 else:
-                    counts["right"] += 1
+                    counts[f"right, {kind}"] += 1
 
     write(1)
+    pictures_sent = pictures()
     with (
         running_box(
-            folder, repository, TRIREME_MODEL_POLL="0", TRIREME_DRAIN_SECONDS="1", TRIREME_RESTARTS="0"
+            folder,
+            repository,
+            clients=(),
+            TRIREME_MODEL_POLL="0",
+            TRIREME_DRAIN_SECONDS="1",
+            TRIREME_RESTARTS="0",
+            TRIREME_LOG_SAMPLE="0",
         ) as box,
         ThreadPoolExecutor(options.callers) as pool,
     ):
-        callers = [pool.submit(keep_calling, box.url) for _ in range(options.callers)]
-        memory, seconds = [], []
+        with requests.Session() as session:
+            means = {kind: np.float32(ask(session, box.url, kind)[0][1:]) for kind in pictures_sent}
+        assert len({tuple(mean) for mean in means.values()}) == 2, means
+        kinds = [*pictures_sent] * options.callers
+        callers = [pool.submit(keep_calling, box.url, kinds[number]) for number in range(options.callers)]
+        seconds, tenth = [], max(1, options.times // 10)
         try:
-            for number in range(2, options.times + 2):
-                write(number)
-                current[1], started = number, time.monotonic()
+            for version in range(2, options.times + 2):
+                write(version)
+                current[1], started = version, time.monotonic()
                 answer = requests.post(f"{box.url}/models/cats/versions", timeout=300)
                 assert answer.json().get("state") == "serves", answer.text
-                current[0] = number
+                current[0] = version
                 seconds.append(time.monotonic() - started)
-                memory.append(resident(box))
-            time.sleep(3)
-            memory.append(resident(box))
+                if len(seconds) % tenth == 0:
+                    print(f"{len(seconds)} replacements, {resident(box)} MiB, {dict(counts)}", flush=True)
+            time.sleep(5)  # the last old version is unloaded
+            print(f"the end, {resident(box)} MiB", flush=True)
         finally:
             done.set()
         for caller in callers:
             caller.result()
     print(f"{options.times} replacements under {options.callers} callers: {dict(counts)};")
-    print(f"a replacement takes {statistics.median(seconds):.1f} s (median), {max(seconds):.1f} s (most);")
-    tenth = max(1, len(memory) // 10)
-    early, late = memory[tenth], memory[-1]
-    print(f"memory of the box, MiB: {early} after {tenth}, {late} at the end, {max(memory)} at most")
+    print(f"a replacement takes {statistics.median(seconds):.1f} s (median), {max(seconds):.1f} s (most)")
 
 
 def resident(box: RunningBox) -> int:
