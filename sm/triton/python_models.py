@@ -35,8 +35,9 @@ class PythonModels:
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        #: In multi-model mode another model may get a name, and this file is written then.
-        self._changes = box.models_file if box.multi_model or box.has_versions else None
+        #: In multi-model mode another model may get a name, and this file is written then. A new version of a
+        #: model has a name of its own.
+        self._changes = box.models_file if box.multi_model else None
         self._known: tuple[float, dict[str, tuple[str, ...]]] = (0.0, {})
 
     def reached_by(self, model: str) -> tuple[str, ...]:
@@ -93,11 +94,14 @@ class PythonModels:
 
 
 def _calls_others(model: Model) -> bool:
-    return any(
-        CALL in file.read_text(errors="replace")
-        for file in model.folder.glob("*/**/*.py")
-        if file.resolve() != WRAPPER
-    )
+    try:
+        return any(
+            CALL in file.read_text(errors="replace")
+            for file in model.folder.glob("*/**/*.py")
+            if file.resolve() != WRAPPER
+        )
+    except FileNotFoundError:
+        return True  # the files of a version that serves have been replaced: nobody knows what it calls
 
 
 def _modified(path: Path) -> float:
