@@ -120,7 +120,7 @@ def replace(options: argparse.Namespace, folder: Path) -> None:
         ThreadPoolExecutor(options.callers) as pool,
     ):
         with requests.Session() as session:
-            means = {kind: np.float32(ask(session, box.url, kind)[0][1:]) for kind in pictures_sent}
+            means = {kind: np.array(ask(session, box.url, kind)[0][1:], np.float32) for kind in pictures_sent}
         assert len({tuple(mean) for mean in means.values()}) == 2, means
         kinds = [*pictures_sent] * options.callers
         callers = [pool.submit(keep_calling, box.url, kinds[number]) for number in range(options.callers)]
