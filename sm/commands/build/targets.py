@@ -38,7 +38,8 @@ GRAPH = "model.onnx"
 PROGRAM = "model.pt2"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
 RUNNER = tuple(
-    Path(onnx_cpu.__file__).with_name(name) for name in ("model.py", "request_token.py", "engines.py")
+    Path(onnx_cpu.__file__).with_name(name)
+    for name in ("model.py", "batching.py", "request_token.py", "engines.py")
 )
 
 

@@ -589,7 +589,7 @@ class Chooser:
         return self.cache / f"{name}.json"
 
     def _graph_files(self) -> list[Path]:
-        own = ("model.py", "engines.py", "request_token.py", "manifest.json", GOLDEN)
+        own = ("model.py", "batching.py", "engines.py", "request_token.py", "manifest.json", GOLDEN)
         return sorted(path for path in self.folder.iterdir() if path.is_file() and path.name not in own)
 
     def _remember(self, choice: Choice) -> Choice:

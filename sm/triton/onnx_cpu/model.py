@@ -1,9 +1,9 @@
 """An ONNX graph in Triton's python backend: how the CPU target runs every model.
 
-Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``, ``engines.py`` and
-``request_token.py``; so it imports nothing of the box. Parameters of ``config.pbtxt``: ``threads``, the
-threads of each instance (its share of the cores at hand if not set), and ``engine``, ``precision`` and
-``tolerance``, which ``engines.py`` reads.
+Copied into the model repository as ``<model>/1/model.py``, beside ``model.onnx``, ``engines.py``,
+``batching.py`` and ``request_token.py``; so it imports nothing of the box. Parameters of ``config.pbtxt``:
+``threads``, the threads of each instance (its share of the cores at hand if not set), and ``engine``,
+``precision`` and ``tolerance``, which ``engines.py`` reads.
 """
 
 from __future__ import annotations
@@ -17,30 +17,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import batching
 import engines
 import numpy as np
-import request_token
-import triton_python_backend_utils as triton
 
-#: The CPU quota of a container, as "quota period" in microseconds, or "max period".
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
 MAPS = Path("/proc/self/maps")
 #: The box sets these: the cache, and the folder where each model says which engine runs it.
 CACHE, CHOICES = "TRIREME_CACHE", "TRIREME_ENGINES"
 
 
-class TritonPythonModel:
+class TritonPythonModel(batching.BatchingModel):  # type: ignore[misc]
     """One instance: a process of its own with an engine of its own."""
-
-    @staticmethod
-    def auto_complete_config(config: Any) -> Any:
-        """Declare the output that says which request an answer is for."""
-        return request_token.declare(config)
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         self.batched = int(config.get("max_batch_size", 0)) > 0
-        folder, count = Path(args["model_repository"]) / args["model_version"], threads(config)
+        folder, count = Path(args["model_repository"]) / args["model_version"], batching.threads(config)
         cache = os.environ.get(CACHE)
         wanted = engines.Wanted.read(config, os.environ)
         kept = Path(cache).expanduser() / engines.KEPT if cache else None
@@ -52,59 +44,20 @@ class TritonPythonModel:
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One response for each request, in order."""
-        responses: list[Any] = [None] * len(requests)
-        alive = []
-        for place, request in enumerate(requests):
-            if request.is_cancelled():
-                responses[place] = failed("the caller went away", triton.TritonError.CANCELLED)
-            else:
-                alive.append((place, request))
-        for batch in [alive] if self.batched else [[each] for each in alive]:
-            for place, response in self.answer(batch):
-                responses[place] = response
+        responses: list[Any] = super().execute(requests)
         if not self.is_trimmed:
             self.is_trimmed = True
             trim()
         return responses
 
-    def answer(self, placed: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-        """The requests as one run; where that fails, each alone, so that one cannot fail the others."""
-        if not placed:
-            return []
-        try:
-            responses = self.run([request for _, request in placed])
-        except Exception as error:
-            if len(placed) > 1:
-                return [answer for each in placed for answer in self.answer([each])]
-            # What the graph cannot take, such as a word that is not in its vocabulary, is the caller's.
-            theirs = type(error).__name__ in ("InvalidArgument", "UnicodeDecodeError")
-            code = triton.TritonError.INVALID_ARG if theirs else triton.TritonError.INTERNAL
-            responses = [failed(f"{type(error).__name__}: {error}", code)]
-        return list(zip((place for place, _ in placed), responses, strict=True))
+    def compute(self, feed: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+        return dict(zip(wanted, self.engine.run(wanted, feed), strict=True))
 
-    def run(self, requests: list[Any]) -> list[Any]:
-        """Join the requests along the batch axis, run the graph once, and split the outputs."""
-        tensors = [self.tensors(request) for request in requests]
-        feed = {name: join([each[name] for each in tensors]) for name in self.inputs}
-        wanted = [name for name in self.outputs if any(name in r.requested_output_names() for r in requests)]
-        outputs = dict(zip(wanted, self.engine.run(wanted, feed), strict=True))
-        if len(requests) == 1:
-            return [self.response(requests[0], outputs)]
-        ends = np.cumsum([each[self.inputs[0]].shape[0] for each in tensors])[:-1]
-        parts = {name: np.split(output, ends) for name, output in outputs.items()}
-        return [
-            self.response(request, {name: parts[name][place] for name in wanted})
-            for place, request in enumerate(requests)
-        ]
+    def is_callers_fault(self, error: Exception) -> bool:
+        return type(error).__name__ in ("InvalidArgument", "UnicodeDecodeError")
 
     def tensors(self, request: Any) -> dict[str, Any]:
-        return {name: text(triton.get_input_tensor_by_name(request, name).as_numpy()) for name in self.inputs}
-
-    def response(self, request: Any, outputs: dict[str, Any]) -> Any:
-        """A response with the outputs that this request asked for."""
-        wanted = request.requested_output_names()
-        tensors = [triton.Tensor(name, value) for name, value in outputs.items() if name in wanted]
-        return triton.InferenceResponse(output_tensors=[*tensors, *request_token.tensors(request)])
+        return {name: text(array) for name, array in super().tensors(request).items()}
 
 
 def trim() -> None:
@@ -137,36 +90,9 @@ def publish(choice: engines.Choice, model: str, version: str) -> None:
     print(json.dumps({"level": level, "message": choice.describe(model)}), flush=True)  # noqa: T201
 
 
-def threads(config: dict[str, Any]) -> int:
-    """The parameter ``threads``, or the cores that this process may use, shared among the instances."""
-    said = config.get("parameters", {}).get("threads", {}).get("string_value", "")
-    instances = sum(group.get("count", 1) for group in config.get("instance_group", []))
-    return int(said) if said else max(1, cores() // max(1, instances))
-
-
-def cores() -> int:
-    """Cores by affinity, and by the container's quota where there is one."""
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        quota, period = QUOTA.read_text().split()
-        return max(1, min(allowed, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return allowed
-
-
-def join(tensors: list[Any]) -> Any:
-    """Along the batch axis; a lone tensor as it is, without a copy."""
-    return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
-
-
 def text(array: Any) -> Any:
     """Texts as ONNX Runtime takes them, as ``str``; Triton gives their bytes. Numbers stay as they are."""
     if array.dtype != np.object_:
         return array
     decoded = [each.decode() for each in array.ravel()]
     return np.array(decoded, np.object_).reshape(array.shape)
-
-
-def failed(reason: str, code: int) -> Any:
-    """A response that is an error."""
-    return triton.InferenceResponse(output_tensors=[], error=triton.TritonError(reason, code))

@@ -64,7 +64,7 @@ def write_config(builder: ModelBuilder, text: str) -> None:
             "cpu",
             "python",
             InstanceGroup.KIND_CPU,
-            ["engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"],
+            ["batching.py", "engines.py", "manifest.json", "model.onnx", "model.py", "request_token.py"],
         ),
         ("onnxruntime", "onnxruntime", InstanceGroup.KIND_AUTO, ["manifest.json", "model.onnx"]),
     ],

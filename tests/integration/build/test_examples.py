@@ -78,6 +78,7 @@ def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemb
         "tiny/1/manifest.json",
         "tiny/1/model.onnx",
         "tiny/1/model.py",
+        "tiny/1/batching.py",
         "tiny/1/engines.py",
         "tiny/1/request_token.py",
         "tiny/config.pbtxt",

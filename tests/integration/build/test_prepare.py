@@ -103,6 +103,7 @@ def test_prepare_makes_a_complete_repository(prepare_tiny: Prepare, cache_folder
         "tiny/preprocess.json",
         "tiny/labels.txt",
         "tiny/1/model.py",
+        "tiny/1/batching.py",
         "tiny/1/engines.py",
         "tiny/1/request_token.py",
         "tiny/1/model.onnx",

@@ -43,7 +43,7 @@ def write_model(
     """Write a model without ``max_batch_size``: the batch is the first dimension of its tensors."""
     version = folder / "1"
     version.mkdir(parents=True)
-    for name in ("model.py", "engines.py", "request_token.py"):
+    for name in ("model.py", "batching.py", "engines.py", "request_token.py"):
         shutil.copy(RUNNER / name, version)
     onnx.save(rename_tensors(recipe_graph(model), (*inputs, *outputs), outputs), version / "model.onnx")
     (folder / "config.pbtxt").write_text(

@@ -35,6 +35,7 @@ MAX_FREE_SIZE = 512
 #: The model that runs a program in Triton's python backend, and what it imports.
 RUNNER = {
     "model.py": PACKAGE / "triton" / "torch_program.py",
+    "batching.py": PACKAGE / "triton" / "onnx_cpu" / "batching.py",
     "request_token.py": PACKAGE / "triton" / "onnx_cpu" / "request_token.py",
 }
 #: Triton's types and torch's.
