@@ -90,8 +90,7 @@ class Preprocessing(Normalisation):
         description="squash: the whole picture becomes the square.",
     )
     channels: Literal["RGB", "BGR"] = Field(description="The model's order, also of mean and std.")
-    # 2: resizing averages at least two by two pixels. bench/reports/photos.md compares other values
-    # (python -m bench.accuracy).
+    # 2: resizing averages at least two by two pixels. bench/reports/photos.md compares other values.
     decode_margin: float = Field(
         default=2.0,
         ge=1,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -35,3 +38,11 @@ def exif_orientation(orientation: int) -> Image.Exif:
     exif = Image.Exif()
     exif[0x0112] = orientation
     return exif
+
+
+def enlarged_jpeg(file: Path) -> bytes:
+    """A picture as a JPEG of 12 megapixels, which a client decodes smaller."""
+    stream = io.BytesIO()
+    picture = Image.open(file).convert("RGB").resize((4032, 3024), Image.Resampling.BICUBIC)
+    picture.save(stream, "JPEG", quality=90)
+    return stream.getvalue()

@@ -212,12 +212,6 @@ def test_the_manifest_records_what_was_compared(builder: ModelBuilder, source: P
     assert (manifest.accuracy.max_error, manifest.accuracy.sizes) == (0, ("1", "3", "8"))
 
 
-def test_the_requested_largest_batch_is_max_batch_size(
-    builder: ModelBuilder, source: Path, out: Path
-) -> None:
-    assert read_config(builder.build(BuildRequest("tiny", "cpu", out, source, (1, 2, 4)))).max_batch_size == 4
-
-
 def test_a_graph_with_wrong_batched_results_is_refused_and_leaves_nothing(
     builder: ModelBuilder, tmp_path: Path, out: Path
 ) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from clients.resnet.client import ClassifiedPicture
 from sm.client import Client, Triton
+from sm.client.images import decode
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess
@@ -24,6 +25,7 @@ from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import HERE, Settings
 from sm.triton.transport import Transport
+from tests.support.oriented_pictures import enlarged_jpeg
 from tests.support.tritons import SETTINGS, TritonProcess
 from trireme_tools.prepare.demo import prepare
 
@@ -116,6 +118,18 @@ def test_top_sets_the_number_of_rows_best_first(client: Client, top: int) -> Non
     scores = [split_row(row)[0] for row in rows]
     assert len({split_row(row)[1][0] for row in rows}) == top
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["coffee.jpg", "cat.png"])
+def test_a_photograph_decoded_smaller_gets_the_class_and_score_of_the_full_one(
+    client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photograph = enlarged_jpeg(SAMPLE / name)
+    small: Any = client.inference(classified_picture(photograph, top=1))
+    monkeypatch.setattr(ClassifiedPicture, "pixels_at_least", lambda self, *_: decode(self.image))
+    full: Any = client.inference(classified_picture(photograph, top=1))
+    assert split_row(small[0])[1] == split_row(full[0])[1]
+    assert split_row(small[0])[0] == pytest.approx(split_row(full[0])[0], rel=0.02)
 
 
 @pytest.mark.parametrize("top", [0, 1001, -1, 1.5, "many", None])

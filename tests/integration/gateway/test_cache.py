@@ -31,18 +31,5 @@ def test_an_answer_expires() -> None:
     assert cache.get("a") is None
 
 
-def test_an_answer_stored_again_counts_once() -> None:
-    cache = Cache(8)
-    for _ in range(3):
-        cache.put("a", b"aaaa")
-    cache.put("b", b"bbbb")
-    assert cache.get("a") == b"aaaa"
-
-
 def test_different_parts_that_join_to_the_same_bytes_have_different_names() -> None:
     assert Cache.name(b"ab", b"c") != Cache.name(b"a", b"bc")
-
-
-def test_a_cache_of_size_0_is_off() -> None:
-    assert not Cache(0).is_on
-    assert Cache(1).is_on

@@ -11,14 +11,6 @@ from tests.support.gateway_requests import RED
 from tests.support.gateways import KEY, KEY_SHA256, FakeBucket, Gateway
 
 
-def test_the_server_runs_the_same_app(gateway_server: Gateway, cloud: FakeBucket) -> None:
-    cloud.put("images/red.png", RED)
-    assert gateway_server.request("GET", "/health", key=None).json()["status"] == "healthy"
-    response = gateway_server.infer("resnet", {"s3_key": "images/red.png"})
-    assert response.json()["predictions"][0] == "1.000000:0:0:tabby"
-    assert cloud.get(response.json()["result_s3_key"])["model"] == "resnet"
-
-
 def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> None:
     assert gateway_server.request("GET", "/models", key=None).json()["code"] == "unauthorized"
     assert gateway_server.request("GET", "/models", key=KEY_SHA256).json()["code"] == "forbidden"
@@ -30,17 +22,6 @@ def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> No
 def test_a_model_that_exceeds_the_time_limit_is_a_504(gateway_server: Gateway) -> None:
     response = gateway_server.infer("words", {"payload": {"tensor": ["4"]}})
     assert (response.status_code, response.json()["code"]) == (504, "deadline_passed")
-
-
-def test_a_repeated_request_is_answered_from_the_cache(gateway_server: Gateway) -> None:
-    def answering_process(number: float) -> int:
-        response = gateway_server.infer("who", {"payload": {"tensor": [number]}})
-        assert response.status_code == 200, response.text
-        return int(response.json()["predictions"]["y"][0])
-
-    # Two Tritons take turns, so that the same process answers only if the cache does.
-    assert len({answering_process(1) for _ in range(6)}) == 1
-    assert len({answering_process(number) for number in range(2, 8)}) == 2
 
 
 def test_by_default_answers_are_not_cached(local_gateway: Gateway) -> None:

@@ -102,17 +102,9 @@ def test_models_are_those_of_every_triton(gateway: Gateway, reference_gateway: G
         assert each.request("GET", "/models").json() == expected
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
-        (json.dumps({"payload": {"tensor": ["3", "b"]}}).encode(), "application/json"),
-        (json.dumps({"tensor": ["3", "b"]}).encode(), "application/json"),
-    ],
-)
-def test_a_json_body_is_a_request_or_the_payload_itself(
-    gateway: Gateway, body: bytes, content_type: str
-) -> None:
-    response = gateway.request("POST", "/infer/words", data=body, headers={"Content-Type": content_type})
+@pytest.mark.parametrize("document", [{"payload": {"tensor": ["3", "b"]}}, {"tensor": ["3", "b"]}])
+def test_a_json_body_is_a_request_or_the_payload_itself(gateway: Gateway, document: object) -> None:
+    response = gateway.request("POST", "/infer/words", json=document)
     assert response.json()["predictions"] == {"y": ["3", "B"]}, response.text
     assert response.json()["result_s3_key"] is None
 
@@ -195,29 +187,33 @@ def test_the_only_triton_comes_back_empty(tmp_path: Path) -> None:
         triton.kill()
 
 
-def test_triton_is_called_by_tls(tmp_path: Path) -> None:
+def test_triton_is_called_by_tls_with_its_authority_and_the_callers_certificate(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
+    callers_certificate, callers_key = certificates.write(tmp_path, "caller", client_only=True)
     MODELS["who"].write(tmp_path / "repository" / "who")
     arguments = (
-        f"--grpc-use-ssl=true --grpc-server-cert={certificate} --grpc-server-key={key} "
-        f"--grpc-root-cert={certificate} --load-model=who"
+        f"--grpc-use-ssl-mutual=true --grpc-server-cert={certificate} --grpc-server-key={key} "
+        f"--grpc-root-cert={callers_certificate} --load-model=who"
     )
     settings = Settings.read({"SAGEMAKER_TRITON_ADDITIONAL_ARGS": arguments})
     triton = prepare_empty_triton(tmp_path / "secured", tmp_path / "repository", settings)
-    tls = {
-        "TRIREME_GATEWAY_TLS": "true",
-        "TRIREME_GATEWAY_TLS_CA": str(certificate),
-        "TRIREME_GATEWAY_TLS_NAME": "localhost",
+    encrypted = {"TRIREME_GATEWAY_TLS": "true", "TRIREME_GATEWAY_TLS_NAME": "localhost"}
+    authority = {**encrypted, "TRIREME_GATEWAY_TLS_CA": str(certificate)}
+    own = {
+        "TRIREME_GATEWAY_TLS_CERTIFICATE": str(callers_certificate),
+        "TRIREME_GATEWAY_TLS_KEY": str(callers_key),
     }
+    others_name = {"TRIREME_GATEWAY_TLS_NAME": "another.name"}
     try:
         triton.start()
-        variables = without_bucket(addresses_of([triton]), **tls)
+        variables = without_bucket(addresses_of([triton]), **authority, **own)
         with running_gateway_server(tmp_path / "log", variables) as gateway:
             assert process_of(gateway, 1) not in (400, 500, 503)
             assert gateway.request("GET", "/models").json()["models"] == ["who"]
-        plain = without_bucket(addresses_of([triton]))
-        with running_gateway_server(tmp_path / "plain", plain) as gateway:
-            assert process_of(gateway, 1) == 503
+        for too_little in ({}, authority, {**encrypted, **own}, {**authority, **own, **others_name}):
+            variables = without_bucket(addresses_of([triton]), **too_little)
+            with running_gateway_server(tmp_path / "refused", variables) as gateway:
+                assert process_of(gateway, 1) == 503
     finally:
         triton.kill()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from sm.plugins.registry import Registry, check
 from sm.router import app
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
-from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.support.tritons import TritonProcess
 
@@ -102,26 +100,6 @@ def test_a_pipelines_calls_are_stages_by_model(
     assert {"infer echo", "infer words"} <= {
         stage for name, stage, _ in DURATIONS.sums() if name == "pipeline"
     }
-
-
-def test_a_request_that_ends_too_late_is_logged_as_a_504_with_its_model(
-    triton: TritonProcess, transport: Transport, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Sleeper(Pipeline):
-        def inference(self, payload: Rows) -> object:
-            time.sleep(1.1)
-            return payload.rows
-
-    client = Sleeper(transport, Path(), Path())
-    client.name = "sleeper"
-    settings = Settings.read({"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1"})
-    http = app.create(settings, triton.box, Registry({"sleeper": client})).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.pipeline"):
-        response = http.post("/invocations", json={"modelname": "sleeper", "payload": {"rows": 1}})
-    assert (response.status_code, response.json and response.json["code"]) == (504, "deadline_passed")
-    (line,) = [record for record in caplog.records if record.message == "invocation"]
-    logged = line.__dict__
-    assert (logged["model"], logged["status"], logged["code"]) == ("sleeper", 504, "deadline_passed")
 
 
 @pytest.mark.parametrize(("returned", "word"), [(None, "nothing"), ([1.0], "a list")])

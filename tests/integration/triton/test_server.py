@@ -92,14 +92,6 @@ def test_a_missing_libpython_is_reported_with_the_command_that_installs_it(
         machine.libpython()
 
 
-def test_the_pools_of_many_models_fit_into_shared_memory() -> None:
-    file_system = os.statvfs("/dev/shm")
-    free_bytes = file_system.f_bavail * file_system.f_frsize
-    assert server._pool(2**24, 1_000_000) == server.MIN_POOL_BYTES
-    assert server._pool(2**62, 4) <= free_bytes // 2 // 4 + 2**20
-    assert server._pool(2**20, 0) == 2**20
-
-
 def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) -> None:
     serving = prepare_triton(tmp_path, ["echo"])
     broken = replace(MODELS["echo"], head="import no_such_module\n" + MODELS["echo"].head)
@@ -113,18 +105,6 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
         assert not server.ready(serving.box.http_port)
     finally:
         serving.stop()
-
-
-def test_without_triton_nothing_is_ready_and_nothing_has_failed(tmp_path: Path) -> None:
-    box = prepare_triton(tmp_path, []).box
-    assert not server.ready(box.http_port)
-    assert server.failures(box.http_port) == {}
-
-
-def test_a_second_start_from_the_same_run_folder_has_the_same_command(tmp_path: Path) -> None:
-    serving = prepare_triton(tmp_path, [])
-    first_command = server.command(SETTINGS, serving.box, os.environ)
-    assert server.command(SETTINGS, serving.box, os.environ) == first_command
 
 
 def test_python_models_run_with_the_packages_of_this_interpreter(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from hyperframe.frame import (
     GoAwayFrame,
     HeadersFrame,
     PingFrame,
+    RstStreamFrame,
     SettingsFrame,
     WindowUpdateFrame,
 )
@@ -68,6 +69,11 @@ def fail_with(code: int, sentence: str | None = "for a reason") -> Script:
 def fail_at_once(call: Call) -> None:
     trailers = [*OPENING, ("grpc-status", "8"), ("grpc-message", "a queue of 100%25 is f%C3%BCll")]
     call.server.h2.send_headers(call.stream, trailers, end_stream=True)
+
+
+def fail_and_reset(call: Call) -> None:
+    fail_at_once(call)
+    send_raw(call, RstStreamFrame(call.stream, ErrorCodes.NO_ERROR))
 
 
 def reset_with(code: ErrorCodes, opened: bool) -> Script:
@@ -187,6 +193,7 @@ READ_LIKE_GRPCIO: dict[str, Script] = {
     "other frames in between": send_with_other_frames,
     "GOAWAY and then the answer": send_goaway,
     "a refusal with nothing before it": fail_at_once,
+    "a refusal and a reset behind it": fail_and_reset,
     "a refusal without a sentence": fail_with(13, None),
     "a refusal behind a message": send_body(message(RESPONSE_BYTES), 3),
     "a code that gRPC does not know": fail_with(99),

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
+from sm.client.images import decode
 from sm.client.tasks.detection import Objects, detect_objects
 from sm.commands.build import suppression
 from sm.commands.build.graph_runner import session
@@ -27,6 +28,7 @@ from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.settings import HERE, Settings
+from tests.support.oriented_pictures import enlarged_jpeg
 from trireme_tools.prepare.demo import prepare
 
 Array = NDArray[Any]
@@ -163,6 +165,20 @@ def test_a_bus_and_three_people_are_found_in_the_street(client: Client) -> None:
     assert labels.count("bus") == 1
     assert labels.count("person") >= 3
     assert next(detection["score"] for detection in detections if detection["label"] == "bus") > 0.7
+
+
+def test_a_photograph_decoded_smaller_has_the_objects_of_the_full_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload = detection_payload(
+        enlarged_jpeg(HERE / "clients" / "resnet" / "sample" / "cat.png"), format="detections"
+    )
+    small: Any = client.inference(payload)
+    monkeypatch.setattr(DetectionPayload, "pixels_at_least", lambda self, *_: decode(self.image))
+    full: Any = client.inference(payload)
+    assert [row["label"] for row in small] == [row["label"] for row in full] == ["cat"]
+    assert small[0]["score"] == pytest.approx(full[0]["score"], abs=0.02)
+    assert list(small[0]["box"].values()) == pytest.approx(list(full[0]["box"].values()), abs=0.01 * 4032)
 
 
 def test_objects_come_best_first(client: Client) -> None:
