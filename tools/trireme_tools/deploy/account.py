@@ -40,7 +40,7 @@ class Account:
         self.region: str = session.region_name
         self.domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         self.progress, self.results, self.dry = progress, results, dry
-        self._session = session
+        self.session = session
         self._clients: dict[str, Any] = {}
 
     @cached_property
@@ -50,7 +50,7 @@ class Account:
 
     def client(self, service: str) -> Any:
         if service not in self._clients:
-            self._clients[service] = self._session.client(service)
+            self._clients[service] = self.session.client(service)
         return self._clients[service]
 
     def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:

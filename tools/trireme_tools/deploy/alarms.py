@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
 from sm.settings import Settings
-from trireme_tools.deploy import aws, resources
+from trireme_tools.deploy import aws, documents
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account
 
 #: The box's variables: write the metrics, and the endpoint's name with them.
 EMF, ENDPOINT_NAME, NAMESPACE = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME", "TRIREME_EMF_NAMESPACE"
-#: Seconds of a point. An alarm goes off if 3 of the last 5 points are over the limit: metrics that CloudWatch
-#: reads from a log sometimes come late, so one point alone decides nothing.
-PERIOD_S, ALARM_POINTS, EVALUATED_POINTS = 60, 3, 5
+DOCUMENTS = documents.read(__file__, "alarms.yaml")
 #: The endings of the alarms' names.
 ALARM_SUFFIXES = ("error-rate", "p99")
 
@@ -36,49 +34,13 @@ class BoxAlarms:
 
     def alarms(self, name: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the arguments of PutMetricAlarm; ``environment`` is the box's."""
-        namespace = environment.get(NAMESPACE) or Settings().emf_namespace
-        endpoint = environment.get(ENDPOINT_NAME, name)
-        source = {
-            "Namespace": namespace,
-            "Dimensions": [{"Name": "Endpoint", "Value": endpoint}],
+        values = {
+            "name": name,
+            "namespace": environment.get(NAMESPACE) or Settings().emf_namespace,
+            "dimensions": [{"Name": "Endpoint", "Value": environment.get(ENDPOINT_NAME, name)}],
+            **asdict(self),
         }
-        rate: list[dict[str, Any]] = [
-            {
-                "Id": "rate",
-                "Expression": "100 * errors / requests",
-                "Label": "errors in percent",
-                "ReturnData": True,
-            }
-        ]
-        for metric in ("Errors", "Requests"):
-            statistic = {"Metric": {**source, "MetricName": metric}, "Period": PERIOD_S, "Stat": "Sum"}
-            rate.append({"Id": metric.lower(), "MetricStat": statistic, "ReturnData": False})
-        common = {
-            "EvaluationPeriods": EVALUATED_POINTS,
-            "DatapointsToAlarm": ALARM_POINTS,
-            "ComparisonOperator": "GreaterThanThreshold",
-            # Without requests nothing is wrong.
-            "TreatMissingData": "notBreaching",
-            "Tags": aws.to_tags({resources.TAG: name}),
-        }
-        latency = {"MetricName": "Latency", "ExtendedStatistic": "p99", "Period": PERIOD_S}
-        return [
-            {
-                "AlarmName": f"{name}-error-rate",
-                "AlarmDescription": "5xx in percent of the requests, as the box counts them",
-                "Metrics": rate,
-                "Threshold": self.error_percent,
-                **common,
-            },
-            {
-                "AlarmName": f"{name}-p99",
-                "AlarmDescription": "the 99th percentile of a request's time in the box, in milliseconds",
-                **source,
-                **latency,
-                "Threshold": self.p99_ms,
-                **common,
-            },
-        ]
+        return list(documents.fill(DOCUMENTS["box"], values))
 
 
 CREATED_ALARM = re.compile(r"errors|latency:(\d+)")
@@ -98,32 +60,11 @@ def choose(account: Account, name: str, requested: list[str]) -> list[str]:
 
 def _create(account: Account, name: str, milliseconds: int | None) -> str:
     """Create the alarm, or replace the one of its name."""
-    alarm = f"{name}-errors" if milliseconds is None else f"{name}-latency"
-    metric: dict[str, Any] = {"MetricName": "Invocation5XXErrors", "Statistic": "Sum", "Threshold": 0.0}
-    if milliseconds is not None:  # SageMaker measures microseconds
-        metric = {
-            "MetricName": "ModelLatency",
-            "ExtendedStatistic": "p99",
-            "Threshold": milliseconds * 1000.0,
-        }
-    account.create(
-        "cloudwatch",
-        "put_metric_alarm",
-        f"make alarm {alarm}",
-        AlarmName=alarm,
-        Namespace="AWS/SageMaker",
-        Dimensions=[
-            {"Name": "EndpointName", "Value": name},
-            {"Name": "VariantName", "Value": resources.VARIANT},
-        ],
-        Period=60,
-        EvaluationPeriods=1,
-        ComparisonOperator="GreaterThanThreshold",
-        TreatMissingData="notBreaching",
-        Tags=aws.to_tags({resources.TAG: name}),
-        **metric,
-    )
-    return alarm
+    kind = "errors" if milliseconds is None else "latency"
+    values = {"name": name, "microseconds": 1000.0 * (milliseconds or 0)}
+    alarm = documents.fill(DOCUMENTS[kind], values)
+    create(account, [alarm])
+    return str(alarm["AlarmName"])
 
 
 def create(account: Account, requested: list[dict[str, Any]]) -> None:

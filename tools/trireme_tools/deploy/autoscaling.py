@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, resources
+from trireme_tools.deploy import documents
 
-#: The namespace of metrics of an endpoint's instances.
-INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
-#: The metric of each kind of target; SageMaker adds up all cores and all GPUs of an instance.
-UTILISATION = {"cpu": "CPUUtilization", "gpu": "GPUUtilization"}
+DOCUMENTS = documents.read(__file__, "scaling.yaml")
 #: The kind of target that counts requests.
 REQUESTS = "target"
+KINDS = (REQUESTS, "cpu", "gpu")
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,11 @@ if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account
 
 SERVICE = "application-autoscaling"
-DIMENSION = "sagemaker:variant:DesiredInstanceCount"
-#: Seconds of cooldown: scale out quickly and in slowly, as an instance takes minutes to start.
-SCALE_OUT_COOLDOWN_S, SCALE_IN_COOLDOWN_S = 60, 300
 
 
 def scalable_resource(name: str) -> dict[str, Any]:
     """Return the resource that is scaled, as each call needs it."""
-    return {
-        "ServiceNamespace": "sagemaker",
-        "ResourceId": f"endpoint/{name}/variant/{resources.VARIANT}",
-        "ScalableDimension": DIMENSION,
-    }
+    return dict(documents.fill(DOCUMENTS["resource"], {"name": name}))
 
 
 def limits(name: str, scaling: Scaling) -> dict[str, Any]:
@@ -133,7 +124,7 @@ def policy_name(name: str, target: Target) -> str:
 def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
     """Remove our policies for other targets: an old one would still add instances."""
     current = {policy_name(name, tracked) for tracked in scaling.targets}
-    possible = {policy_name(name, Target(kind, 0)) for kind in (REQUESTS, *UTILISATION)}
+    possible = {policy_name(name, Target(kind, 0)) for kind in KINDS}
     response = account.call(
         SERVICE,
         "describe_scaling_policies",
@@ -154,41 +145,9 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
 
 def tracking_policy(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
     """Return the policy: requests for each instance, CPU or GPU percent, or length of the backlog."""
-    if target.kind in UTILISATION:
-        metric: dict[str, Any] = {"CustomizedMetricSpecification": _utilisation(name, target.kind)}
-    elif asynchronous:
-        metric = {"CustomizedMetricSpecification": _backlog(name, "ApproximateBacklogSizePerInstance")}
-    else:
-        kind = "SageMakerVariantInvocationsPerInstance"
-        metric = {"PredefinedMetricSpecification": {"PredefinedMetricType": kind}}
-    return {
-        "TargetValue": target.value,
-        **metric,
-        "ScaleOutCooldown": SCALE_OUT_COOLDOWN_S,
-        "ScaleInCooldown": SCALE_IN_COOLDOWN_S,
-    }
-
-
-def _utilisation(name: str, kind: str) -> dict[str, Any]:
-    return {
-        "MetricName": UTILISATION[kind],
-        "Namespace": INSTANCE_METRICS,
-        "Dimensions": [
-            {"Name": "EndpointName", "Value": name},
-            {"Name": "VariantName", "Value": resources.VARIANT},
-        ],
-        "Statistic": "Average",
-        "Unit": "Percent",
-    }
-
-
-def _backlog(name: str, metric: str) -> dict[str, Any]:
-    return {
-        "MetricName": metric,
-        "Namespace": "AWS/SageMaker",
-        "Dimensions": [{"Name": "EndpointName", "Value": name}],
-        "Statistic": "Average",
-    }
+    kind = "waiting" if asynchronous and target.kind == REQUESTS else target.kind
+    metric = documents.fill(DOCUMENTS["metrics"][kind], {"name": name})
+    return {"TargetValue": target.value, **metric, **DOCUMENTS["cooldown"]}
 
 
 def _wake(account: Account, name: str) -> None:
@@ -199,7 +158,7 @@ def _wake(account: Account, name: str) -> None:
         "set the policy that starts the first instance",
         PolicyName=f"{name}-wake",
         PolicyType="StepScaling",
-        StepScalingPolicyConfiguration=wake_policy(),
+        StepScalingPolicyConfiguration=DOCUMENTS["wake_policy"],
         **scalable_resource(name),
     )
     account.create(
@@ -211,26 +170,6 @@ def _wake(account: Account, name: str) -> None:
     )
 
 
-def wake_policy() -> dict[str, Any]:
-    """Return the policy that starts the first instance."""
-    return {
-        "AdjustmentType": "ChangeInCapacity",
-        "MetricAggregationType": "Average",
-        "Cooldown": SCALE_IN_COOLDOWN_S,
-        "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],
-    }
-
-
 def wake_alarm(name: str) -> dict[str, Any]:
-    """Return the alarm for that policy."""
-    return {
-        "AlarmName": f"{name}-backlog",
-        **_backlog(name, "HasBacklogWithoutCapacity"),
-        "Threshold": 1.0,
-        "Period": 60,
-        "EvaluationPeriods": 2,
-        "DatapointsToAlarm": 2,
-        "ComparisonOperator": "GreaterThanOrEqualToThreshold",
-        "TreatMissingData": "missing",
-        "Tags": aws.to_tags({resources.TAG: name}),
-    }
+    """Return the alarm that starts the first instance."""
+    return dict(documents.fill(DOCUMENTS["wake_alarm"], {"name": name}))

@@ -11,11 +11,10 @@ from sm.settings import Settings
 from trireme_tools.deploy import alarms, autoscaling, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, NAMESPACE
-from trireme_tools.deploy.autoscaling import INSTANCE_METRICS
 from trireme_tools.deploy.resources import Resources, model_of
 
-#: The namespace of metrics of an endpoint's requests.
-REQUEST_METRICS = "AWS/SageMaker"
+#: The namespaces of the metrics of an endpoint's requests, and of its instances.
+REQUEST_METRICS, INSTANCE_METRICS = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
 
 
 @dataclass(frozen=True)

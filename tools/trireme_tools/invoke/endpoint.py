@@ -21,16 +21,16 @@ from trireme_tools.invoke.url import READ_TIMEOUT_S
 
 
 class Endpoint:
-    """The endpoint ``name``. Calls are not repeated, so that throttling is visible."""
+    """The endpoint ``name``. With one of ``attempts`` throttling is visible."""
 
-    def __init__(self, name: str, session: boto3.Session, callers: int = 1) -> None:
+    def __init__(self, name: str, session: boto3.Session, callers: int = 1, attempts: int = 1) -> None:
         self.name = name
         with translate_errors(f"ask the endpoint {name}"):
             self._runtime = session.client(
                 "sagemaker-runtime",
                 config=Config(
                     read_timeout=READ_TIMEOUT_S,
-                    retries={"total_max_attempts": 1},
+                    retries={"total_max_attempts": attempts},
                     max_pool_connections=callers,
                 ),
             )
@@ -110,8 +110,14 @@ POLL_INTERVAL_S, ANSWER_TIMEOUT_S = 1.0, 3700.0
 class AsyncEndpoint:
     """The asynchronous endpoint ``name``. Requests lie below its output path while they are worked on."""
 
-    def __init__(self, name: str, session: boto3.Session) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        session: boto3.Session,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        keeps_answers: bool = True,
+    ) -> None:
+        self.name, self._timeout_s, self._keeps_answers = name, timeout_s, keeps_answers
         self._doing = f"ask the endpoint {name}"
         with translate_errors(self._doing):
             self._sagemaker, self._runtime, self._s3 = (
@@ -127,16 +133,23 @@ class AsyncEndpoint:
         began = time.perf_counter()
         with translate_errors(self._doing):
             place = self._request_place()
+            temporary = [place]
             self._s3.put_object(
                 Bucket=place.bucket, Key=place.key, Body=request.body, ContentType=request.content_type
             )
             try:
-                places = self._runtime.invoke_endpoint_async(**self._arguments(request, str(place)))
-                return self._wait(places, began)
+                answer = self._runtime.invoke_endpoint_async(**self._arguments(request, str(place)))
+                statuses = {answer["OutputLocation"]: 200}
+                if failure := answer.get("FailureLocation"):
+                    statuses[failure] = 424
+                if not self._keeps_answers:
+                    temporary += map(aws.s3_place, statuses)
+                return self._wait(statuses, began)
             finally:
                 # Ignore a failed clean-up: the answer matters more.
-                with suppress(ClientError, BotoCoreError):
-                    self._s3.delete_object(Bucket=place.bucket, Key=place.key)
+                for place in temporary:
+                    with suppress(ClientError, BotoCoreError):
+                        self._s3.delete_object(Bucket=place.bucket, Key=place.key)
 
     def _request_place(self) -> S3Uri:
         endpoint = self._sagemaker.describe_endpoint(EndpointName=self.name)
@@ -157,18 +170,14 @@ class AsyncEndpoint:
             **({"CustomAttributes": request.attributes} if request.attributes else {}),
         }
 
-    def _wait(self, places: dict[str, Any], began: float) -> Reply:
-        statuses = {places["OutputLocation"]: 200}
-        if failure := places.get("FailureLocation"):
-            statuses[failure] = 424
-        while time.perf_counter() - began < ANSWER_TIMEOUT_S:
+    def _wait(self, statuses: dict[str, int], began: float) -> Reply:
+        """Return the answer at one of the addresses, with its status."""
+        while time.perf_counter() - began < self._timeout_s:
             for url, status in statuses.items():
                 if result := self._read(url):
                     return Reply(status, *result, time.perf_counter() - began)
             time.sleep(POLL_INTERVAL_S)
-        raise NoReply(
-            f"no answer at {places['OutputLocation']} after {ANSWER_TIMEOUT_S:.0f} s: see 'sm logs'."
-        )
+        raise NoReply(f"no answer at {next(iter(statuses))} after {self._timeout_s:.0f} s: see 'sm logs'.")
 
     def _read(self, url: str) -> tuple[str, bytes] | None:
         """Return the object's type and bytes; None if it does not exist."""

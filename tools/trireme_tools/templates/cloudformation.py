@@ -110,7 +110,7 @@ def policy(name: str, kind: str, configuration: dict[str, Any]) -> Resource:
 def waking(name: str) -> dict[str, Resource]:
     """Return the alarm that starts the first instance: without instances there is no backlog per instance."""
     alarm = {**autoscaling.wake_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
-    step = {"StepScalingPolicyConfiguration": autoscaling.wake_policy()}
+    step = {"StepScalingPolicyConfiguration": autoscaling.DOCUMENTS["wake_policy"]}
     return {
         "Wake": policy(f"{name}-wake", "StepScaling", step),
         "Backlog": resource("CloudWatch::Alarm", alarm),

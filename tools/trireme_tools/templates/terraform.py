@@ -1,6 +1,6 @@
-"""The deployment for Terraform's AWS provider, in Terraform's JSON form (``*.tf.json``).
+"""The CloudFormation template for Terraform's AWS provider, in Terraform's JSON form (``*.tf.json``).
 
-Its arguments are SageMaker's in snake case; exceptions are named here.
+The provider's arguments are CloudFormation's properties in snake case; exceptions are named here.
 """
 
 from __future__ import annotations
@@ -9,44 +9,56 @@ import json
 import re
 from typing import Any
 
-from trireme_tools.deploy import autoscaling, resources
-from trireme_tools.templates.policies import trust_policy
+from trireme_tools.templates import cloudformation
 from trireme_tools.templates.stack import Stack
 
-#: The name of each resource within its type.
-RESOURCE_NAME = "this"
-#: Types with two resources, each under its own name.
-NAMED_TYPES = {"aws_appautoscaling_policy", "aws_sagemaker_model"}
-ALARM = "aws_cloudwatch_metric_alarm"
-#: Lists of the API that are repeated blocks under another name.
-BLOCKS = {"StepAdjustments": "step_adjustment"}
+#: Terraform's type for each of CloudFormation's, and the property with the resource's own name.
+TYPES = {
+    "AWS::IAM::Role": ("aws_iam_role", ""),
+    "AWS::SageMaker::Model": ("aws_sagemaker_model", "ModelName"),
+    "AWS::SageMaker::EndpointConfig": ("aws_sagemaker_endpoint_configuration", "EndpointConfigName"),
+    "AWS::SageMaker::Endpoint": ("aws_sagemaker_endpoint", "EndpointName"),
+    "AWS::ApplicationAutoScaling::ScalableTarget": ("aws_appautoscaling_target", ""),
+    "AWS::ApplicationAutoScaling::ScalingPolicy": ("aws_appautoscaling_policy", "PolicyName"),
+    "AWS::CloudWatch::Alarm": ("aws_cloudwatch_metric_alarm", ""),
+}
+#: Names within the type, where it has several resources; a single one is called "this".
+NAMES = {
+    "ShadowModel": "shadow",
+    "Scaling": "target",
+    "ScalingCpu": "cpu",
+    "ScalingGpu": "gpu",
+    "Wake": "wake",
+    "WatchErrorRate": "error_rate",
+    "WatchP99": "p99",
+}
+SINGLE = "this"
+#: Lists of CloudFormation that are repeated blocks under another name.
+BLOCKS = {"StepAdjustments": "step_adjustment", "Metrics": "metric_query"}
 
 
 def template(stack: Stack) -> dict[str, Any]:
-    kinds: dict[str, Any] = {} if stack.plan.role else role(stack)
-    kinds |= {
-        "aws_sagemaker_model": models(stack),
-        "aws_sagemaker_endpoint_configuration": configuration(stack),
-        "aws_sagemaker_endpoint": endpoint(stack),
-    }
-    if stack.scaling:
-        kinds |= scaling(stack)
-    resources = {
-        kind: members if kind in NAMED_TYPES else {RESOURCE_NAME: members} for kind, members in kinds.items()
-    }
-    for box_alarm in stack.plan.alarms():
-        ending = box_alarm["AlarmName"].removeprefix(f"{stack.plan.name}-")
-        resources.setdefault(ALARM, {})[ending.replace("-", "_")] = convert_alarm(box_alarm)
+    described = cloudformation.template(stack)["Resources"]
+    resources: dict[str, dict[str, Any]] = {}
+    if role := described.pop("Role", None):
+        resources |= _role(stack, role["Properties"])
+    for logical_id, resource in described.items():
+        kind, own_name = TYPES[resource["Type"]]
+        arguments = _arguments(resource["Properties"], own_name, kind == "aws_cloudwatch_metric_alarm")
+        if "DependsOn" in resource:
+            arguments["depends_on"] = [f"aws_sagemaker_endpoint.{SINGLE}"]
+        resources.setdefault(kind, {})[NAMES.get(logical_id, SINGLE)] = arguments
+    if role:  # without its policy it cannot read the archive
+        for model in resources["aws_sagemaker_model"].values():
+            model["depends_on"] = [f"aws_iam_role_policy.{SINGLE}"]
+    # The endpoint always needs a configuration, so the new one is created first.
+    (configuration,) = resources["aws_sagemaker_endpoint_configuration"].values()
+    configuration["lifecycle"] = {"create_before_destroy": True}
     return {
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}},
         "resource": resources,
-        "output": {"endpoint": {"value": reference("aws_sagemaker_endpoint", "name")}},
+        "output": {"endpoint": {"value": f"${{aws_sagemaker_endpoint.{SINGLE}.name}}"}},
     }
-
-
-def reference(kind: str, attribute: str, name: str = RESOURCE_NAME) -> str:
-    """Return a reference to an attribute of another resource."""
-    return f"${{{kind}.{name}.{attribute}}}"
 
 
 def snake(name: str) -> str:
@@ -60,151 +72,58 @@ def literal(value: Any) -> Any:
     return re.sub(r"([$%])\{", r"\1\1{", value) if isinstance(value, str) else value
 
 
-def convert(value: Any) -> Any:
-    """Convert an argument of the API: names to snake case, except names of variables and tags."""
-    if isinstance(value, dict):
-        return {
-            BLOCKS.get(key, snake(key)): _with_original_names(member)
-            if key == "Environment"
-            else convert(member)
-            for key, member in value.items()
-        }
-    return [convert(member) for member in value] if isinstance(value, list) else literal(value)
-
-
-def _with_original_names(members: dict[str, str]) -> dict[str, str]:
-    return {key: literal(value) for key, value in members.items()}
-
-
-def arguments(properties: dict[str, Any], name: str) -> dict[str, Any]:
-    """Convert a call's arguments; ``name`` is the member with the resource's name, Terraform's ``name``."""
-    tags = {row["Key"]: literal(row["Value"]) for row in properties["Tags"]}
-    others = {key: value for key, value in properties.items() if key not in (name, "Tags")}
-    return {"name": properties[name], **convert(others), "tags": tags}
-
-
-def role(stack: Stack) -> dict[str, Any]:
-    tags = {row["Key"]: literal(row["Value"]) for row in stack.plan.all_tags()}
-    return {
-        "aws_iam_role": {
-            "name": stack.role_name,
-            "assume_role_policy": literal(json.dumps(trust_policy("sagemaker.amazonaws.com"))),
-            "tags": tags,
-        },
-        "aws_iam_role_policy": {
-            "name": "execution",
-            "role": reference("aws_iam_role", "name"),
-            "policy": literal(json.dumps(stack.policy)),
-        },
+def _role(stack: Stack, properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the role and, as a resource of its own, its policy."""
+    role = {
+        "name": stack.role_name,
+        "assume_role_policy": literal(json.dumps(properties["AssumeRolePolicyDocument"])),
+        "tags": _map(properties["Tags"], "Key"),
     }
-
-
-def models(stack: Stack) -> dict[str, Any]:
-    """Return the models of production and of the shadow, by Terraform's names."""
-    found = {RESOURCE_NAME: stack.plan.model(), resources.SHADOW: stack.plan.shadow_model()}
-    return {name: model(stack, properties) for name, properties in found.items() if properties}
-
-
-def model(stack: Stack, of_api: dict[str, Any]) -> dict[str, Any]:
-    properties = arguments(of_api, "ModelName")
-    if stack.plan.role:
-        return properties
-    # A role without its policy cannot read the archive.
-    needs = ["aws_iam_role_policy.this"]
-    return {**properties, "execution_role_arn": reference("aws_iam_role", "arn"), "depends_on": needs}
-
-
-def configuration(stack: Stack) -> dict[str, Any]:
-    properties = arguments(stack.plan.configuration(), "EndpointConfigName")
-    variants = {"production_variants": RESOURCE_NAME, "shadow_production_variants": resources.SHADOW}
-    for kind, model_id in variants.items():
-        model_name = {"model_name": reference("aws_sagemaker_model", "name", model_id)}
-        if kind in properties:
-            properties[kind] = [variant | model_name for variant in properties[kind]]
-    # The endpoint always needs a configuration, so the new one is created first.
-    return {**properties, "lifecycle": {"create_before_destroy": True}}
-
-
-def endpoint(stack: Stack) -> dict[str, Any]:
-    properties = arguments(stack.plan.endpoint(), "EndpointName")
-    return {**properties, "endpoint_config_name": reference("aws_sagemaker_endpoint_configuration", "name")}
-
-
-def scaling(stack: Stack) -> dict[str, Any]:
-    autoscale = stack.scaling
-    assert autoscale is not None
-    name, asynchronous = stack.plan.name, bool(stack.plan.output)
-    limits = autoscaling.limits(name, autoscale)
-    resources = {
-        "aws_appautoscaling_target": {**convert(limits), "depends_on": ["aws_sagemaker_endpoint.this"]},
-        "aws_appautoscaling_policy": {
-            target.kind: policy(
-                autoscaling.policy_name(name, target),
-                "TargetTrackingScaling",
-                "target_tracking",
-                convert(autoscaling.tracking_policy(name, target, asynchronous)),
-            )
-            for target in autoscale.targets
-        },
+    policy = {
+        "name": "execution",
+        "role": f"${{aws_iam_role.{SINGLE}.name}}",
+        "policy": literal(json.dumps(stack.policy)),
     }
-    if asynchronous and autoscale.least == 0:
-        resources["aws_appautoscaling_policy"]["wake"] = policy(
-            f"{name}-wake", "StepScaling", "step", convert(autoscaling.wake_policy())
-        )
-        resources[ALARM] = alarm(name)
-    return resources
+    return {"aws_iam_role": {SINGLE: role}, "aws_iam_role_policy": {SINGLE: policy}}
 
 
-def policy(name: str, kind: str, block: str, configuration: dict[str, Any]) -> dict[str, Any]:
-    target = {
-        key: reference("aws_appautoscaling_target", key)
-        for key in ("resource_id", "scalable_dimension", "service_namespace")
-    }
-    return {
-        "name": name,
-        "policy_type": kind,
-        **target,
-        f"{block}_scaling_policy_configuration": configuration,
-    }
+def _arguments(properties: dict[str, Any], own_name: str, of_alarm: bool) -> dict[str, Any]:
+    """Convert properties, of which ``own_name`` is Terraform's ``name``."""
+    arguments: dict[str, Any] = {}
+    for key, value in properties.items():
+        if key == "Tags":
+            arguments["tags"] = _map(value, "Key")
+        elif key == "ScalingTargetId":
+            for name in ("resource_id", "scalable_dimension", "service_namespace"):
+                arguments[name] = f"${{aws_appautoscaling_target.{SINGLE}.{name}}}"
+        elif key == "Environment":  # names of the user
+            arguments["environment"] = {name: literal(text) for name, text in value.items()}
+        elif key == "Dimensions" and of_alarm:
+            arguments["dimensions"] = _map(value, "Name")
+        elif key == "MetricStat":
+            others = {name: member for name, member in value.items() if name != "Metric"}
+            arguments["metric"] = _arguments({**value["Metric"], **others}, "", of_alarm)
+        else:
+            name = "name" if key == own_name else BLOCKS.get(key, snake(key))
+            arguments[name] = _value(value, of_alarm)
+    return arguments
 
 
-def alarm(name: str) -> dict[str, Any]:
-    properties = autoscaling.wake_alarm(name)
-    tags = {row["Key"]: row["Value"] for row in properties.pop("Tags")}
-    dimensions = {row["Name"]: row["Value"] for row in properties.pop("Dimensions")}
-    return {
-        **convert(properties),
-        "dimensions": dimensions,
-        "alarm_actions": [reference("aws_appautoscaling_policy", "arn", "wake")],
-        "tags": tags,
-    }
+def _value(value: Any, of_alarm: bool) -> Any:
+    if isinstance(value, list):
+        return [_value(member, of_alarm) for member in value]
+    if not isinstance(value, dict):
+        return literal(value)
+    if "Ref" in value:
+        return f"${{aws_appautoscaling_policy.{NAMES[value['Ref']]}.arn}}"
+    if "Fn::GetAtt" in value:
+        logical_id, attribute = value["Fn::GetAtt"]
+        kinds = {"Role": "aws_iam_role", "Configuration": "aws_sagemaker_endpoint_configuration"}
+        address = f"{kinds.get(logical_id, 'aws_sagemaker_model')}.{NAMES.get(logical_id, SINGLE)}"
+        return f"${{{address}.{'arn' if attribute == 'Arn' else 'name'}}}"
+    return _arguments(value, "", of_alarm)
 
 
-def convert_alarm(properties: dict[str, Any]) -> dict[str, Any]:
-    """Convert an alarm on the box's own metrics; Terraform has a metric's dimensions as a map."""
-    remaining = dict(properties)
-    converted: dict[str, Any] = {"tags": {row["Key"]: row["Value"] for row in remaining.pop("Tags")}}
-    if "Dimensions" in remaining:
-        converted["dimensions"] = _dimensions(remaining.pop("Dimensions"))
-    if "Metrics" in remaining:
-        converted["metric_query"] = [_query(query) for query in remaining.pop("Metrics")]
-    return {**convert(remaining), **converted}
-
-
-def _query(query: dict[str, Any]) -> dict[str, Any]:
-    remaining = dict(query)
-    statistic = remaining.pop("MetricStat", None)
-    if statistic is None:
-        return dict(convert(remaining))
-    metric = dict(statistic["Metric"])
-    block = {
-        "dimensions": _dimensions(metric.pop("Dimensions")),
-        **convert(metric),
-        "period": statistic["Period"],
-        "stat": statistic["Stat"],
-    }
-    return {**convert(remaining), "metric": block}
-
-
-def _dimensions(rows: list[dict[str, str]]) -> dict[str, str]:
-    return {row["Name"]: literal(row["Value"]) for row in rows}
+def _map(rows: list[dict[str, str]], key: str) -> dict[str, str]:
+    """Return rows of names and values as Terraform's map."""
+    return {row[key]: literal(row["Value"]) for row in rows}

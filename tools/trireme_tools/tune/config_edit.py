@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
-#: The tokens of protobuf's text format, with comments and space between them.
-TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*)|(?P<space>[\s]+)
-    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
-    |(?P<word>[\w.+-]+)|(?P<mark>[\[\]{}<>:,;])""",
-    re.VERBOSE,
-)
-CLOSED_BY = {"{": "}", "<": ">", "[": "]"}
+HIDDEN = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""")
+#: A field up to its value: a bracket, texts (hidden, adjacent ones are one value), or a word.
+FIELD = re.compile(r"([\w.]+)\s*:?\s*([\[{<]|_+(?:\s+_+)*|[\w.+-]+)")
+BRACKETS = re.compile(r"[\[\]{}<>]")
+SEPARATORS = re.compile(r"[\s,;]*")
 
 
-class Token(NamedTuple):
-    text: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A field from the first character of its name to the last of its value."""
 
     name: str
@@ -36,68 +25,49 @@ class Field:
 
 def read_fields(text: str, start: int, end: int) -> list[Field]:
     """Return the fields of the message whose content is ``text[start:end]``. Raises ValueError."""
-    tokens = list(_tokens(text, start, end))
-    fields, at = [], 0
-    while at < len(tokens):
-        name = tokens[at]
-        if name.text in ",;":
-            at += 1
-            continue
-        at += 1
-        if at < len(tokens) and tokens[at].text == ":":
-            at += 1
-        if at >= len(tokens):
-            raise ValueError(f"{name.text!r} has no value")
-        value = tokens[at]
-        at = _after_value(tokens, at)
-        fields.append(Field(name.text, name.start, tokens[at - 1].end, value.start))
+    hidden, fields = _hide(text), []
+    at = _skip(hidden, start, end)
+    while at < end:
+        match = FIELD.match(hidden, at, end)
+        if match is None:
+            raise ValueError(f"{text[at : at + 10]!r} cannot be read")
+        value = match.start(2)
+        after = _after_bracket(hidden, value) if BRACKETS.match(match[2]) else match.end()
+        fields.append(Field(match[1], at, after, value))
+        at = _skip(hidden, after, end)
     return fields
 
 
-def _tokens(text: str, start: int, end: int) -> Iterator[Token]:
-    at = start
-    while at < end:
-        match = TOKEN.match(text, at, end)
-        if match is None:
-            raise ValueError(f"{text[at : at + 10]!r} cannot be read")
-        if match.lastgroup not in ("comment", "space"):
-            yield Token(match.group(), at, match.end())
-        at = match.end()
+def _hide(text: str) -> str:
+    """Return the text with spaces for comments and underscores for texts, so that what is left is syntax."""
+    return HIDDEN.sub(lambda match: (" " if match[0][0] == "#" else "_") * len(match[0]), text)
 
 
-def _after_value(tokens: list[Token], at: int) -> int:
-    """Return the index after the value that begins at ``at``; adjacent texts are one value."""
-    if tokens[at].text not in CLOSED_BY:
-        at += 1
-        while at < len(tokens) and tokens[at].text[0] in "\"'" and tokens[at - 1].text[0] in "\"'":
-            at += 1
-        return at
-    open_brackets = []
-    while at < len(tokens):
-        if tokens[at].text in CLOSED_BY:
-            open_brackets.append(CLOSED_BY[tokens[at].text])
-        elif open_brackets and tokens[at].text == open_brackets[-1]:
-            open_brackets.pop()
-        at += 1
-        if not open_brackets:
-            return at
+def _skip(hidden: str, start: int, end: int) -> int:
+    match = SEPARATORS.match(hidden, start, end)
+    return match.end() if match else start
+
+
+def _after_bracket(hidden: str, at: int) -> int:
+    """Return the index after the bracket that closes the one at ``at``."""
+    depth = 0
+    for bracket in BRACKETS.finditer(hidden, at):
+        depth += 1 if bracket[0] in "[{<" else -1
+        if not depth:
+            return bracket.end()
     raise ValueError("a bracket is not closed")
 
 
 def messages(text: str, field: Field) -> Iterator[tuple[int, int]]:
     """Yield start and end of the content of each message of a field, which may be a list of messages."""
-    if text[field.value] == "[":
-        tokens = list(_tokens(text, field.value + 1, field.end - 1))
-        at = 0
-        while at < len(tokens):
-            if tokens[at].text == ",":
-                at += 1
-                continue
-            after = _after_value(tokens, at)
-            yield tokens[at].end, tokens[after - 1].start
-            at = after
-    else:
-        yield field.value + 1, field.end - 1
+    hidden, at = _hide(text), field.value
+    if text[at] == "[":
+        at += 1
+    while bracket := BRACKETS.search(hidden, at, field.end):
+        if bracket[0] not in "{<":
+            return
+        at = _after_bracket(hidden, bracket.start())
+        yield bracket.end(), at - 1
 
 
 def set_instance_count(text: str, count: int) -> str:
@@ -117,10 +87,8 @@ def set_instance_count(text: str, count: int) -> str:
 
 def set_batching(text: str, preferred_sizes: tuple[int, ...], delay_us: int) -> str:
     """Switch dynamic batching on with these sizes (none: any) and this delay; its other fields stay."""
-    fields = [field for field in read_fields(text, 0, len(text)) if field.name == "dynamic_batching"]
-    if not fields:
+    if all(field.name != "dynamic_batching" for field in read_fields(text, 0, len(text))):
         text = append(text, "dynamic_batching {\n}\n")
-        fields = [field for field in read_fields(text, 0, len(text)) if field.name == "dynamic_batching"]
     values = {
         "max_queue_delay_microseconds": str(delay_us) if delay_us else "",
         "preferred_batch_size": f"[{', '.join(map(str, preferred_sizes))}]" if preferred_sizes else "",
