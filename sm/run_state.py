@@ -29,6 +29,16 @@ MAX_TEMPORARY_PATH_BYTES = 107 - len("/trireme-12345678/control.sock")
 MAX_CONTROL_BODY_BYTES = 2**20
 
 
+class InRun:
+    """A path in a box's run folder, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, box: Box, _: object) -> Path:
+        return box.run / self._name
+
+
 @dataclass(frozen=True)
 class Box:
     """One run of the box. Its files in ``/dev/shm`` begin with ``trireme-<id>-``."""
@@ -91,97 +101,41 @@ class Box:
         """True if nginx is in front of both planes."""
         return self.front == "nginx"
 
-    @property
-    def data_socket(self) -> Path:
-        return self.run / "data.sock"
-
-    @property
-    def control_socket(self) -> Path:
-        return self.run / "control.sock"
-
-    @property
-    def keys_socket(self) -> Path:
-        """The socket at which nginx asks whether an API key is valid."""
-        return self.run / "keys.sock"
-
-    @property
-    def api_keys_copy(self) -> Path:
-        """A copy of the last valid content of the API key file."""
-        return self.run / "api_keys"
-
-    @property
-    def tls_folder(self) -> Path:
-        """The certificate and key that nginx uses."""
-        return self.run / "tls"
-
-    @property
-    def state_file(self) -> Path:
-        return self.run / "state.json"
-
-    @property
-    def clients_file(self) -> Path:
-        """Written by the data workers: the clients that they serve."""
-        return self.run / "clients.json"
-
-    @property
-    def models_file(self) -> Path:
-        """Multi-model mode, written by the control plane: the loaded models."""
-        return self.run / "models.json"
-
-    @property
-    def holds_folder(self) -> Path:
-        """A file for each model that requests use; see :mod:`sm.multimodel.holds`."""
-        return self.run / "holds"
-
-    @property
-    def prepared_folder(self) -> Path:
-        """A folder for each new version, in which each worker says whether it is ready for it."""
-        return self.run / "prepared"
-
-    @property
-    def start_error_file(self) -> Path:
-        """Written by a data worker that cannot load its clients: the reason in a sentence."""
-        return self.run / "start_error"
-
-    @property
-    def reloads_folder(self) -> Path:
-        """A file for each reload that a data worker has logged, so that the others do not log it again."""
-        return self.run / "reloads"
-
-    @property
-    def openapi_file(self) -> Path:
-        """Written by the data workers: payloads and results of their clients."""
-        return self.run / "openapi.json"
-
-    @property
-    def samples_file(self) -> Path:
-        """Written by the data workers: the clients' samples that callers may have."""
-        return self.run / "samples.json"
-
-    @property
-    def engines_folder(self) -> Path:
-        """Written by the models of the CPU target: the engine that each chose, a file for each version."""
-        return self.run / "engines"
-
-    @property
-    def metrics_folder(self) -> Path:
-        """The workers' memory-mapped series."""
-        return self.run / "metrics"
-
-    @property
-    def replacement_file(self) -> Path:
-        """Multi-model mode, written by the control plane: the reason why Triton must be started again."""
-        return self.run / "replace-triton"
-
-    @property
-    def reloads_pipe(self) -> Path:
-        """A named pipe: the supervisor writes to it while models must be loaded again."""
-        return self.run / "reloads.pipe"
-
-    @property
-    def draining_file(self) -> Path:
-        """While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503."""
-        return self.run / "draining"
+    data_socket = InRun("data.sock")
+    control_socket = InRun("control.sock")
+    #: The socket at which nginx asks whether an API key is valid.
+    keys_socket = InRun("keys.sock")
+    #: A copy of the last valid content of the API key file.
+    api_keys_copy = InRun("api_keys")
+    #: The certificate and key that nginx uses.
+    tls_folder = InRun("tls")
+    state_file = InRun("state.json")
+    #: Written by the data workers: the clients that they serve.
+    clients_file = InRun("clients.json")
+    #: Multi-model mode, written by the control plane: the loaded models.
+    models_file = InRun("models.json")
+    #: A file for each model that requests use; see :mod:`sm.multimodel.holds`.
+    holds_folder = InRun("holds")
+    #: A folder for each new version, in which each worker says whether it is ready for it.
+    prepared_folder = InRun("prepared")
+    #: Written by a data worker that cannot load its clients: the reason in a sentence.
+    start_error_file = InRun("start_error")
+    #: A file for each reload that a data worker has logged, so that the others do not log it again.
+    reloads_folder = InRun("reloads")
+    #: Written by the data workers: payloads and results of their clients.
+    openapi_file = InRun("openapi.json")
+    #: Written by the data workers: the clients' samples that callers may have.
+    samples_file = InRun("samples.json")
+    #: Written by the models of the CPU target: the engine that each chose, a file for each version.
+    engines_folder = InRun("engines")
+    #: The workers' memory-mapped series.
+    metrics_folder = InRun("metrics")
+    #: Multi-model mode, written by the control plane: the reason why Triton must be started again.
+    replacement_file = InRun("replace-triton")
+    #: A named pipe: the supervisor writes to it while models must be loaded again.
+    reloads_pipe = InRun("reloads.pipe")
+    #: While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503.
+    draining_file = InRun("draining")
 
     @classmethod
     def load(cls, run: Path) -> Box:
