@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -137,10 +138,15 @@ def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) ->
     assert closed["ClosedSessionId"] == session
 
 
+def query(folder: Path, statement: str, *values: object) -> list[tuple[int]]:
+    """Run a statement in a folder's database of sessions."""
+    with contextlib.closing(sqlite3.connect(folder / "sessions.db", isolation_level=None)) as database:
+        return database.execute(statement, values).fetchall()
+
+
 def expire(folder: Path) -> None:
-    """Let all sessions in a folder expire: the time at which one ends is its folder's modification time."""
-    for session in folder.iterdir():
-        os.utime(session, (0, 0))
+    """Let all sessions in a folder expire."""
+    query(folder, "UPDATE sessions SET expires = 0")
 
 
 def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: Path, tmp_path: Path) -> None:
@@ -157,8 +163,8 @@ def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: P
     ) as box:
         session = open_session(box)
         sessions_folder = tmp_path / "deep" / "sessions"
-        expires_in = (sessions_folder / session).stat().st_mtime - time.time()
-        assert 0 < expires_in <= 20
+        ((expires,),) = query(sessions_folder, "SELECT expires FROM sessions WHERE id = ?", session)
+        assert 0 < expires - time.time() <= 20
         assert invoke_probe(box, session).status_code == 200
         expire(sessions_folder)
         for error in (invoke_probe(box, session).json()["error"] for _ in range(2)):
@@ -171,7 +177,7 @@ def test_sessions_expire_are_limited_and_use_the_configured_folder(repository: P
         assert len(refused_responses) == 5
         # Expired sessions are removed although nobody uses them.
         expire(sessions_folder)
-        wait_until(lambda: not list(sessions_folder.iterdir()), description="the files of all sessions gone")
+        wait_until(lambda: not query(sessions_folder, "SELECT 1 FROM sessions"), description="no session")
         open_session(box)
 
 
