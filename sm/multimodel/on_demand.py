@@ -82,6 +82,8 @@ def fetch(source: str, cache: Path) -> Path:
     """Fetch a repository or a model into the cache; return its folder. :class:`NotReady` if that fails."""
     result = json.loads(run_sources(source, str(cache)))
     FETCHED_BYTES.inc(result["bytes"])
+    if removed := result["removed_bytes"]:
+        log.info("removed %.1f MB from %s to make room: no box used it", removed / 1e6, cache)
     return Path(result["repository"])
 
 

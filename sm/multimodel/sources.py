@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import http.client
 import json
@@ -21,28 +22,38 @@ import shutil
 import sys
 import tarfile
 import tempfile
-import threading
 import time
-import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from sm.errors import StartError
-
-Report = Callable[[str], None]
+from sm.multimodel.downloads import (
+    ATTEMPTS,
+    CHUNK_BYTES,
+    CONNECTIONS,
+    PART,
+    Interrupted,
+    Part,
+    Progress,
+    Remote,
+    Report,
+    download,
+)
 
 #: Seconds. With ATTEMPTS, a host that does not answer, or stops to, is reported within 30 s.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S, ATTEMPTS = 5, 8, 2
-#: Seconds between two reports of a fetch's progress.
-REPORT_INTERVAL_S = 1.0
-CHUNK_BYTES = 2**20
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 8
+#: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
+#: may be about to.
+PART_LIFE_S, MIN_IDLE_S = 7 * 86_400, 60
 #: Files and folders of one archive, as in multi-model mode.
 MAX_ENTRIES = 100_000
 ARCHIVE = ".tar.gz"
 REMOTE = ("s3://", "https://")
+NO_HEADERS: Mapping[str, str] = {}
 
 
 def is_source(text: str) -> bool:
@@ -60,41 +71,6 @@ def shown(source: str) -> str:
     return re.sub(r"(?<=://)[^/@,]*@|\?[^#,]*", "", source)
 
 
-class Progress:
-    """Counts the bytes that have come, for all threads of a transfer."""
-
-    def __init__(self, report: Report, total: int) -> None:
-        self._report, self._total = report, total
-        self._started, self._lock, self._due, self.done = time.monotonic(), threading.Lock(), 0.0, 0
-
-    def add(self, count: int) -> None:
-        """Count bytes, and report the sum from time to time."""
-        with self._lock:
-            self.done += count
-            now = time.monotonic()
-            if now >= self._due:
-                self._due = now + REPORT_INTERVAL_S
-                rate = self.done / max(now - self._started, 1e-3)
-                left = max(self._total - self.done, 0)
-                self._report(
-                    f"fetched {self.done / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s, {left / 1e6:,.1f} MB left"
-                )
-
-
-class ListedObject:
-    """Tells boto3's transfer what the list says of an object, so that it fetches this version or none."""
-
-    def __init__(self, entry: dict[str, Any], progress: Progress) -> None:
-        self._entry, self._progress = entry, progress
-
-    def on_queued(self, future: Any, **_: Any) -> None:
-        future.meta.provide_transfer_size(self._entry["Size"])
-        future.meta.provide_object_etag(self._entry["ETag"])
-
-    def on_progress(self, bytes_transferred: int, **_: Any) -> None:
-        self._progress.add(bytes_transferred)
-
-
 class Sources:
     """Model repositories below ``root``, which several boxes may share."""
 
@@ -103,8 +79,10 @@ class Sources:
         self._objects, self._folders, self._scratch = (
             root / name for name in ("objects", "folders", "scratch")
         )
-        #: Bytes that came over the network.
-        self.fetched_bytes = 0
+        #: Files and folders of this fetch.
+        self._used: set[Path] = set()
+        #: Bytes that came over the network, and that were removed to make room.
+        self.fetched_bytes = self.removed_bytes = 0
 
     def fetch(self, source: str) -> Path:
         """Return the folder with the content of ``source``; commas join several.
@@ -114,8 +92,8 @@ class Sources:
         """
         try:
             with self._locked():
-                folders = [self._fetch_one(part.strip()) for part in source.split(",")]
-                return folders[0] if len(folders) == 1 else self._join(folders)
+                folders = [self._use(self._fetch_one(part.strip())) for part in source.split(",")]
+                return folders[0] if len(folders) == 1 else self._use(self._join(folders))
         except OSError as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
 
@@ -124,14 +102,26 @@ class Sources:
         with contextlib.suppress(OSError), self._locked(wait=False):
             pass
 
+    def _use(self, folder: Path) -> Path:
+        """Note that a folder is used now."""
+        if folder.parent == self._folders:
+            os.utime(folder)
+            self._used.add(folder)
+        return folder
+
     def _fetch_one(self, source: str) -> Path:
-        if source.startswith("s3://"):
-            return self._fetch_s3(source)
-        if source.startswith("https://"):
-            return self._unpack(self._download_https(source), source)
+        try:
+            if source.startswith("s3://"):
+                return self._fetch_s3(source)
+            if source.startswith("https://"):
+                return self._fetch_https(source)
+        except Interrupted as error:
+            raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
         if "://" in source:
             raise StartError(f"{shown(source)} does not start with {', '.join(REMOTE)}.")
-        return self._unpack(Path(source), source) if source.endswith(ARCHIVE) else Path(source).absolute()
+        if source.endswith(ARCHIVE):
+            return self._unpacked(_digest_of_file(Path(source)), source, lambda: Path(source))
+        return Path(source).absolute()
 
     def _join(self, folders: list[Path]) -> Path:
         """Return a folder with links to all that is in the folders."""
@@ -162,26 +152,31 @@ class Sources:
                     raise
                 self._report(f"waiting for another process that fetches into {self._root}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            self._remove_halves()
+            self._remove_leftovers()
             self._scratch.mkdir()
             try:
                 yield
             finally:
-                self._remove_halves()
+                self._remove_leftovers()
 
-    def _remove_halves(self) -> None:
+    def _remove_leftovers(self) -> None:
+        """Remove what nobody can go on with, and what nobody has gone on with for long."""
         shutil.rmtree(self._scratch, ignore_errors=True)
-        # boto3 gives a name with a dot to what it has not fetched completely.
-        for part in self._objects.glob("*.*"):
-            part.unlink()
+        for part in self._objects.glob("*" + PART):
+            if time.time() - part.stat().st_mtime > PART_LIFE_S:
+                part.unlink()
 
     def _fetch_s3(self, source: str) -> Path:
         with opened_s3(source) as (s3, bucket, key):
-            if key.endswith(ARCHIVE):
-                head = s3.head_object(Bucket=bucket, Key=key)
-                entry = {"Key": key, "ETag": head["ETag"], "Size": head["ContentLength"]}
-                return self._unpack(self._download_s3(s3, bucket, [entry])[key], source)
-            return self._fetch_prefix(s3, bucket, prefix_of(key), source)
+            if not key.endswith(ARCHIVE):
+                return self._fetch_prefix(s3, bucket, prefix_of(key), source)
+            head = s3.head_object(Bucket=bucket, Key=key)
+            entry = {"Key": key, "ETag": head["ETag"], "Size": head["ContentLength"]}
+            return self._unpacked(
+                _digest(bucket, key, head["ETag"]),
+                source,
+                lambda: self._download_s3(s3, bucket, [entry])[key],
+            )
 
     def _fetch_prefix(self, s3: Any, bucket: str, prefix: str, source: str) -> Path:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -205,77 +200,81 @@ class Sources:
         return folder.rename(target)
 
     def _download_s3(self, s3: Any, bucket: str, entries: list[dict[str, Any]]) -> dict[str, Path]:
-        """Download the objects that the cache lacks, several and the parts of large ones in parallel."""
-        from boto3.s3.transfer import TransferConfig, create_transfer_manager
-
+        """Download the objects that the cache lacks, in the versions that the list has."""
         files = {
             entry["Key"]: self._objects / _digest(bucket, entry["Key"], entry["ETag"]) for entry in entries
         }
-        missing = [entry for entry in entries if not files[entry["Key"]].is_file()]
-        total = sum(entry["Size"] for entry in missing)
-        self._check_room(total)
-        progress = Progress(self._report, total)
-        # boto3 asks for the listed version only where it fetches ranges; from 1 byte on it always does.
-        config = TransferConfig(
-            multipart_threshold=1, num_download_attempts=ATTEMPTS, preferred_transfer_client="classic"
-        )
-        with create_transfer_manager(s3, config) as manager:
-            downloads = [
-                manager.download(
-                    bucket,
-                    entry["Key"],
-                    str(files[entry["Key"]]),
-                    subscribers=[ListedObject(entry, progress)],
-                )
-                for entry in missing
-            ]
-            for download in downloads:
-                download.result()
-        self.fetched_bytes += total
+        remotes = []
+        for entry in entries:
+            key, etag = entry["Key"], entry["ETag"]
+            read = functools.partial(read_s3, s3, {"Bucket": bucket, "Key": key, "IfMatch": etag})
+            remotes.append(Remote(files[key], etag, entry["Size"], read))
+        self._download(remotes)
         return files
 
-    def _download_https(self, source: str) -> Path:
+    def _download(self, remotes: Sequence[Remote]) -> None:
+        """Download the objects that the cache lacks."""
+        parts = [Part(remote) for remote in remotes if not remote.file.is_file()]
+        self._used.update(remote.file for remote in remotes)
+        self._used.update(part.path for part in parts)
+        self._make_room(sum(part.left for part in parts))
+        self.fetched_bytes += download(parts, self._report)
+
+    def _fetch_https(self, source: str) -> Path:
         url, _, wanted = source.partition("#sha256=")
         if wanted and not re.fullmatch(r"[0-9a-f]{64}", wanted):
             raise StartError(
                 f"{shown(source)} must end with #sha256= and 64 hexadecimal digits, or without it."
             )
-        if wanted and (known := self._objects / wanted).is_file():
-            return known
+        if wanted and self._archive_folder(wanted).is_dir():
+            return self._archive_folder(wanted)
         try:
-            return self._get(url, wanted)
-        except (urllib.error.URLError, http.client.HTTPException) as error:
+            with opened(url, {"Range": "bytes=0-0"}) as answer:
+                etag = answer.headers["ETag"] or ""
+                version = etag or answer.headers["Last-Modified"] or ""
+                _, _, size = answer.headers.get("Content-Range", "").partition("/")
+                identity = wanted or (_digest(url, version) if version else "")
+                if identity and self._archive_folder(identity).is_dir():
+                    return self._archive_folder(identity)
+                if etag.startswith('"') and size.isdecimal():
+                    file = self._objects / _digest(url, etag)
+                    self._download([Remote(file, etag, int(size), functools.partial(read_https, url, etag))])
+                elif answer.status == HTTPStatus.OK:
+                    file = self._save(answer)
+                else:
+                    with opened(url) as whole:
+                        file = self._save(whole)
+        except (OSError, http.client.HTTPException) as error:
             raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
-
-    def _get(self, url: str, wanted: str) -> Path:
-        with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310 - https
-            if not answer.url.startswith("https://"):
-                raise StartError(f"{shown(url)} leads to an address without TLS.")
-            version = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
-            size = int(answer.headers["Content-Length"] or 0)
-            file = self._objects / (wanted or _digest(url, version))
-            if version and file.is_file():
-                return file
-            self._check_room(size)
-            part, progress = self._scratch / "object", Progress(self._report, size)
-            with part.open("wb") as output:
-                # read1 returns what has come, so that the progress of a slow host is seen.
-                while chunk := answer.read1(CHUNK_BYTES):
-                    output.write(chunk)
-                    progress.add(len(chunk))
-            self.fetched_bytes += progress.done
-            if size and progress.done != size:
-                raise StartError(f"{shown(url)} ended after {progress.done:,} of {size:,} bytes.")
-        if wanted and _digest_of_file(part) != wanted:
+        if wanted and _digest_of_file(file) != wanted:
+            file.unlink()
             raise StartError(f"{shown(url)} has another SHA-256 than {wanted}.")
-        return part.rename(file)
+        return self._unpacked(identity or _digest_of_file(file), source, lambda: file)
 
-    def _unpack(self, archive: Path, source: str) -> Path:
-        """Unpack an archive of regular files and folders."""
-        source = shown(source)
-        target = self._folders / _digest("archive", _digest_of_file(archive))
+    def _save(self, answer: http.client.HTTPResponse) -> Path:
+        """Download from a server that sends no ranges of a known version."""
+        size = int(answer.headers["Content-Length"] or 0)
+        self._make_room(size)
+        file, progress = self._scratch / "object", Progress(self._report, size)
+        with file.open("wb") as output:
+            # read1 returns what has come, so that the progress of a slow host is seen.
+            while chunk := answer.read1(CHUNK_BYTES):
+                output.write(chunk)
+                progress.add(len(chunk))
+        self.fetched_bytes += progress.done
+        if size and progress.done != size:
+            raise Interrupted(f"it ended after {progress.done:,} of {size:,} bytes")
+        return file
+
+    def _archive_folder(self, identity: str) -> Path:
+        return self._folders / _digest("archive", identity)
+
+    def _unpacked(self, identity: str, source: str, get: Callable[[], Path]) -> Path:
+        """Return the content of an archive of regular files and folders; ``get`` returns the archive."""
+        source, target = shown(source), self._archive_folder(identity)
         if target.is_dir():
             return target
+        archive = get()
         self._report(f"unpacking {source}")
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
@@ -285,18 +284,112 @@ class Sources:
                         raise StartError(f"{source} has more than {MAX_ENTRIES:,} files and folders.")
                     if not (member.isreg() or member.isdir()):
                         raise StartError(f"{source}: {member.name!r} is not a regular file or folder.")
-                    self._check_room(member.size)
+                    self._make_room(member.size)
                     tar.extract(member, folder, filter="data")
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             raise StartError(f"{source} cannot be unpacked: {error}.") from None
-        return folder.rename(target)
+        folder.rename(target)
+        if archive.parent == self._objects:
+            archive.unlink()
+        return target
 
-    def _check_room(self, size: int) -> None:
+    def _make_room(self, size: int) -> None:
+        """Remove what no box uses, the least recently used first, until ``size`` bytes are free."""
         free = shutil.disk_usage(self._root).free
-        if size > free:
+        if size <= free:
+            return
+        self._remove_orphans()
+        for folder in self._idle_folders():
+            if size <= shutil.disk_usage(self._root).free:
+                break
+            shutil.rmtree(folder.rename(self._scratch / folder.name))
+            self._remove_orphans()
+        now_free = shutil.disk_usage(self._root).free
+        self.removed_bytes += max(now_free - free, 0)
+        if size > now_free:
             raise StartError(
-                f"{size / 1e6:,.0f} MB are to be fetched into {self._root}, which has {free / 1e6:,.0f} MB."
+                f"{size / 1e6:,.0f} MB are to be fetched into {self._root}, which has "
+                f"{now_free / 1e6:,.0f} MB."
             )
+
+    def _remove_orphans(self) -> None:
+        """Remove the files that are in no folder, but for those of this fetch."""
+        for file in self._objects.iterdir():
+            if file not in self._used and file.stat().st_nlink == 1:
+                file.unlink()
+
+    def _idle_folders(self) -> Iterator[Path]:
+        """Yield the folders that no box uses, the least recently used first."""
+        used = {folder: folder.stat().st_mtime for folder in self._folders.iterdir()}
+        for folder in sorted(used, key=lambda folder: used[folder]):
+            if folder not in self._used and time.time() - used[folder] > MIN_IDLE_S and not _is_held(folder):
+                yield folder
+
+
+@contextlib.contextmanager
+def held(repository: Path, root: Path) -> Iterator[None]:
+    """Keep a repository that was fetched into ``root`` from being removed to make room."""
+    folders = root.resolve() / "folders"
+    places = [path.resolve() for path in (repository, *repository.iterdir())]
+    names = {place.relative_to(folders).parts[0] for place in places if place.is_relative_to(folders)}
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            file = os.open(folders / name, os.O_RDONLY)
+            stack.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _is_held(folder: Path) -> bool:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+@contextlib.contextmanager
+def opened(url: str, headers: Mapping[str, str] = NO_HEADERS) -> Iterator[http.client.HTTPResponse]:
+    """Yield the answer of an HTTPS server."""
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - https
+    with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310
+        if not answer.url.startswith("https://"):
+            raise StartError(f"{shown(url)} leads to an address without TLS.")
+        yield answer
+
+
+def read_https(url: str, etag: str, start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of one version of an object."""
+    try:
+        with opened(url, {"Range": f"bytes={start}-{end - 1}", "If-Range": etag}) as answer:
+            if answer.headers["ETag"] != etag or not _has_range(answer.headers["Content-Range"], start, end):
+                raise StartError(f"{shown(url)} has changed while it was fetched.")
+            while chunk := answer.read(CHUNK_BYTES):
+                yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        raise Interrupted(str(error) or type(error).__name__) from None
+
+
+def read_s3(s3: Any, request: Mapping[str, str], start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of one version of an object."""
+    from botocore.exceptions import BotoCoreError
+
+    answer = s3.get_object(**request, Range=f"bytes={start}-{end - 1}")
+    if not _has_range(answer.get("ContentRange"), start, end):
+        raise StartError(f"s3://{request['Bucket']}/{request['Key']}: its host sends no ranges.")
+    with contextlib.closing(answer["Body"]) as body:
+        try:
+            while chunk := body.read(CHUNK_BYTES):
+                yield chunk
+        except BotoCoreError as error:
+            raise Interrupted(str(error)) from None
+
+
+def _has_range(header: str | None, start: int, end: int) -> bool:
+    return (header or "").startswith(f"bytes {start}-{end - 1}/")
 
 
 @contextlib.contextmanager
@@ -306,7 +399,6 @@ def opened_s3(source: str) -> Iterator[tuple[Any, str, str]]:
         from boto3 import client
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
-        from s3transfer.exceptions import RetriesExceededError, S3DownloadFailedError
     except ImportError:
         raise StartError(
             f"{source} needs boto3, which is not installed: pip install 'trireme-serving[s3]'."
@@ -317,11 +409,12 @@ def opened_s3(source: str) -> Iterator[tuple[Any, str, str]]:
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        max_pool_connections=CONNECTIONS,
     )
     bucket, _, key = source.removeprefix("s3://").partition("/")
     try:
         yield client("s3", config=config), bucket, key
-    except (BotoCoreError, ClientError, RetriesExceededError, S3DownloadFailedError) as error:
+    except (BotoCoreError, ClientError) as error:
         raise StartError(f"{source} cannot be fetched: {error}.") from None
 
 
@@ -368,7 +461,8 @@ def main(arguments: Sequence[str]) -> int:
     except StartError as error:
         say(str(error))
         return 1
-    say(json.dumps({"repository": str(repository), "bytes": sources.fetched_bytes}))
+    result = {"bytes": sources.fetched_bytes, "removed_bytes": sources.removed_bytes}
+    say(json.dumps({"repository": str(repository), **result}))
     return 0
 
 

@@ -30,7 +30,7 @@ from typing import Any
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.multimodel.sources import Sources, is_prefix, is_source, shown
+from sm.multimodel.sources import Sources, held, is_prefix, is_source, shown
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -174,7 +174,9 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         on_demand = settings.models == ON_DEMAND
         is_whole = not is_prefix(source) if on_demand else not settings.multi_model
         if is_source(source) and is_whole:
-            fetch = fetch_models(source, Cache(settings.cache).root / "sources", preparation, log)
+            cache = Cache(settings.cache).root / "sources"
+            fetch = fetch_models(source, cache, preparation, log)
+            stack.enter_context(held(fetch.repository, cache))
             settings = replace(settings, repository=fetch.repository)
         repository = None if settings.multi_model else find_repository(settings)
         if repository:
@@ -246,6 +248,8 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
     finally:
         Sources(cache, report).remove_leftovers()
     fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
+    if removed := result["removed_bytes"]:
+        log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")
     log.log("info", f"fetched {shown(source)}: {fetch.bytes / 1e6:,.1f} MB in {fetch.seconds:,.1f} s")
     return fetch
 

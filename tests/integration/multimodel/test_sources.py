@@ -12,9 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from s3transfer.exceptions import S3DownloadFailedError
+from botocore.exceptions import ClientError
 
 from sm.errors import StartError
+from sm.multimodel.downloads import PART
 from sm.multimodel.sources import Sources, shown
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
@@ -97,9 +98,9 @@ def test_an_object_that_changes_while_it_is_fetched_is_not_taken(s3_url: str, tm
     s3.put_object(Bucket="inputs", Key="changing", Body=b"new")
     sources, entry = Sources(tmp_path, print), {"Key": "changing", "ETag": old["ETag"], "Size": 3}
     (tmp_path / "objects").mkdir()
-    with pytest.raises(S3DownloadFailedError):
+    with pytest.raises(ClientError, match="PreconditionFailed"):
         sources._download_s3(s3, "inputs", [entry])
-    assert list((tmp_path / "objects").iterdir()) == []
+    assert {file.suffix for file in (tmp_path / "objects").iterdir()} <= {PART}
 
 
 def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) -> None:
@@ -144,7 +145,8 @@ def test_https_is_fetched_once_and_only_with_the_right_digest(
         with pytest.raises(StartError):
             sources.fetch(f"{url}#sha256={'0' * 64}")
         folder = sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}")
-        assert sources.fetch(url) == folder == sources.fetch(url)
+        assert sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}") == folder
+        assert sources.fetch(url) == sources.fetch(url)
         # The refused one, the right one, and one without a digest.
         assert sources.fetched_bytes == 3 * len(content)
         server.shutdown()
