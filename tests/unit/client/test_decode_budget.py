@@ -87,15 +87,6 @@ def test_a_picture_without_room_waits_and_is_then_refused(budget: DecodeBudget) 
     assert images.decode(content).shape == (1000, 1000, 3)
 
 
-def test_a_waiting_picture_uses_memory_that_is_released(
-    budget: DecodeBudget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
-    budget.acquire(20 * MIB)
-    threading.Timer(0.2, budget.release, (20 * MIB,)).start()
-    assert images.decode(large_png(1000, 1000)).shape == (1000, 1000, 3)
-
-
 def test_decoding_does_not_wait_for_a_caller_that_disconnected(
     budget: DecodeBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

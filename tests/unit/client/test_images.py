@@ -117,64 +117,52 @@ def test_grey_becomes_three_equal_channels(image_format: str) -> None:
     assert (pixels == 77).all()
 
 
-def test_a_one_bit_picture_becomes_black_and_white() -> None:
-    picture = Image.new("1", (8, 8), 0)
-    picture.putpixel((3, 2), 1)
-    pixels = decode(encode(picture, "PNG"))
-    assert pixels[2, 3].tolist() == [255, 255, 255]
-    assert pixels.sum() == 3 * 255
+def row_of_pixels(mode: str, *pixels: object, palette: tuple[int, ...] = ()) -> Image.Image:
+    picture = Image.new(mode, (len(pixels), 1))
+    if palette:
+        picture.putpalette(palette)
+    for place, pixel in enumerate(pixels):
+        picture.putpixel((place, 0), pixel)  # type: ignore[arg-type]
+    return picture
 
 
-def test_16_bit_grey_keeps_its_upper_8_bits() -> None:
-    values = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], ">u2")
-    data = b"".join(b"\0" + row.tobytes() for row in values)
-    pixels = decode(raw_png(2, 2, 16, 0, data))
-    assert pixels[..., 0].tolist() == [[0x00, 0x12], [0x80, 0xFF]]
-    assert (pixels == pixels[..., :1]).all()
+BLACK, GREY = (0, 0, 0), (127, 127, 127)
 
 
-def test_16_bit_rgb_keeps_its_upper_8_bits() -> None:
-    data = b"\0" + np.array([0x1234, 0x8001, 0xFFFF], ">u2").tobytes()
-    assert decode(raw_png(1, 1, 16, 2, data)).tolist() == [[[0x12, 0x80, 0xFF]]]
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (encode(row_of_pixels("1", 0, 1), "PNG"), [BLACK, WHITE]),
+        (raw_png(2, 1, 16, 0, b"\0\x12\xff\x80\x00"), [(0x12,) * 3, (0x80,) * 3]),
+        (raw_png(1, 1, 16, 2, b"\0\x12\x34\x80\x01\xff\xff"), [(0x12, 0x80, 0xFF)]),
+        (encode(row_of_pixels("RGBA", (*RED, 255), (*RED, 0)), "PNG"), [RED, WHITE]),
+        (encode(row_of_pixels("RGBA", (0, 0, 0, 128)), "WEBP", lossless=True), [GREY]),
+        (encode(row_of_pixels("LA", (0, 255), (0, 0)), "PNG"), [BLACK, WHITE]),
+        (
+            encode(row_of_pixels("P", 0, 1, 2, palette=(*RED, *GREEN, *BLUE)), "PNG", transparency=1),
+            [RED, WHITE, BLUE],
+        ),
+        (encode(row_of_pixels("RGB", RED, GREEN), "PNG", transparency=GREEN), [RED, WHITE]),
+    ],
+    ids=[
+        "one bit",
+        "16-bit grey keeps its upper 8 bits",
+        "16-bit RGB keeps its upper 8 bits",
+        "transparent pixels become white",
+        "half transparent ones are mixed with white",
+        "grey with alpha",
+        "a transparent colour of a palette",
+        "a transparent colour of RGB",
+    ],
+)
+def test_every_kind_of_pixel_becomes_rgb_on_white(content: bytes, expected: list[tuple[int, ...]]) -> None:
+    assert decode(content).tolist() == [[list(pixel) for pixel in expected]]
 
 
 def test_a_cmyk_jpeg_becomes_rgb() -> None:
     picture = Image.new("CMYK", (16, 16), (0, 255, 255, 0))  # magenta and yellow make red
     pixels = decode(encode(picture, "JPEG", quality=95))
     assert np.abs(pixels.astype(int) - RED).max() <= 4
-
-
-def test_transparent_pixels_become_white() -> None:
-    picture = Image.new("RGBA", (2, 1), (*RED, 255))
-    picture.putpixel((1, 0), (*RED, 0))
-    assert decode(encode(picture, "PNG")).tolist() == [[list(RED), list(WHITE)]]
-
-
-def test_half_transparent_pixels_are_mixed_with_white() -> None:
-    pixels = decode(encode(Image.new("RGBA", (1, 1), (0, 0, 0, 128)), "WEBP", lossless=True))
-    assert pixels.tolist() == [[[127, 127, 127]]]
-
-
-def test_grey_with_alpha_is_put_on_white() -> None:
-    picture = Image.new("LA", (2, 1), (0, 255))
-    picture.putpixel((1, 0), (0, 0))
-    assert decode(encode(picture, "PNG")).tolist() == [[[0, 0, 0], list(WHITE)]]
-
-
-def test_a_transparent_palette_colour_becomes_white() -> None:
-    picture = Image.new("P", (3, 1))
-    picture.putpalette([*RED, *GREEN, *BLUE])
-    for index in range(3):
-        picture.putpixel((index, 0), index)
-    pixels = decode(encode(picture, "PNG", transparency=1))
-    assert pixels.tolist() == [[list(RED), list(WHITE), list(BLUE)]]
-
-
-def test_a_transparent_colour_of_an_rgb_picture_becomes_white() -> None:
-    picture = Image.new("RGB", (2, 1), RED)
-    picture.putpixel((1, 0), GREEN)
-    pixels = decode(encode(picture, "PNG", transparency=GREEN))
-    assert pixels.tolist() == [[list(RED), list(WHITE)]]
 
 
 def test_an_animation_gives_its_first_picture() -> None:
@@ -185,41 +173,17 @@ def test_an_animation_gives_its_first_picture() -> None:
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-def test_a_truncated_picture_is_refused(image_format: str, share: float) -> None:
+def test_the_error_for_a_truncated_picture_says_so(image_format: str, share: float) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
     content = encode(Image.fromarray(noise), image_format)
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match="truncated|not a JPEG"):
         decode(content[: int(len(content) * share)])
-
-
-@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
-def test_the_error_for_a_truncated_picture_says_so(image_format: str) -> None:
-    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
-    content = encode(Image.fromarray(noise), image_format)
-    with pytest.raises(BadInput, match="the picture is truncated"):
-        decode(content[: len(content) // 2])
 
 
 @pytest.mark.parametrize("size", [(30_000, 30_000), (10_000, 10_000), (MAX_PIXELS + 1, 1)])
 def test_a_decompression_bomb_is_refused_by_its_header(size: tuple[int, int]) -> None:
     with pytest.raises(BadInput, match="pixels; at most 64,000,000"):
         decode(raw_png(*size, 8, 2, b""))
-
-
-@pytest.mark.parametrize("image_format", ["GIF", "BMP", "TIFF", "PPM", "ICO"])
-def test_other_image_formats_are_refused(image_format: str) -> None:
-    with pytest.raises(BadInput, match="not a JPEG, PNG or WebP"):
-        decode(six_blocks_file(image_format))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff", b"\xff\xd8\xff", b"hello", b"\x89PNG\r\n\x1a\n", bytes(4096)],
-    ids=["empty", "one byte", "JPEG start", "text", "PNG signature", "zeros"],
-)
-def test_bytes_that_are_no_picture_are_refused(content: bytes) -> None:
-    with pytest.raises(BadInput):
-        decode(content)
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
@@ -313,15 +277,3 @@ def test_a_picture_too_small_for_a_label_is_still_drawn_on(width: int, height: i
     drawn = draw(grey_picture(width, height), [Label((0, 0, width, height), "hot dog 0.51", 52)])
     assert drawn.shape == (height, width, 3)
     assert (drawn != 128).any()
-
-
-def test_a_large_picture_has_larger_letters() -> None:
-    heights = []
-    for scale in (1, 5):
-        drawn = draw(
-            grey_picture(600 * scale, 600 * scale), [Label((0, 300 * scale, 9, 301 * scale), "x", 0)]
-        )
-        left, top, _, bottom = colour_extent(drawn, 0)
-        assert left == 0
-        heights.append(bottom - top)
-    assert heights[1] > 3 * heights[0]

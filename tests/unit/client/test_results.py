@@ -33,18 +33,3 @@ def test_a_picture_keeps_its_pixels_through_png() -> None:
 )
 def test_numpy_values_are_sent_as_json(value: object, expected: object) -> None:
     assert orjson.loads(orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)) == expected
-
-
-def test_the_error_for_a_value_that_json_cannot_hold_names_its_type() -> None:
-    with pytest.raises(TypeError, match="set"):
-        encodable({1})
-
-
-@pytest.mark.parametrize(
-    ("value", "kind_of_value"), [(np.array([b"a"]), "bytes"), (np.array([1j]), "complex")]
-)
-def test_the_error_for_an_array_that_json_cannot_hold_names_its_kind(
-    value: object, kind_of_value: str
-) -> None:
-    with pytest.raises(TypeError, match=kind_of_value):
-        orjson.dumps(value, default=encodable, option=orjson.OPT_SERIALIZE_NUMPY)

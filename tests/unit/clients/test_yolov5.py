@@ -181,13 +181,6 @@ def test_a_photograph_decoded_smaller_has_the_objects_of_the_full_one(
     assert list(small[0]["box"].values()) == pytest.approx(list(full[0]["box"].values()), abs=0.01 * 4032)
 
 
-def test_objects_come_best_first(client: Client) -> None:
-    rows: Any = client.inference(detection_payload((SAMPLES / "collage.jpg").read_bytes(), confidence=0.1))
-    scores = [row[1] for row in rows]
-    assert len(scores) > len(PYTORCH_ANSWERS["collage.jpg"]["rows"])
-    assert scores == sorted(scores, reverse=True)
-
-
 def test_the_caller_chooses_the_thresholds(client: Client) -> None:
     cat = (SAMPLES / "chelsea.jpg").read_bytes()
     with_overlaps: Any = client.inference(detection_payload(cat, confidence=0.3, iou=1.0))

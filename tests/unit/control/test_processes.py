@@ -13,13 +13,6 @@ def process_group(
     return group
 
 
-def test_the_first_poll_reports_no_change() -> None:
-    changes = Changes()
-    assert list(changes.compare_processes([process_group(workers=(2, 3))])) == []
-    assert list(changes.compare_models([{"name": "m", "state": "ready"}])) == []
-    assert list(changes.compare_box(False, "the box is starting")) == []
-
-
 def test_a_process_with_another_pid_was_restarted() -> None:
     changes = Changes()
     list(changes.compare_processes([process_group("triton", 5)]))

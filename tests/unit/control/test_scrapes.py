@@ -34,13 +34,6 @@ def test_many_scrapes_need_few_collections_and_get_no_text_older_than_a_second()
     assert collections <= 10 * MAX_SCRAPES_PER_S
 
 
-def test_a_few_scrapes_in_a_row_are_all_collected() -> None:
-    numbers = iter(range(100))
-    cache = ScrapeCache(lambda: str(next(numbers)).encode(), Clock())
-    assert [cache.text() for _ in range(MAX_SCRAPES_PER_S)] == [b"0", b"1", b"2", b"3", b"4"]
-    assert cache.text() == b"4"
-
-
 def test_during_a_collection_other_scrapes_get_the_last_text_at_once() -> None:
     collecting_second, may_end = threading.Event(), threading.Event()
     texts = iter([b"first", b"second"])

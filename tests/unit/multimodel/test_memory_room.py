@@ -65,11 +65,6 @@ def test_a_load_during_which_the_kernel_kills_a_process_is_out_of_memory(error: 
             raise error
 
 
-def test_another_error_of_a_load_stays() -> None:
-    with pytest.raises(BadInput), Memory(free=100).room.reserve("one", MIB):
-        raise BadInput("no")
-
-
 def test_a_model_needs_at_least_its_served_files_and_its_processes(tmp_path: Path) -> None:
     url = Path(ArchiveFolder(tmp_path).write_flat("hash"))
     for number, size in ((1, 7), (2, 3)):

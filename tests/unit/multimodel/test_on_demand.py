@@ -11,7 +11,6 @@ import pytest
 from sm.errors import BadInput, Conflict, OutOfMemory, UnknownModel
 from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Record, Records
-from sm.multimodel.model_loader import Loader
 from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand
 from tests.support.boxes import wait_until
 
@@ -111,7 +110,3 @@ def test_all_who_ask_get_one_load_and_a_failure_is_not_repeated_at_once(tmp_path
 def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownModel):
         Setup(tmp_path).models.ask(name)
-
-
-def test_the_loader_has_what_this_test_plays() -> None:
-    assert all(hasattr(Loader, name) for name in ("load", "unload"))

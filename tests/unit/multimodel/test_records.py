@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from sm.multimodel.load_records import Record, Records
@@ -19,17 +18,6 @@ def test_a_record_written_by_one_process_is_read_by_another(tmp_path: Path) -> N
     assert Records(tmp_path / "models.json").read().records == {"one": LOADED, "two": LOADING}
     records.remove("one")
     assert Records(tmp_path / "models.json").read().records == {"two": LOADING}
-
-
-def test_the_file_is_read_again_only_after_a_change(tmp_path: Path) -> None:
-    writer, reader = Records(tmp_path / "models.json"), Records(tmp_path / "models.json")
-    assert reader.read() is reader.read()
-    writer.put(LOADED)
-    first = reader.read()
-    assert reader.read() is first
-    writer.put(replace(LOADED, id="9"))
-    assert reader.read() is not first
-    assert reader.read().records["one"].id == "9"
 
 
 def test_an_archive_that_is_still_loading_is_not_found(tmp_path: Path) -> None:

@@ -32,11 +32,6 @@ def test_a_folder_with_a_client_is_found_by_its_name(tmp_path: Path) -> None:
     assert clients_registry.get("hello").inference(None) == "hi"
 
 
-def test_a_client_may_be_a_single_file(tmp_path: Path) -> None:
-    (tmp_path / "solo.py").write_text(CLIENT_SOURCE.replace("from .words import WORD", "WORD = 1"))
-    assert list(build_registry(tmp_path).clients) == ["solo"]
-
-
 def test_two_clients_may_have_modules_of_the_same_name(tmp_path: Path) -> None:
     write_client(tmp_path, "one", words="WORD = 1")
     write_client(tmp_path, "two", words="WORD = 2")
@@ -67,11 +62,6 @@ def test_a_client_directly_in_the_code_folder_may_import_the_files_beside_it(tmp
         "another": 1,
         "client": 3,
     }
-
-
-def test_clients_in_the_code_folder_of_the_repository_are_found(tmp_path: Path) -> None:
-    write_client(tmp_path / "code", "mine", words="WORD = 1")
-    assert list(registry.build((), EmptyTriton(), tmp_path).clients) == ["mine"]
 
 
 def test_a_client_may_name_itself(tmp_path: Path) -> None:
@@ -204,11 +194,6 @@ def test_a_client_that_declares_it_replaces_the_built_in_one(
     assert clients_registry.get("resnet").inference(None) == "mine"
     assert "resnet" not in clients_registry.left_out
     assert "clients/resnet/client.py is replaced by" in caplog.text
-
-
-def test_a_client_may_declare_a_replacement_where_there_is_none(tmp_path: Path) -> None:
-    write_client(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
-    assert list(registry.build((), EmptyTriton(), tmp_path).clients) == ["resnet"]
 
 
 def test_check_client_checks_the_archives_client_and_reports_a_built_in_name(tmp_path: Path) -> None:

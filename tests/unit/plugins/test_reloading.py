@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import ClientFailed, StartError, UnknownModel
+from sm.errors import ClientFailed, UnknownModel
 from sm.plugins import registry
-from sm.plugins.registry import Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from tests.support.client_sources import EmptyTriton, write_client
 
@@ -116,14 +114,6 @@ def test_a_broken_client_is_reported_under_each_of_its_names_and_not_listed(tmp_
         LiveRegistry(clients).get("hello")
 
 
-@pytest.mark.parametrize("text", ["raise SystemExit", "import sys; sys.exit(3)"])
-def test_a_client_that_calls_sys_exit_is_reported_as_broken(text: str, tmp_path: Path) -> None:
-    write_client(tmp_path / "c", "hello", text)
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
-    with pytest.raises(ClientFailed, match="line 1: SystemExit"):
-        LiveRegistry(clients).get("hello")
-
-
 @pytest.mark.parametrize(
     "exit_statement", ["raise KeyboardInterrupt", "raise SystemExit(3)", "import sys; sys.exit()"]
 )
@@ -153,34 +143,6 @@ def test_after_a_client_tries_to_exit_its_old_version_serves_until_the_next_chan
     assert registry.reload_errors.get("other") is None
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(), GeneratorExit(), StartError("no")], ids=repr
-)
-def test_after_a_reload_raises_the_old_versions_serve_until_the_next_change(
-    error: BaseException, tmp_path: Path
-) -> None:
-    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
-    broken = [False]
-    build = partial(registry.build, (tmp_path / "c",), EmptyTriton(), Path("/nowhere"), True)
-
-    def build_or_raise(**options: Any) -> Registry:
-        if broken[0]:
-            raise error
-        return build(**options)
-
-    clients = LiveClients(build_or_raise, (tmp_path / "c",), tmp_path / "reports")
-    broken[0] = True
-    file.write_text(HELLO.replace('"hello"', '"new"'))
-    assert reload_changes(clients)
-    assert infer(clients, "other") == "hello"
-    assert LiveRegistry(clients).reload_errors.get("other")
-    broken[0] = False
-    file.write_text(HELLO.replace('"hello"', '"newer"'))
-    assert reload_changes(clients)
-    assert infer(clients, "other") == "newer"
-    assert LiveRegistry(clients).reload_errors.get("other") is None
-
-
 def test_several_workers_log_an_error_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     workers = [live_clients(tmp_path / "c", tmp_path / "reports") for _ in range(3)]
@@ -190,12 +152,3 @@ def test_several_workers_log_an_error_once(tmp_path: Path, caplog: pytest.LogCap
     (message,) = caplog.messages
     assert message.splitlines()[1].strip() == f'File "{file}", line 2'
     assert message.splitlines()[2].strip() == "1 +"
-
-
-def test_the_error_for_an_unknown_name_lists_the_clients(tmp_path: Path) -> None:
-    write_client(tmp_path / "c", "hello", HELLO)
-    clients = live_clients(tmp_path / "c", tmp_path / "reports")
-    with pytest.raises(UnknownModel, match="there are: other"):
-        LiveRegistry(clients).get("nobody")
-    assert isinstance(clients.registry, Registry)
-    assert len(clients) == 1

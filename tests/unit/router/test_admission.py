@@ -309,19 +309,16 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
         assert gate.counts()[2] == 0
 
 
-def test_a_request_with_enough_time_waits(gate: FairGate) -> None:
-    train(gate, 2.0)
+@pytest.mark.parametrize(
+    ("history", "seconds"),
+    [([], 1.0), ([(2.0, 40)], 60.0), ([(100.0, 40), (0.001, 100)], 5.0)],
+    ids=["of an unknown time", "with enough time", "that became fast again"],
+)
+def test_a_request_of_a_model_waits(gate: FairGate, history: list[tuple[float, int]], seconds: float) -> None:
+    for taken, requests in history:
+        train(gate, taken, requests)
     with full(gate) as callers:
-        caller = waiting_caller(gate, 60.0)
-        assert caller.outcome == "waiting"
-        callers[0].end()
-        wait_until(lambda: caller.served)
-        caller.end()
-
-
-def test_a_model_whose_time_is_unknown_refuses_nobody_for_it(gate: FairGate) -> None:
-    with full(gate) as callers:
-        caller = waiting_caller(gate, 1.0)
+        caller = waiting_caller(gate, seconds)
         assert caller.outcome == "waiting"
         callers[0].end()
         wait_until(lambda: caller.served)
@@ -332,17 +329,6 @@ def test_a_free_slot_is_never_refused_however_slow_the_model_was(gate: FairGate)
     train(gate, 1000.0)
     gate.enter("model", lambda: Deadline(time.monotonic() + 1.0))
     gate.leave("model", 0.01)
-
-
-def test_a_model_that_became_fast_again_takes_requests_again(gate: FairGate) -> None:
-    train(gate, 100.0)
-    train(gate, 0.001, requests=100)
-    with full(gate) as callers:
-        caller = waiting_caller(gate, 5.0)
-        assert caller.outcome == "waiting"
-        callers[0].end()
-        wait_until(lambda: caller.served)
-        caller.end()
 
 
 def test_a_request_whose_model_became_slow_while_it_waited_is_refused_at_its_turn(gate: FairGate) -> None:

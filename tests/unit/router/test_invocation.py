@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.client.base import Client
-from sm.client.payloads import BodyPayload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.plugins.registry import Registry
 from sm.router.classify import (
@@ -32,17 +29,6 @@ def message(
     return Message(content, headers or {}, query or {}, "id-1")
 
 
-class ScriptClient(Client):
-    payload = BodyPayload
-
-    def inference(self, payload: BodyPayload) -> object:
-        return payload.body
-
-
-def script_registry() -> Registry:
-    return Registry({"script": ScriptClient(None, Path(), Path())})  # type: ignore[arg-type]  # it calls no Triton
-
-
 def parse_dispatch_request(
     message: Message, default_model: str, registry: Registry | None = None
 ) -> DispatchRequest:
@@ -56,12 +42,6 @@ def test_a_dispatch_request_names_model_version_payload_and_parameters() -> None
     request = parse_dispatch_request(message(body), default_model="")
     assert (request.model, request.version, request.records, request.many) == ("m", "2", [{"a": 1}], False)
     assert request.parameters == {"top": 3}
-
-
-def test_a_list_of_payloads_is_many_records() -> None:
-    request = parse_dispatch_request(message({"modelname": "m", "payload": [1, 2]}), "")
-    assert request.many
-    assert request.records == [1, 2]
 
 
 def test_a_version_may_be_a_number() -> None:
@@ -85,13 +65,6 @@ def test_a_raw_body_takes_its_model_from_attributes_target_model_or_query(
     )
     assert (request.model, request.version) == ("m", "7")
     assert request.records == [RawRecord(b"\xff\xd8", "image/jpeg")]
-
-
-def test_a_request_without_a_model_goes_to_the_default_model() -> None:
-    assert (
-        parse_dispatch_request(message(b"x", {"content-type": "text/plain; charset=utf-8"}), "sole").model
-        == "sole"
-    )
 
 
 def test_the_query_sets_the_parameters_of_a_raw_body() -> None:
@@ -177,29 +150,6 @@ def test_any_header_values_are_accepted(attributes: str, accept: str) -> None:
         "accept": accept,
     }
     assert parse_dispatch_request(message(b"x", headers), "m").records
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"inputs": [1]}',
-        b'{"payload": 1}',
-        b"[1]",
-        b"{",
-        b"",
-        b'{"modelname": "m", "payload": 1, "more": 2}',
-    ],
-)
-def test_a_client_that_takes_bodies_gets_any_body_unchanged(body: bytes) -> None:
-    request = parse_dispatch_request(message(body), "script", script_registry())
-    assert (request.model, request.records) == ("script", [RawRecord(body, "application/json")])
-
-
-def test_a_complete_dispatch_request_is_recognised_for_every_client() -> None:
-    request = parse_dispatch_request(
-        message({"modelname": "other", "payload": 1}), "script", script_registry()
-    )
-    assert (request.model, request.records) == ("other", [1])
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from sm.deadline import Deadline, current, running
+from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.http.messages import JSON_LINES, Answer
 from sm.router.classify import LinesRequest, Message, RecordLimit
@@ -118,39 +116,6 @@ def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: Ord
             check_count(lines_request(body, RecordLimit(90_000)))
 
 
-def test_only_a_few_lines_per_thread_are_started_at_once() -> None:
-    may_answer = threading.Event()
-    answered: list[bytes] = []
-
-    class CountingExecutor(ThreadPoolExecutor):
-        submitted = 0
-
-        def submit(self, *arguments: Any, **options: Any) -> Any:
-            self.submitted += 1
-            return super().submit(*arguments, **options)
-
-    def wait_then_answer(line: Message) -> Answer:
-        may_answer.wait(10)
-        answered.append(line.body)
-        return Answer(line.body)
-
-    with CountingExecutor(2) as pool:
-        thread = threading.Thread(
-            target=lambda: answer_lines(
-                lines_request(b"1\n" * 1000), wait_then_answer, OrderedRunner(pool, 2)
-            )
-        )
-        thread.start()
-        end = time.monotonic() + 10
-        while pool.submitted < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.2)
-        assert pool.submitted == 2
-        may_answer.set()
-        thread.join(10)
-    assert len(answered) == 1000
-
-
 THREADS = 4
 #: Items that may have been started when the work is stopped.
 MAX_IN_FLIGHT = THREADS * MAX_BATCHES_PER_THREAD * MAX_BATCH
@@ -173,22 +138,6 @@ def result_after_deadline() -> int:
     return -1
 
 
-def test_results_are_in_order_whichever_ends_first(runner: OrderedRunner) -> None:
-    def work(item: int) -> int:
-        time.sleep(0.003 if item % 50 == 0 else 0)
-        return item
-
-    assert list(runner.run(range(2000), work, result_after_deadline)) == list(range(2000))
-
-
-def test_slow_items_run_concurrently(runner: OrderedRunner) -> None:
-    barrier = threading.Barrier(THREADS, timeout=10)
-    assert (
-        len(list(runner.run(range(2 * THREADS), lambda _: barrier.wait(), result_after_deadline)))
-        == 2 * THREADS
-    )
-
-
 def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunner) -> None:
     consumed: list[int] = []
 
@@ -200,16 +149,6 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunn
     results = runner.run(items(), RecordingWork(), result_after_deadline)
     assert [next(results) for _ in range(1000)] == list(range(1000))
     assert len(consumed) <= 1000 + MAX_IN_FLIGHT + MAX_BATCH
-
-
-def test_items_run_under_the_deadline_of_their_request(runner: OrderedRunner) -> None:
-    def current_request_id(_: int) -> str:
-        deadline = current()
-        return deadline.request_id if deadline else "no deadline"
-
-    with running(Deadline(time.monotonic() + 60, request_id="mine")):
-        request_ids = list(runner.run(range(100), current_request_id, lambda: "late"))
-    assert request_ids == ["mine"] * 100
 
 
 def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runner: OrderedRunner) -> None:
@@ -235,16 +174,6 @@ def test_when_the_caller_disconnects_the_work_ends(runner: OrderedRunner) -> Non
         list(runner.run(range(100_000), work, result_after_deadline))
     time.sleep(0.1)
     assert len(work.started) <= 51 + MAX_IN_FLIGHT
-
-
-def test_a_caller_that_leaves_is_noticed_among_late_items_too(runner: OrderedRunner) -> None:
-    is_gone = False
-    with running(Deadline(time.monotonic(), lambda: is_gone)):
-        results = runner.run(range(100_000), RecordingWork(), result_after_deadline)
-        assert next(results) == -1
-        is_gone = True
-        with pytest.raises(CallerGone):
-            list(results)
 
 
 def test_after_the_results_are_closed_no_item_is_started(runner: OrderedRunner) -> None:

@@ -137,14 +137,6 @@ def test_a_double_slash_inside_a_path_is_a_404_and_no_redirect(http_client: Flas
     assert response.json["code"] == "not_found"
 
 
-def test_a_result_that_json_cannot_hold_is_the_clients_error(http_client: FlaskClient) -> None:
-    response = http_client.post("/invocations", json={"modelname": "unsendable", "payload": "a"})
-    assert response.status_code == 500
-    assert response.json is not None
-    assert response.json["code"] == "client_failed"
-    assert "unsendable" in response.json["error"]
-
-
 @pytest.mark.parametrize(("http_client", "status"), [(True, 504), (False, 200)], indirect=["http_client"])
 def test_time_spent_in_nginx_counts_but_only_nginx_may_report_it(
     http_client: FlaskClient, status: int

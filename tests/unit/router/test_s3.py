@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sm.errors import Forbidden, WrongPayload
 from sm.router.s3 import S3Uri, may_have_member, parse_uri
@@ -88,8 +86,3 @@ def test_the_bucket_ends_at_the_first_slash(text: str, bucket: str, key: str) ->
 def test_text_that_is_no_s3_uri_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an S3 address: s3://BUCKET/KEY"):
         S3Uri.parse(text)
-
-
-@given(bucket=st.text(st.characters(exclude_characters="/"), min_size=1), key=st.text())
-def test_a_written_uri_is_parsed_back(bucket: str, key: str) -> None:
-    assert S3Uri.parse(str(S3Uri(bucket, key))) == S3Uri(bucket, key)

@@ -82,20 +82,21 @@ def split_messages(*parts: bytes, **options: Any) -> list[str]:
     return [str(record["message"]) for record in split_records(*parts, **options)]
 
 
-def test_lines_are_joined_from_any_parts() -> None:
-    assert split_messages(b"on", b"e\ntw", b"o\nthree") == ["one", "two", "three"]
+@pytest.mark.parametrize(
+    ("parts", "messages"),
+    [
+        ((b"on", b"e\ntw", b"o\nthree"), ["one", "two", "three"]),
+        ((b"\n \r\none\r\n\n",), ["one"]),
+        ((b"a\xffb\n",), ["a\ufffdb"]),
+    ],
+    ids=["in parts", "empty lines", "no UTF-8"],
+)
+def test_lines_are_joined_from_any_parts(parts: tuple[bytes, ...], messages: list[str]) -> None:
+    assert split_messages(*parts) == messages
 
 
 def test_the_last_line_waits_for_its_end() -> None:
     assert split_messages(b"one\ntwo", end=False) == ["one"]
-
-
-def test_empty_lines_are_dropped() -> None:
-    assert split_messages(b"\n \r\none\r\n\n") == ["one"]
-
-
-def test_bytes_that_are_not_utf8_are_replaced() -> None:
-    assert split_messages(b"a\xffb\n") == ["a\ufffdb"]
 
 
 def test_a_very_long_line_is_cut_and_never_held_in_full() -> None:

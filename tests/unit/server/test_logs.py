@@ -45,12 +45,6 @@ def test_a_traceback_is_a_member_and_other_values_are_logged_as_text(
     assert record["value"] == "{1}"
 
 
-def test_records_below_the_log_level_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("error")
-    logging.getLogger("sm.x").warning("no")
-    assert capsys.readouterr().err == ""
-
-
 def test_a_json_line_has_time_process_level_and_message() -> None:
     line = logs.Formatter("info", text=False, colour=False).line("nginx", {"level": "info", "message": "ä"})
     assert list(json.loads(line)) == ["time", "process", "level", "message"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
-
-import pytest
 
 from sm.server import worker
 from tests.support.boxes import wait_until
@@ -48,19 +45,6 @@ def test_a_busy_worker_keeps_its_memory() -> None:
     wait_until(lambda: cpu_time.calls > 20)
     stop()
     assert trims == []
-
-
-def test_trimming_returns_freed_memory_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments: list[int] = []
-    library = SimpleNamespace(malloc_trim=arguments.append)
-    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
-    worker.trim()
-    assert arguments == [0]
-
-
-def test_without_malloc_trim_trimming_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace())
-    worker.trim()
 
 
 def test_trimming_works_with_the_real_c_library() -> None:

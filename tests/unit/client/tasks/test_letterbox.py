@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from sm.client.tasks.detection import Letterbox
 from sm.errors import StartError
-from sm.settings import HERE
 
 SIDE_LENGTHS = st.integers(1, 140)
-DESCRIPTION = HERE / "model" / "yolov5" / "preprocess.json"
 
 
 def make_letterbox(size: int = 64, fill: int = 114, channels: str = "RGB") -> Letterbox:
@@ -78,11 +76,6 @@ def test_the_tensor_equals_that_of_the_reference_steps(width: int, height: int) 
     np.testing.assert_allclose(tensor, reference_tensor(pixels, 64), atol=1e-6)
 
 
-def test_pixels_of_a_picture_twice_the_size_are_averaged() -> None:
-    chessboard = (np.indices((256, 256)).sum(0) % 2 * 200).astype(np.uint8)[..., None].repeat(3, 2)
-    assert (make_letterbox().tensor(chessboard) == np.float32(100) * np.float32(1 / 255)).all()
-
-
 def test_a_picture_decoded_smaller_is_placed_where_the_full_one_would_be() -> None:
     place = make_letterbox().fit(1001, 333)
     tensor = make_letterbox().tensor(random_picture(126, 42), place)
@@ -137,21 +130,11 @@ def test_a_point_of_the_picture_maps_back_to_itself(
     )
 
 
-def test_an_empty_list_of_boxes_stays_empty() -> None:
-    assert make_letterbox().fit(3, 2).to_picture(np.empty((0, 4))).shape == (0, 4)
-
-
 def test_channel_order_and_fill_follow_the_description() -> None:
     pixels = random_picture(30, 20)
     rgb, bgr = make_letterbox(fill=0).tensor(pixels), make_letterbox(fill=0, channels="BGR").tensor(pixels)
     np.testing.assert_array_equal(bgr, rgb[::-1])
     assert rgb[:, 0].max() == 0
-
-
-def test_the_description_of_the_model_is_that_of_yolov5() -> None:
-    letterbox = Letterbox.load(DESCRIPTION)
-    assert (letterbox.size, letterbox.fill, letterbox.channels) == (640, 114, "RGB")
-    assert letterbox.scale == pytest.approx(1 / 255)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sm.commands.build.accuracy import Comparison
+from sm.commands.build.onnx_graph import Graph
 from sm.errors import CommandError
 from tests.support.onnx_graphs import batch_sum, embedding, one_hot, plus_one
 
@@ -17,25 +19,25 @@ def test_a_graph_does_not_differ_from_itself(tmp_path: Path) -> None:
     assert (accuracy.max_error, accuracy.mean_error, accuracy.sizes) == (0, 0, ("1", "3", "8"))
 
 
-def test_free_lengths_are_tried_at_several_sizes(tmp_path: Path) -> None:
-    graph = embedding(tmp_path / "model.onnx")
-    sizes = Comparison(graph, 2).against(graph.path).sizes
-    assert sizes == ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")
+@pytest.mark.parametrize(
+    ("make_graph", "max_batch", "sizes"),
+    [
+        (embedding, 2, ("1x1", "1x16", "1x77", "2x1", "2x16", "2x77")),
+        (plus_one, 1, ("1",)),
+        (lambda file: plus_one(file, batch=2), 8, ("1",)),
+    ],
+    ids=["free lengths", "no batch above the maximum", "a fixed batch"],
+)
+def test_the_sizes_that_are_tried(
+    tmp_path: Path, make_graph: Callable[[Path], Graph], max_batch: int, sizes: tuple[str, ...]
+) -> None:
+    graph = make_graph(tmp_path / "model.onnx")
+    assert Comparison(graph, max_batch).against(graph.path).sizes == sizes
 
 
 def test_integer_inputs_stay_below_the_bounds_of_the_graph(tmp_path: Path) -> None:
     assert embedding(tmp_path / "words.onnx").bounds == {"ids": 10}
     assert one_hot(tmp_path / "code.onnx").bounds == {"ids": 6}
-
-
-def test_no_batch_above_the_maximum_is_tried(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "model.onnx")
-    assert Comparison(graph, 1).against(graph.path).sizes == ("1",)
-
-
-def test_a_graph_of_a_fixed_batch_size_is_tried_once(tmp_path: Path) -> None:
-    graph = plus_one(tmp_path / "model.onnx", batch=2)
-    assert Comparison(graph, 8).against(graph.path).sizes == ("1",)
 
 
 def test_a_graph_whose_records_affect_each_other_is_refused(tmp_path: Path) -> None:

@@ -39,23 +39,6 @@ def write_graph(folder: Path, ids: int = TensorProto.INT64) -> Path:
     return folder / "model.onnx"
 
 
-def test_the_cpu_target_adds_its_backend_and_one_instance(tmp_path: Path) -> None:
-    merged = model_config.for_target(model_config.read(write_config(tmp_path, CONFIG)), "cpu")
-    assert merged.backend == "python"
-    assert [(group.kind, group.count) for group in merged.instance_group] == [
-        (model_config_pb2.ModelInstanceGroup.KIND_CPU, 1)
-    ]
-
-
-def test_instances_and_parameters_of_the_configuration_are_kept(tmp_path: Path) -> None:
-    extra_lines = (
-        'instance_group [ { count: 3 } ]\nparameters [ { key: "threads" value: { string_value: "1" } } ]\n'
-    )
-    merged = model_config.for_target(model_config.read(write_config(tmp_path, CONFIG + extra_lines)), "cpu")
-    assert [group.count for group in merged.instance_group] == [3]
-    assert merged.parameters["threads"].string_value == "1"
-
-
 def test_merging_with_a_target_loses_nothing(tmp_path: Path) -> None:
     config = model_config.read(
         write_config(tmp_path, CONFIG + "dynamic_batching { max_queue_delay_microseconds: 7 }\n")

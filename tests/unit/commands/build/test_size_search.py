@@ -69,13 +69,6 @@ def test_the_error_for_a_graph_that_runs_at_no_size_says_what_to_do(tmp_path: Pa
         make_search(graph).find()
 
 
-def test_an_input_of_too_many_elements_counts_as_large(tmp_path: Path) -> None:
-    graph = embedding(tmp_path / "model.onnx")
-    search = SizeSearch(graph, session(graph.path), {})
-    assert not search._is_large({"s": 16000})
-    assert search._is_large({"s": 2**24 + 1})
-
-
 def test_the_reason_of_an_error_is_that_of_the_innermost_node() -> None:
     message = (
         "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'a' "

@@ -85,28 +85,3 @@ def test_invalid_files_are_reported_once_and_again_after_the_next_valid_ones(
     assert setup.reloads == 0
     assert len(setup.log_messages) == 2
     assert all(text.startswith("the certificate stays as it was") for text in setup.log_messages)
-
-
-def test_rejected_files_are_not_checked_again_every_second(
-    setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked_files: list[Path] = []
-    check = certificates.check
-
-    def record_and_check(certificate: Path, key: Path, origin: tuple[Path, Path]) -> str:
-        checked_files.append(certificate)
-        return check(certificate, key, origin)
-
-    monkeypatch.setattr(certificates, "check", record_and_check)
-    setup.files[0].write_text("garbage")
-    for _ in range(10):
-        setup.poll_after_1_s()
-    assert len(checked_files) == 1
-
-
-def test_between_two_polls_no_file_is_read(setup: WatchedCertificate) -> None:
-    setup.poll_after_1_s()
-    setup.files[0].unlink()
-    setup.now += 0.5
-    setup.watch.poll()
-    assert setup.log_messages == []

@@ -156,13 +156,6 @@ def test_the_state_says_why_the_box_is_not_ready_yet() -> None:
     }
 
 
-def test_the_state_is_published_only_when_it_changes() -> None:
-    scenario = Scenario().start_all()
-    published = len(scenario.backend.states)
-    scenario.advance(1).advance(1)
-    assert len(scenario.backend.states) == published
-
-
 def test_a_ready_box_has_nothing_due() -> None:
     assert Scenario().start_all().manager.steady
 
@@ -447,13 +440,6 @@ def test_a_standstill_is_no_fault_of_any_process() -> None:
     assert scenario.backend.log_messages[-1] == "the box stood still for 5.0 s"
 
 
-def test_a_standstill_before_the_models_are_ready_does_not_matter() -> None:
-    scenario = Scenario().advance(0)
-    scenario.backend.calls.clear()
-    scenario.manager.handle_standstill(5.0)
-    assert scenario.backend.calls == []
-
-
 def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> None:
     scenario = Scenario().advance(0).become_ready(CONTROL).become_ready(NGINX, TRITON)
     scenario.exit(DATA, 1).advance(1)
@@ -487,12 +473,6 @@ def test_without_nginx_the_workers_get_the_whole_drain_time() -> None:
     assert scenario.backend.calls[-1] == ("SIGTERM", DATA)
     scenario.advance(1.1)
     assert scenario.backend.calls[-1] == ("kill", DATA)
-
-
-def test_the_exit_of_an_unknown_process_is_ignored() -> None:
-    scenario = Scenario().start_all()
-    scenario.manager.handle_exit(99999, -9)
-    assert scenario.manager.ready
 
 
 DEAD_IMPORT = "the model 'm' cannot be loaded: the process of its model.py ended with exit code 3"

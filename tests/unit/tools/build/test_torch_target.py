@@ -9,7 +9,6 @@ from tritonclient.grpc import model_config_pb2
 from sm.commands.build import model_config
 from sm.errors import CommandError
 from trireme_tools.build.torch_graph import check_operators
-from trireme_tools.build.torch_operators import as_sizes
 
 
 def test_a_torch_model_runs_on_the_python_backend_and_a_gpu_and_keeps_dynamic_batching() -> None:
@@ -21,23 +20,9 @@ def test_a_torch_model_runs_on_the_python_backend_and_a_gpu_and_keeps_dynamic_ba
     assert merged.HasField("dynamic_batching")
 
 
-def test_configured_cpu_instances_are_kept() -> None:
-    config = model_config_pb2.ModelConfig(name="resnet")
-    config.instance_group.add(count=2, kind=model_config.Groups.KIND_CPU)
-    merged = model_config.for_target(config, "torch")
-    assert [(group.count, group.kind) for group in merged.instance_group] == [
-        (2, model_config.Groups.KIND_CPU)
-    ]
-
-
 def test_all_operators_that_torch_lacks_are_named_at_once() -> None:
     nodes = [helper.make_node(name, ["x"], ["y"]) for name in ("Pad", "Add", "Range", "Constant", "Pad")]
     nodes.append(helper.make_node("Add", ["x"], ["y"], domain="com.example"))
     with pytest.raises(CommandError, match=r"does not know Pad, Range, com\.example\.Add: ") as raised:
         check_operators(nodes, {"Add", "Constant"})
     assert "--nms" not in str(raised.value)
-
-
-def test_known_sizes_stay_numbers() -> None:
-    assert as_sizes([1, 2]) == [1, 2]
-    assert as_sizes(3) == [3]

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trireme_tools.invoke.load_test import histogram, measure, quantile
+from trireme_tools.invoke.load_test import histogram, measure
 from trireme_tools.invoke.messages import Reply
 from trireme_tools.invoke.showing import format_json
-
-
-def test_a_quantile_is_one_of_the_measured_values() -> None:
-    ordered = [float(index) for index in range(1, 101)]
-    assert [quantile(ordered, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
-    assert quantile([7.0], 0.5) == 7
 
 
 def test_an_outlier_does_not_flatten_the_histogram() -> None:

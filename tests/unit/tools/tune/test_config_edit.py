@@ -91,11 +91,6 @@ def test_only_the_lines_of_the_tuned_fields_change() -> None:
     ]
 
 
-def test_setting_the_same_values_again_changes_nothing() -> None:
-    edited = set_batching(set_instance_count(COMMENTED_CONFIG, 2), (8,), 100)
-    assert set_batching(set_instance_count(edited, 2), (8,), 100) == edited
-
-
 @pytest.mark.parametrize("text", ["instance_group {", "name:", "name: @"])
 def test_text_that_is_no_configuration_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
