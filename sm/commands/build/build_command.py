@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         compare=options.compare,
     )
     progress = Progress(sys.stderr)
+    # ONNX Runtime may run for ever, and Python hears no signal meanwhile: Ctrl-C ends the process at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
     stages = f"{out}/{STAGE_PREFIX.format(os.getpid())}"
     with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):

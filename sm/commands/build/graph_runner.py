@@ -6,22 +6,19 @@ takes only multiples of 32, a model of speech needs at least the samples of one 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -116,12 +113,10 @@ def _number(size: int | str, sizes: Sizes) -> int:
 
 #: ONNX Runtime logs nothing but fatal errors: the others are raised, and may be expected.
 FATAL = 4
-#: For loading a graph, and for one run of it.
-TIME_LIMIT_S = 300.0
+PROVIDERS = ["CPUExecutionProvider"]
 #: ONNX Runtime's message for an opset that it does not know.
 NEW_OPSET = re.compile(r"Opset (\d+) is under development")
-#: Every ONNX Runtime that this project supports reads this version of ONNX's file format.
-OLDEST_TRIED_IR_VERSION = 8
+NEWEST_IR_VERSION = re.compile(r"max supported IR version: (\d+)")
 
 
 class Runner(Protocol):
@@ -131,52 +126,6 @@ class Runner(Protocol):
         """Return the outputs, sorted by name."""
 
 
-class Session:
-    """An ONNX Runtime session. Loading and running have a time limit, and end at Ctrl-C.
-
-    ONNX Runtime blocks the thread that calls it and hears no signal, so that is not the main thread.
-    """
-
-    def __init__(self, path: Path, options: Any) -> None:
-        self._path = path
-        providers = ["CPUExecutionProvider"]
-        self._session = _wait(
-            lambda: onnxruntime.InferenceSession(str(path), options, providers=providers),
-            f"{path} was not loaded",
-        )
-
-    def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
-        """Return the outputs, sorted by name. Raises :class:`CommandError` after :data:`TIME_LIMIT_S`."""
-        options = onnxruntime.RunOptions()
-        try:
-            return cast(
-                list[NDArray[Any]],
-                _wait(
-                    lambda: self._session.run(output_names, input_feed, options),
-                    f"{self._path} gave no answer",
-                ),
-            )
-        finally:
-            options.terminate = True  # ends what still runs, such as a loop without end
-
-
-def _wait(work: Callable[[], Any], failure: str) -> Any:
-    """Do ``work`` in a thread and wait for its result."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return future.result(TIME_LIMIT_S)
-    except FutureTimeoutError:
-        raise CommandError(f"{failure} within {TIME_LIMIT_S:g} s.") from None
-
-
 def session(path: Path, *, optimized: bool = True) -> Runner:
     """Open a session on the CPU, with all of ONNX Runtime's optimizations or with none."""
     options = onnxruntime.SessionOptions()
@@ -184,11 +133,10 @@ def session(path: Path, *, optimized: bool = True) -> Runner:
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        return Session(path, options)
-    except CommandError:
-        raise
+        runner: Runner = onnxruntime.InferenceSession(str(path), options, providers=PROVIDERS)
     except Exception as error:
         raise CommandError(f"{path} cannot be run: {_explain(error)}.") from error
+    return runner
 
 
 def _explain(error: Exception) -> str:
@@ -201,21 +149,15 @@ def _explain(error: Exception) -> str:
 
 @functools.cache
 def newest_ir_version() -> int:
-    """Return the newest version of ONNX's file format that ONNX Runtime reads, which only a trial shows."""
-    value = (onnx.TensorProto.FLOAT, [1])
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Identity", ["x"], ["y"])],
-        "trial",
-        [onnx.helper.make_tensor_value_info("x", *value)],
-        [onnx.helper.make_tensor_value_info("y", *value)],
-    )
-    opsets = [onnx.helper.make_opsetid("", 13)]
-    for version in range(onnx.IR_VERSION, OLDEST_TRIED_IR_VERSION, -1):
-        model = onnx.helper.make_model(graph, ir_version=version, opset_imports=opsets)
-        with contextlib.suppress(Exception):  # onnxruntime's classes have no common parent
-            onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-            return version
-    return OLDEST_TRIED_IR_VERSION
+    """Return the newest version of ONNX's file format that ONNX Runtime reads: its refusal names it."""
+    graph = onnx.parser.parse_graph("trial (float[1] x) => (float[1] y) { y = Identity (x) }")
+    model = onnx.helper.make_model(graph, ir_version=onnx.IR_VERSION)
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=PROVIDERS)
+    except Exception as error:  # onnxruntime's classes have no common parent
+        newest = NEWEST_IR_VERSION.search(str(error))
+        return int(newest[1]) if newest else onnx.IR_VERSION
+    return onnx.IR_VERSION
 
 
 #: The same inputs in each build.

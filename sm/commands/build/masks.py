@@ -22,9 +22,9 @@ from itertools import permutations
 from pathlib import Path
 
 import onnx
-from onnx import compose, parser
+from onnx import compose
 
-from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.onnx_graph import Graph, read_graph
 from sm.errors import CommandError
 
 #: The input with the text.
@@ -36,50 +36,6 @@ WORDS = 100
 RESERVED = re.compile(r"\[.+\]")
 #: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 11
-#: TopK takes the first of equal values first, so the masks keep their order. They are counted in whole
-#: numbers, because bf16 has no 257. The bias, with the reserved words far below all others, is constant: ONNX
-#: Runtime computes it once, when it loads the graph.
-TAIL = """<ir_version: 8, opset_import: ["" : {opset}]>
-masks (int64[b, s] ids, float[b, s, h] hidden, float[h, {words}] weight, float[{words}] bias)
-    => (int64[b, m, {given}] word_ids, float[b, m, {given}] word_scores)
-{{
-  mask = Constant <value = int64 {{{mask}}}> ()
-  is_mask = Equal (ids, mask)
-  one_each = Cast <to = 1> (is_mask)
-  whole_each = Cast <to = 7> (is_mask)
-  along = Constant <value = int64 {{1}}> ()
-  counted = CumSum (whole_each, along)
-  flat = Constant <value = int64[1] {{-1}}> ()
-  counted_flat = Reshape (counted, flat)
-  least = Constant <value = int64[1] {{1}}> ()
-  counted_or_one = Concat <axis = 0> (counted_flat, least)
-  room_flat = ReduceMax <keepdims = 1> (counted_or_one)
-  unused, places = TopK <axis = 1> (one_each, room_flat)
-  column = Constant <value = int64[3] {{0, -1, 1}}> ()
-  places_column = Reshape (places, column)
-  sizes = Shape (hidden)
-  two = Constant <value = int64[1] {{2}}> ()
-  three = Constant <value = int64[1] {{3}}> ()
-  width = Slice (sizes, two, three)
-  ones = Constant <value = int64[2] {{1, 1}}> ()
-  wide = Concat <axis = 0> (ones, width)
-  places_wide = Expand (places_column, wide)
-  rows = GatherElements <axis = 1> (hidden, places_wide)
-  every_word = Constant <value = int64[1] {{{words}}}> ()
-  nothing = ConstantOfShape (every_word)
-  reserved = Constant <value = int64[{reserved}] {{{places}}}> ()
-  reserved_count = Shape (reserved)
-  far_below = Constant <value = float {{-1.0e30}}> ()
-  far_below_each = Expand (far_below, reserved_count)
-  barring = ScatterElements <axis = 0> (nothing, reserved, far_below_each)
-  barring_bias = Add (bias, barring)
-  product = MatMul (rows, weight)
-  logits = Add (product, barring_bias)
-  scores = LogSoftmax <axis = 2> (logits)
-  given = Constant <value = int64[1] {{{given}}}> ()
-  word_scores, word_ids = TopK <axis = 2> (scores, given)
-}}
-"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +90,8 @@ def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
         )
     decoder = _find_decoder(graph, model.graph)
     reserved = [index for index in vocabulary.reserved if index < decoder.words]
-    text = TAIL.format(
+    tail = read_graph(
+        "masks",
         opset=opset,
         mask=vocabulary.mask,
         words=decoder.words,
@@ -142,7 +99,7 @@ def add_mask_outputs(graph: Graph, vocabulary: Vocabulary, out: Path) -> Graph:
         places=", ".join(map(str, reserved)),
         given=min(WORDS, decoder.words - len(reserved)),
     )
-    tail = compose.add_prefix(parser.parse_model(text), "masks_", rename_inputs=False, rename_outputs=False)
+    tail = compose.add_prefix(tail, "masks_", rename_inputs=False, rename_outputs=False)
     inputs = {"ids": IDS, "hidden": decoder.hidden, "weight": decoder.weight, "bias": decoder.bias}
     for node in tail.graph.node:
         node.input[:] = [inputs.get(name, name) for name in node.input]

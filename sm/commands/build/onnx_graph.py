@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import onnx
+import onnx.parser
 
 from sm.errors import CommandError
 
@@ -160,3 +162,9 @@ def _data(path: Path, graph: Any) -> tuple[Path, ...]:
         if file.parent != path.parent or not file.is_file():
             raise CommandError(f"{path} has weights in {file}, which has to lie beside it.")
     return files
+
+
+def read_graph(name: str, **values: object) -> onnx.ModelProto:
+    """Parse the graph in the file ``NAME.onnxtxt`` beside this module, with ``values`` for its ``$names``."""
+    text = Path(__file__).with_name(f"{name}.onnxtxt").read_text()
+    return onnx.parser.parse_model(Template(text).substitute(values))

@@ -24,13 +24,6 @@ from sm.errors import CommandError
 
 #: Appended to the name of a scalar inside the graph.
 INNER = "/scalar"
-#: Element types by the first IR version that has them.
-NEW_TYPES = {
-    11: ("FLOAT4E2M1",),
-    12: ("FLOAT8E8M0",),
-    13: ("UINT2", "INT2"),
-    14: ("FLOAT6E2M3", "FLOAT6E3M2"),
-}
 #: How to replace a type that Triton does not have.
 ADVICE = {
     "sequence_type": "a sequence. Export the model with one tensor for each part"
@@ -53,7 +46,7 @@ def adapt(
     """
     graph = Graph.read(path)  # refuses a file that is not a graph, or whose weights are not there
     model = onnx.load(path, load_external_data=False)
-    is_older = _lower_ir_version(model, path, say)
+    is_older = _lower_ir_version(model, say)
     if is_older:
         _save(model, path, out)
         graph = Graph.read(out)
@@ -90,41 +83,17 @@ def adapt(
     return out
 
 
-def _lower_ir_version(model: Any, path: Path, say: Callable[[str], None]) -> bool:
+def _lower_ir_version(model: Any, say: Callable[[str], None]) -> bool:
     """Lower the version of the file format to one that ONNX Runtime reads; False if it reads it already.
 
-    Raises:
-        CommandError: The graph has what only the newer version has.
+    What only the newer version has, ONNX Runtime refuses by its own name.
     """
     version, newest = model.ir_version, newest_ir_version()
     if version <= newest:
         return False
-    types = onnx.TensorProto.DataType
-    later = range(newest + 1, onnx.IR_VERSION + 1)
-    new_types = {types.Value(name) for number in later for name in NEW_TYPES.get(number, ())}
-    used = sorted(types.Name(number).lower() for number in new_types & set(_element_types(model)))
-    if used or version > onnx.IR_VERSION:
-        because = f", which has no {' or '.join(used)}" if used else ""
-        raise CommandError(
-            f"{path} has IR version {version}, and ONNX Runtime reads {newest} at most{because}: export the "
-            f"model with IR version {newest} or older."
-        )
     model.ir_version = newest
-    say(f"the graph's IR version {version} is newer than ONNX Runtime's: it is written as {newest}, the same")
+    say(f"the graph's IR version {version} is newer than ONNX Runtime's: it is written as {newest}")
     return True
-
-
-def _element_types(message: Any) -> Iterator[int]:
-    """Yield the element types of all tensors and values, and of what nodes cast to."""
-    if isinstance(message, onnx.AttributeProto) and message.name in ("to", "dtype", "output_dtype"):
-        yield message.i
-    for description, value in message.ListFields():
-        if isinstance(value, int) and description.name in ("elem_type", "data_type"):
-            yield value
-        elif description.type == description.TYPE_MESSAGE:
-            is_one = hasattr(value, "ListFields")
-            for part in (value,) if is_one else value:
-                yield from _element_types(part)
 
 
 def _check_type(path: Path, value: Any) -> None:

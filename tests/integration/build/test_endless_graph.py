@@ -1,4 +1,4 @@
-"""``sm build-model`` on a graph that never ends: a time limit, Ctrl-C, and nothing left in the repository."""
+"""``sm build-model`` on a graph that never ends: Ctrl-C, and nothing left in the repository."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build import graph_runner
-from sm.commands.build.graph_runner import RandomInputs
-from sm.errors import CommandError
 from tests.support.boxes import wait_until
 from tests.support.onnx_graphs import endless
 
@@ -46,9 +43,9 @@ def test_ctrl_c_ends_a_build_whose_graph_runs_without_end(tmp_path: Path, option
     with endless_build(tmp_path, *options) as (build, out):
         started = time.monotonic()
         build.send_signal(signal.SIGINT)
-        assert build.wait(10) == 130
+        assert build.wait(10) == -signal.SIGINT
         assert time.monotonic() - started < 5
-        assert list(out.iterdir()) == []
+        wait_until(lambda: not list(out.iterdir()), description="the folders' removal")
 
 
 def test_a_killed_build_leaves_nothing_in_the_repository(tmp_path: Path) -> None:
@@ -57,16 +54,3 @@ def test_a_killed_build_leaves_nothing_in_the_repository(tmp_path: Path) -> None
         build.kill()
         build.wait(10)
         wait_until(lambda: not list(out.iterdir()), description="the folders' removal")
-
-
-def test_a_run_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = endless(tmp_path / "endless.onnx")
-    runner = graph_runner.session(graph.path)
-    monkeypatch.setattr(graph_runner, "TIME_LIMIT_S", 0.5)
-    feed = RandomInputs(graph, 1).feed({"b": 1})
-    with pytest.raises(CommandError, match=r"endless.onnx gave no answer within 0.5 s"):
-        runner.run(["y"], dict(feed))
-    # The thread ends too: ONNX Runtime is told to.
-    used = time.process_time()
-    time.sleep(1.0)
-    assert time.process_time() - used < 0.5
