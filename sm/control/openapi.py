@@ -1,297 +1,42 @@
-"""The OpenAPI document: its paths, those that most callers need first, and all of it put together."""
+"""The OpenAPI document: ``openapi.json`` has what every box has; the clients' parts are added here.
+
+An operation there names the statuses of its errors as ``x-errors``; a route that invokes without a body or
+answer of its own has those of ``/invocations``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
 
 from sm import __version__, errors
-from sm.control.openapi_schemas import (
-    EXAMPLE_ID,
-    Described,
-    Json,
-    allow_objects,
-    answer,
-    body,
-    common,
-    failures,
-    get,
-    of_client,
-    ok,
-    ok_with_text,
-    ok_without_body,
-    operation,
-    ref,
-    strings,
-)
-from sm.http.messages import BINARY, JSON_LINES, NPY, PNG
 
-TEXT: Json = {"type": "string"}
-#: A raw body. Generators need a type, although OpenAPI 3.1 does not.
-BYTES: Json = {"type": "string", "format": "binary"}
+FILE = Path(__file__).with_suffix(".json")
+#: A larger sample is not served.
+MAX_SAMPLE_BYTES = 8 * 2**20
+#: The request id of the examples.
+EXAMPLE_ID = "0b5e…"
 METHODS = {"get", "post", "delete"}
-#: The error statuses of an invocation.
-FAILURES = (400, 403, 404, 406, 413, 415, 422, 429, 500, 501, 502, 503, 504, 507)
-
-
-def paths(clients: Sequence[Described]) -> Json:
-    """Describe the routes, those that most callers need first. Each has the tag of its group."""
-    invoke = _invocation(clients)
-    groups = {
-        "Inference": _inference(invoke),
-        "Models": _models(),
-        "SageMaker": _endpoints(invoke),
-        "OpenAI": _openai(),
-        "Triton": _triton(),
-        "Operations": _operations(),
-        "Pages": _pages(),
-    }
-    for group, described in groups.items():
-        for path, item in described.items():
-            for method in METHODS & item.keys():
-                item[method]["tags"] = [group]
-            if names := re.findall(r"{(\w+)}", path):
-                item["parameters"] = [
-                    {"name": name, "in": "path", "required": True, "schema": TEXT} for name in names
-                ]
-    return {path: item for described in groups.values() for path, item in described.items()}
-
-
-def _inference(invoke: Json) -> Json:
-    in_path = {**invoke, "operationId": "invokeModel", "summary": "Invoke the model in the path."}
-    upgraded = {"101": {"description": "The connection is a WebSocket now."}}
-    return {
-        "/invocations": {"post": {**invoke, "operationId": "invoke"}},
-        "/models/{name}/invoke": {"post": in_path},
-        "/invocations-bidirectional-stream": get(
-            "converse", "Open a WebSocket, on which each message is an invocation.", upgraded, 400, 429, 503
-        ),
-    }
-
-
-def _pages() -> Json:
-    html, file = ok_with_text("HTML", "text/html"), {"200": {"description": "The file."}}
-    return {
-        "/": get("playground", "The playground: a page to try the clients.", html),
-        "/docs": get("docs", "A page that shows this document.", html),
-        "/dashboard": get("dashboard", "A page with charts of the box.", html),
-        "/page/{name}": get("pageFile", "A script or style of these pages.", file, 404),
-        "/samples/{client}/{name}": get("sample", "A file of a client's samples.", file, 404),
-    }
-
-
-def _operations() -> Json:
-    ready, history = ok_without_body("The box is ready."), ok("The last hour.", ref("History"))
-    numbers = get("dashboardData", "The numbers behind the dashboard.", history, 400, 503)
-    numbers["get"]["parameters"] = [
-        {
-            "name": "since",
-            "in": "query",
-            "description": "The Unix time of the last point that the caller has.",
-            "schema": {"type": "number"},
-        }
-    ]
-    return {
-        "/ping": {
-            **get("ping", "Check whether the box is ready.", ready, 503),
-            "post": operation("pingToo", "Check whether the box is ready, as with GET.", ready, 503),
-        },
-        "/execution-parameters": get(
-            "executionParameters",
-            "How batch transform should send requests.",
-            ok("The parameters.", ref("ExecutionParameters")),
-        ),
-        "/metrics": get("metrics", "Metrics for Prometheus.", ok_with_text("The series.", "text/plain")),
-        "/dashboard/data": numbers,
-        "/openapi.json": get("document", "This document.", ok("OpenAPI 3.1", OBJECT)),
-    }
-
-
-def _models() -> Json:
-    model, unloaded = ok("The model.", ref("Model")), ok("The model is unloaded.", OBJECT)
-    archive = body({"application/json": {"schema": strings("model_name", "url")}})
-    load, unload = "Load an archive in multi-model mode", "Unload a model in multi-model mode"
-    loading = operation("loadModel", f"{load}; else a 405.", model, 400, 405, 409, 422, 500, 503, 507)
-    return {
-        "/models": {
-            **get("listModels", "List the models that are served.", ok("The models.", ref("Models")), 400),
-            "post": {**loading, "requestBody": archive},
-        },
-        "/models/{name}": {
-            **get("getModel", "Describe a model.", model, 404),
-            "delete": operation("unloadModel", f"{unload}; else a 405.", unloaded, 404, 405, 409, 503),
-        },
-    }
-
-
-def _endpoints(invoke: Json) -> Json:
-    """Describe the routes of SageMaker's runtime API, where every error of the box is a 424."""
-    replies = {"200": invoke["responses"]["200"], **failures(424)}
-    events = {
-        "200": {"description": "Event-stream frames.", "content": {"application/vnd.amazon.eventstream": {}}},
-        **failures(424),
-    }
-    summary = "Invoke as boto3 does with `{}`."
-    one = {"operationId": "invokeEndpoint", "summary": summary.format("invoke_endpoint")}
-    stream = {
-        "operationId": "invokeEndpointWithResponseStream",
-        "summary": summary.format("invoke_endpoint_with_response_stream"),
-    }
-    others = failures(413, 429, 503)
-    return {
-        "/endpoints/{name}/invocations": {"post": {**invoke, **one, "responses": {**replies, **others}}},
-        "/endpoints/{name}/invocations-response-stream": {
-            "post": {**invoke, **stream, "responses": {**events, **others}}
-        },
-    }
-
-
-def _openai() -> Json:
-    """Describe the embeddings API. nginx answers some errors in the box's own form."""
-    wrong = answer("An error in OpenAI's form.", {"anyOf": [ref("OpenAIError"), ref("Error")]})
-    statuses = (400, 403, 404, 413, 429, 500, 503, 504, 507)
-    return {
-        "/v1/embeddings": {
-            "post": {
-                "operationId": "embed",
-                "summary": "Turn texts into vectors, as OpenAI's embeddings API does.",
-                "requestBody": body({"application/json": {"schema": ref("EmbeddingsRequest")}}),
-                "responses": {
-                    **ok("The vectors.", ref("Embeddings")),
-                    **{str(status): wrong for status in statuses},
-                },
-            }
-        },
-        "/v1/models": get(
-            "listEmbeddingModels",
-            "List the clients that give embeddings, as OpenAI lists models.",
-            ok("The clients.", ref("EmbeddingModels")),
-        ),
-    }
-
-
-def _invocation(clients: Sequence[Described]) -> Json:
-    requests = [ref(f"{client['name']}.Request") for client in clients]
-    answers = [ref(f"{client['name']}.Answer") for client in clients]
-    raw: Json = {
-        kind: {"schema": TEXT if kind.startswith("text/") else BYTES}
-        for client in clients
-        for kind in client["content_types"]
-        if kind != "application/json"
-    }
-    accepted = {
-        "application/json": {"schema": {"anyOf": [*requests, ref("InferRequest"), ref("SessionRequest")]}},
-        JSON_LINES: {"schema": TEXT},
-        BINARY: {"schema": BYTES},
-        **raw,
-    }
-    success = answer("The result.", {"anyOf": [*answers, ref("InferAnswer"), ref("SessionAnswer")]})
-    others = (JSON_LINES, BINARY, NPY, PNG, "text/event-stream", *(kind for kind in raw if kind == "*/*"))
-    success["content"] |= {kind: {} for kind in others}
-    return {
-        "summary": "Send a payload or a list of them to a client, or tensors to a model.",
-        "parameters": [*_addresses(), *_sagemaker()],
-        "requestBody": body(accepted),
-        "responses": {"200": success, **failures(*FAILURES)},
-    }
-
-
-def _addresses() -> Iterable[Json]:
-    for name, description in (
-        ("modelname", "The model, if the body names none."),
-        ("version", "The model version, if the body names none."),
-    ):
-        yield {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
-
-
-def _sagemaker() -> Iterable[Json]:
-    for name, description in (
-        ("Custom-Attributes", "`modelname=…;version=…`, and parameters of the client."),
-        ("Target-Model", "The model, if the body names none."),
-        ("Inference-Id", "The request's id, for the log and for errors."),
-        ("Session-Id", "A stateful session's id, or NEW_SESSION; a 400 if sessions are off."),
-    ):
-        yield {
-            "name": f"X-Amzn-SageMaker-{name}",
-            "in": "header",
-            "description": description,
-            "schema": {"type": "string"},
-        }
-
-
-#: The error statuses of inference.
-INFERENCE_FAILURES = (400, 403, 404, 413, 429, 500, 501, 503, 504, 507)
-#: The error statuses of queries.
-QUERY_FAILURES = (400, 404, 429, 503, 504)
-OBJECT: Json = {"type": "object"}
-
-
-def _triton() -> Json:
-    """Describe the paths of Triton's v2 API that the box passes through."""
-    server, statistics = ok("The server's metadata.", ref("Server")), ok("The statistics by model.", OBJECT)
-    models = ok("The models.", {"type": "array", "items": OBJECT})
-    live, ready = ok_without_body("Triton answers."), ok_without_body("All models are ready.")
-    queries = {
-        "/v2": ("server", "Describe the server.", server),
-        "/v2/health/live": ("live", "Check whether Triton answers.", live),
-        "/v2/health/ready": ("ready", "Check whether all models are ready.", ready),
-        "/v2/models/stats": ("allStatistics", "Return the inference statistics of all models.", statistics),
-    }
-    index = operation("index", "List every model and its state.", models, *QUERY_FAILURES)
-    return {
-        **{path: get(*query, *QUERY_FAILURES) for path, query in queries.items()},
-        "/v2/repository/index": {"post": index},
-        **_model("/v2/models/{model}", ""),
-        **_model("/v2/models/{model}/versions/{version}", "OfVersion"),
-    }
-
-
-def _model(path: str, suffix: str) -> Json:
-    """Describe the paths of a model; ``suffix`` makes their operation ids unique."""
-    metadata, statistics = ok("The model's metadata.", ref("ModelMetadata")), ok("The statistics.", OBJECT)
-    ready = ok_without_body("The model is ready.")
-    queries = {
-        "": ("modelMetadata", "Describe a model's inputs and outputs.", metadata),
-        "/ready": ("modelReady", "Check whether a model is ready.", ready),
-        "/config": ("modelConfig", "Return a model's configuration.", ok("The configuration.", OBJECT)),
-        "/stats": ("modelStatistics", "Return a model's inference statistics.", statistics),
-    }
-    flat = "Run a model on a flat JSON object."
-    streamed = "Run a model on a flat JSON object, and stream its answers."
-    inferences = {
-        "/infer": ("infer", "Run a model on tensors.", {"200": _infer_answer()}, "InferRequest"),
-        "/generate": ("generate", flat, ok("The answer.", OBJECT), "GenerateRequest"),
-        "/generate_stream": ("generateStream", streamed, {"200": _events()}, "GenerateRequest"),
-    }
-    paths = {
-        f"{path}{end}": get(f"{identity}{suffix}", summary, success, *QUERY_FAILURES)
-        for end, (identity, summary, success) in queries.items()
-    }
-    for end, (identity, summary, success, request) in inferences.items():
-        described = operation(f"{identity}{suffix}", summary, success, *INFERENCE_FAILURES)
-        described["requestBody"] = body({"application/json": {"schema": ref(request)}})
-        paths[f"{path}{end}"] = {"post": described}
-    return paths
-
-
-def _infer_answer() -> Json:
-    response = answer("The output tensors.", ref("InferAnswer"))
-    response["content"]["application/octet-stream"] = {}
-    return response
-
-
-def _events() -> Json:
-    return {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
-
-
-SECURITY_SCHEMES: Json = {
-    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-    "bearer": {"type": "http", "scheme": "bearer"},
-}
+INVOCATIONS = "/invocations"
+#: The other routes that take the same bodies; the last streams its answer.
+INVOKING = (
+    "/models/{name}/invoke",
+    "/endpoints/{name}/invocations",
+    "/endpoints/{name}/invocations-response-stream",
+)
 #: Not in the document: no caller receives the first, a client's script chooses the status of the second, and
 #: callers receive the third as a BadInput.
 UNDOCUMENTED = (errors.CallerGone, errors.ChosenStatus, errors.WrongTensor)
 PUBLIC_PATHS = ("/", "/docs", "/dashboard", "/page/{name}", "/ping")
+#: The errors for an API key that is missing, wrong or used too often.
+KEY_ERRORS = (401, 403, 429)
+
+Json = dict[str, Any]
+Described = Mapping[str, Any]
 
 
 def document(clients: Sequence[Described], s3: bool = False) -> Json:
@@ -301,30 +46,56 @@ def document(clients: Sequence[Described], s3: bool = False) -> Json:
         clients: Descriptions by :func:`~sm.router.client_schemas.describe_client`.
         s3: True if payloads and results in S3 are allowed.
     """
-    schemas = common()
+    described: Json = orjson.loads(FILE.read_bytes())
+    described["info"]["version"] = __version__
+    components = described["components"]
+    schemas = components["schemas"]
     for client in clients:
         schemas |= {**client["schemas"], **of_client(client)}
         if s3:
             allow_objects(schemas, client)
     _set_titles(schemas, {client["name"] for client in clients})
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Trireme",
-            "version": __version__,
-            "description": "A SageMaker container: clients picked by `modelname`, Triton behind them.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": "/"}],
-        "paths": _with_security(paths(clients)),
-        # An empty object makes the others optional: a box may require API keys.
-        "security": [{}, *({scheme: []} for scheme in SECURITY_SCHEMES)],
-        "components": {
-            "schemas": schemas,
-            "responses": responses(clients),
-            "securitySchemes": SECURITY_SCHEMES,
-        },
+    _add_invocations(described["paths"], clients)
+    for path, item in described["paths"].items():
+        for method in METHODS & item.keys():
+            operation = item[method]
+            statuses = {*operation.pop("x-errors", ())}
+            if path in PUBLIC_PATHS:
+                operation["security"] = []
+            else:
+                statuses |= {*KEY_ERRORS}
+            failures = {str(each): {"$ref": f"#/components/responses/Error{each}"} for each in statuses}
+            operation["responses"] = failures | operation["responses"]
+    # An empty object makes the others optional: a box may require API keys.
+    described["security"] = [{}, *({scheme: []} for scheme in components["securitySchemes"])]
+    components["responses"] = responses(clients)
+    return described
+
+
+def _add_invocations(paths: Json, clients: Sequence[Described]) -> None:
+    """Add the clients' bodies and answers to ``/invocations``, and give them to the other routes."""
+    invoke = paths[INVOCATIONS]["post"]
+    body, answer = invoke["requestBody"]["content"], invoke["responses"]["200"]["content"]
+    for content, end in ((body, "Request"), (answer, "Answer")):
+        of_clients = [ref(f"{client['name']}.{end}") for client in clients]
+        content["application/json"]["schema"]["anyOf"][:0] = of_clients
+    raw: Json = {
+        # Generators need a type, although OpenAPI 3.1 does not.
+        kind: {"schema": {"type": "string", **({} if kind.startswith("text/") else {"format": "binary"})}}
+        for client in clients
+        for kind in client["content_types"]
+        if kind != "application/json"
     }
+    body |= raw
+    answer |= {kind: {} for kind in raw if kind == "*/*"}
+    for path in INVOKING:
+        own = paths[path]["post"]
+        answers = invoke["responses"] | own.get("responses", {})
+        paths[path]["post"] = {**invoke, **own, "responses": answers}
+
+
+def ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _set_titles(schemas: Json, payloads: set[str]) -> None:
@@ -341,18 +112,6 @@ def _set_titles(schemas: Json, payloads: set[str]) -> None:
         schemas[name] = {**schemas[name], "title": title}
 
 
-def _with_security(described: Json) -> Json:
-    """Add the errors for an API key that is missing, wrong or used too often."""
-    for path, item in described.items():
-        for method in METHODS & item.keys():
-            operation = item[method]
-            if path in PUBLIC_PATHS:
-                operation["security"] = []
-            else:
-                operation["responses"] = {**failures(401, 403, 429), **operation["responses"]}
-    return described
-
-
 def responses(clients: Sequence[Described]) -> Json:
     """Return ``Error404`` and the others; the 422 shows each client's error for an empty payload."""
     shared_responses = {
@@ -364,8 +123,8 @@ def responses(clients: Sequence[Described]) -> Json:
     _examples(shared_responses["Error422"]).update(client_examples)
     return {
         **shared_responses,
-        "Error424": answer(
-            "The form in which SageMaker's runtime passes on every error of the box.", ref("ModelError")
+        "Error424": _answer(
+            "The form in which SageMaker's runtime passes on every error of the box.", "ModelError"
         ),
     }
 
@@ -382,11 +141,15 @@ def _response(status: int) -> Json:
     description = " ".join(
         (kind.__doc__ or "").split("\n")[0] for kind in matching if kind is not errors.TriremeError
     )
-    response = answer(description, ref("Error"))
+    response = _answer(description, "Error")
     _examples(response).update({kind.code: {"value": _example(kind)} for kind in matching})
     if any(kind.retry_after for kind in matching):
         response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return response
+
+
+def _answer(description: str, schema: str) -> Json:
+    return {"description": description, "content": {"application/json": {"schema": ref(schema)}}}
 
 
 def _examples(response: Json) -> Json:
@@ -397,3 +160,86 @@ def _examples(response: Json) -> Json:
 def _example(kind: type[errors.TriremeError]) -> Json:
     sentence = (kind.__doc__ or "").split("\n")[0].rstrip(".")
     return errors.error_body(sentence, kind.code, EXAMPLE_ID)
+
+
+def of_client(client: Described) -> Json:
+    """Return the schemas of a client's payload, of a request for it and of its answer."""
+    name = client["name"]
+    record_schema: Json = {"$ref": f"#/components/schemas/{name}"}
+    if client["main_field"]:
+        record_schema = {
+            "anyOf": [record_schema, {"type": "string", "description": f"`{client['main_field']}` alone."}]
+        }
+    request: Json = {
+        "type": "object",
+        "description": client["summary"],
+        "required": ["modelname", "payload"],
+        "additionalProperties": False,
+        "properties": {
+            "modelname": {"const": name},
+            "version": {"type": ["string", "integer"]},
+            "payload": {"anyOf": [record_schema, {"type": "array", "items": record_schema, "minItems": 1}]},
+        },
+    }
+    request |= {f"x-{key}": value for key, value in _playground_details(client).items()}
+    if client["parameters"]:
+        request["properties"]["parameters"] = client["parameters"]
+    if client["example"] is not None:
+        request["examples"] = [{"modelname": name, "payload": client["example"]}]
+    answer: Json = {
+        "type": "object",
+        "required": ["modelname", "result"],
+        "properties": {"modelname": {"const": name}, "result": _or_list(client["result"])},
+    }
+    if client["golden"] is not None:
+        answer["examples"] = [{"modelname": name, "result": client["golden"]}]
+    return {name: client["payload"], f"{name}.Request": request, f"{name}.Answer": answer}
+
+
+def _playground_details(client: Described) -> Json:
+    """Return what the playground needs to know of the client. Without ``x-result`` it shows JSON."""
+    details: Json = {
+        "result": client["result_kind"],
+        "content-types": client["content_types"],
+        "main-field": client["main_field"],
+        "samples": client["samples"],
+        "streams": client["streams"],
+    }
+    return {key: value for key, value in details.items() if value}
+
+
+def _or_list(result: Json) -> Json:
+    """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
+    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}
+
+
+ADDRESS: Json = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
+OBJECT: Json = {
+    "type": "object",
+    "description": "An object of S3 in place of inline data.",
+    "required": ["s3_uri"],
+    "additionalProperties": False,
+    "properties": {"s3_uri": ADDRESS},
+}
+STORED: Json = {
+    "type": "object",
+    "required": ["modelname", "result_s3_uri"],
+    "properties": {"modelname": {"type": "string"}, "result_s3_uri": {"type": "string"}},
+    "description": "The result is in S3.",
+}
+
+
+def allow_objects(schemas: Json, client: Described) -> None:
+    """Allow S3 objects in a client's request and as its result."""
+    name, field = client["name"], client["main_field"]
+    schemas |= {"S3Object": OBJECT, "Stored": STORED}
+    request, answer = schemas[f"{name}.Request"], schemas[f"{name}.Answer"]
+    record_schema = request["properties"]["payload"]["anyOf"][0]
+    if field:
+        record_schema["anyOf"].append(ref("S3Object"))
+    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
+    schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
+    if field:
+        fields = schemas[name]["properties"]
+        with_objects = {key: {"anyOf": [fields[key], ref("S3Object")]} for key in client["main_names"]}
+        schemas[name] = {**schemas[name], "properties": {**fields, **with_objects}}

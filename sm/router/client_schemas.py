@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
-from sm.control.openapi_schemas import EXAMPLE_ID, MAX_SAMPLE_BYTES
+from sm.control.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES
 from sm.errors import TriremeError, WrongPayload
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload

@@ -12,8 +12,7 @@ from openapi_spec_validator import validate
 
 from sm.client.base import Client, Parameters, TextPayload
 from sm.client.results import Boxes
-from sm.control.openapi import METHODS, document
-from sm.control.openapi_schemas import MAX_SAMPLE_BYTES
+from sm.control.openapi import MAX_SAMPLE_BYTES, METHODS, document
 from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client
 
 
