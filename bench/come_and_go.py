@@ -1,7 +1,7 @@
 """Models that come and go under callers: none may lose an answer, or get one of another version or model.
 
     python -m bench.come_and_go replace [--times 200] [--callers 16]
-    python -m bench.come_and_go on-demand [--models 1000] [--room 50] [--megabytes 5] [--seconds 120]
+    python -m bench.come_and_go on-demand [--models 1000] [--room 50] [--seconds 300] [--rate 20]
 
 Prints a line of figures. docs/run/models.md says what is measured.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import random
 import shutil
 import statistics
@@ -18,20 +19,32 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import requests
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from bench.samples import sample
 from sm import hardware
+from sm.commands.build.targets import place_on_cpu
+from sm.multimodel.memory_room import MAX_RESERVED_BYTES, PROCESS_BYTES
+from sm.multimodel.on_demand import models_bytes
+from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import REQUEST_BODY
+from tests.support.multi_model_endpoint import REQUEST_BODY, states
+from tests.support.onnx_graphs import save_graph
 
-#: MiB of a small Python model's process, and of Triton without a model.
-PROCESS_MB, TRITON_MB = 24, 16
+#: Of ``on-demand``. ``rate`` is in calls per second, of all callers together.
+DEFAULTS = {"models": 1000, "room": 50, "megabytes": 5, "seconds": 300, "rate": 20}
+CONFIG = """backend: "python"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 2 ] } ]
+"""
 
 
 def infer(session: requests.Session, url: str, name: str) -> tuple[list[float], str]:
@@ -149,42 +162,103 @@ def resident(box: RunningBox) -> int:
     return sum(map(hardware.resident_bytes, hardware.with_descendants(box.process.pid))) >> 20
 
 
-def on_demand(options: argparse.Namespace, folder: Path) -> None:
-    """Call more models than there is room for, with Zipf's frequencies. Model N answers ``x * (N + 1)``."""
-    for number in range(options.models):
-        multiplying_model(number + 1).write(folder / "repository" / f"m{number}")
-        (folder / "repository" / f"m{number}/1/weights.bin").write_bytes(bytes(options.megabytes * 2**20))
-    weights = [1 / (rank + 1) for rank in range(options.models)]
-    memory = TRITON_MB + int((PROCESS_MB + options.megabytes) * options.room * 16 / 15)
-    hits, misses, wrong = list[float](), list[float](), Counter[str]()
+def write_graph(folder: Path, number: int, megabytes: int) -> list[float]:
+    """Write an ONNX model with random weights, ``y = relu(x A) B``, as the box serves ONNX on a CPU.
 
-    def call(seed: int, url: str, end: float) -> None:
+    Returns its answer to :data:`~tests.support.multi_model_endpoint.REQUEST_BODY`.
+    """
+    chance, hidden = np.random.default_rng(number), megabytes * 2**20 // 16
+    first = chance.standard_normal((2, hidden), np.float32)
+    second = chance.standard_normal((hidden, 2), np.float32) / np.float32(hidden**0.5)
+    given = {name: (TensorProto.FLOAT, ["b", 2]) for name in "xy"}
+    nodes = [
+        helper.make_node("MatMul", ["x", "A"], ["sums"]),
+        helper.make_node("Relu", ["sums"], ["kept"]),
+        helper.make_node("MatMul", ["kept", "B"], ["y"]),
+    ]
+    weights = numpy_helper.from_array(first, "A"), numpy_helper.from_array(second, "B")
+    graph = save_graph(folder / "model.onnx", nodes, {"x": given["x"]}, {"y": given["y"]}, weights)
+    (folder / "1").mkdir()
+    place_on_cpu(graph, folder / "1")
+    (folder / "model.onnx").unlink()
+    (folder / "config.pbtxt").write_text(CONFIG)
+    x = np.array([REQUEST_BODY["inputs"][0]["data"]], np.float32)
+    return [float(value) for value in (np.maximum(x @ first, 0) @ second)[0]]
+
+
+def on_demand(options: argparse.Namespace, folder: Path) -> None:
+    """Call more models than there is room for, with Zipf's frequencies, and one model alone before."""
+    expected = [
+        write_graph(folder / "repository" / f"m{number}", number, options.megabytes)
+        for number in range(options.models)
+    ]
+    (folder / "one").mkdir()
+    shutil.copytree(folder / "repository/m0", folder / "one/m0", copy_function=os.link)
+    with running_box(folder, folder / "one", TRIREME_MODELS="on-demand") as box:
+        empty = models_bytes(Box.load(box.run_folder()))
+        alone = call_models(box, expected[:1], options)
+        model = models_bytes(Box.load(box.run_folder())) - empty
+    room = empty + model * options.room
+    # What the box keeps for requests, and what must be free for a load.
+    reserve = min(MAX_RESERVED_BYTES, room // 15) + PROCESS_BYTES + options.megabytes * 2**20
+    memory = (room + reserve) >> 20
+    with running_box(
+        folder, folder / "repository", TRIREME_MODELS="on-demand", TRIREME_MODEL_MEMORY_MB=str(memory)
+    ) as box:
+        many = call_models(box, expected, options)
+        evictions = box.metric("trireme_model_evictions_total")
+        loaded = sum(state == "loaded" for state in states(box).values())
+    total = len(many.hits) + len(many.misses)
+    print(f"{options.models} ONNX models of {options.megabytes} MB, {options.callers} callers,", end=" ")
+    print(f"{total} calls;")
+    print(f"room for {options.room} of {model >> 20} MiB in {memory} MiB, {loaded} loaded at the end;")
+    print(f"wrong: {dict(many.wrong) or 0}; alone: {dict(alone.wrong) or 0};")
+    print(f"hit rate {len(many.hits) / total:.1%}, {evictions:.0f} evictions;")
+    for name, times in (("hits", many.hits), ("misses", many.misses), ("one model alone", alone.hits)):
+        cuts = statistics.quantiles(times, n=100)
+        print(f"{name}: p50 {1000 * cuts[49]:.1f} ms, p99 {1000 * cuts[98]:.1f} ms")
+    tenth = many.triton[len(many.triton) // 10]
+    print(f"Triton's own process, MiB: {tenth} after a tenth, {many.triton[-1]} at the end,", end=" ")
+    print(f"{max(many.triton)} at most")
+
+
+@dataclass
+class Calls:
+    """What callers saw: seconds of calls, wrong answers by what was wrong, and Triton's MiB over the time."""
+
+    hits: list[float] = field(default_factory=list)
+    misses: list[float] = field(default_factory=list)
+    wrong: Counter[str] = field(default_factory=Counter)
+    triton: list[int] = field(default_factory=list)
+
+
+def call_models(box: RunningBox, expected: list[list[float]], options: argparse.Namespace) -> Calls:
+    """Call models with Zipf's frequencies, each caller every ``1 / rate`` seconds at most."""
+    weights = [1 / (rank + 1) for rank in range(len(expected))]
+    calls, end = Calls(), time.monotonic() + options.seconds
+
+    def call(seed: int) -> None:
         chance = random.Random(seed)
         with requests.Session() as session:
             while time.monotonic() < end:
-                (number,) = chance.choices(range(options.models), weights)
-                row = session.get(f"{url}/models/m{number}", timeout=60).json()
+                (number,) = chance.choices(range(len(expected)), weights)
+                row = session.get(f"{box.url}/models/m{number}", timeout=60).json()
                 started = time.monotonic()
-                data, error = infer(session, url, f"m{number}")
-                (hits if row["state"] == "loaded" else misses).append(time.monotonic() - started)
-                if error or data != [number + 1, 2 * number + 2]:
-                    wrong[error or str(data)] += 1
+                data, error = infer(session, box.url, f"m{number}")
+                seconds = time.monotonic() - started
+                (calls.hits if row["state"] == "loaded" else calls.misses).append(seconds)
+                if error or not np.allclose(data, expected[number], rtol=1e-3, atol=1e-3):
+                    calls.wrong[error or f"m{number}: {data}"] += 1
+                time.sleep(max(0.0, options.callers / options.rate - seconds))
 
-    with (
-        running_box(
-            folder, folder / "repository", TRIREME_MODELS="on-demand", TRIREME_MODEL_MEMORY_MB=str(memory)
-        ) as box,
-        ThreadPoolExecutor(options.callers) as pool,
-    ):
-        end = time.monotonic() + options.seconds
-        list(pool.map(lambda seed: call(seed, box.url, end), range(options.callers)))
-        evictions = box.metric("trireme_model_evictions_total")
-    total = len(hits) + len(misses)
-    print(f"{options.models} models, room for {options.room}, {total} calls: {dict(wrong) or 'none wrong'};")
-    print(f"hit rate {len(hits) / total:.0%}, {evictions:.0f} evictions;")
-    for name, times in (("hits", hits), ("misses", misses)):
-        cuts = statistics.quantiles(times, n=100)
-        print(f"{name}: p50 {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms")
+    with ThreadPoolExecutor(options.callers) as pool:
+        callers = [pool.submit(call, seed) for seed in range(options.callers)]
+        while time.monotonic() < end:
+            calls.triton.append(hardware.resident_bytes(box.child("triton")["pid"]) >> 20)
+            time.sleep(1)
+        for caller in callers:
+            caller.result()
+    return calls
 
 
 def main() -> None:
@@ -195,7 +269,7 @@ def main() -> None:
         command.set_defaults(run=run)
         command.add_argument("--callers", type=int, default=16)
     kinds.choices["replace"].add_argument("--times", type=int, default=200)
-    for option, default in (("models", 1000), ("room", 50), ("megabytes", 5), ("seconds", 120)):
+    for option, default in DEFAULTS.items():
         kinds.choices["on-demand"].add_argument(f"--{option}", type=int, default=default)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
