@@ -48,13 +48,14 @@ def https_site(folder: Path, root: Path) -> Iterator[int]:
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     with subprocess.Popen([str(program), "-p", str(folder), "-c", str(configuration)]) as nginx:
         try:
-            wait_until(lambda: _accepts(port), description="nginx")
+            wait_until(lambda: accepts(port), description="nginx")
             yield port
         finally:
             nginx.terminate()
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """True if somebody listens on a port."""
     with socket.socket() as caller:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
