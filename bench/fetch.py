@@ -62,7 +62,7 @@ def write_model(folder: Path, size: int) -> None:
 
 
 def run(command: Callable[[Path], list[str]], folder: Path, size: int) -> tuple[float, float]:
-    """Run a command that writes into a folder, check what it wrote; return MB/s and processor seconds per GB."""
+    """Run a command that fills a folder, check the folder; return MB/s and processor seconds per GB."""
     shutil.rmtree(folder, ignore_errors=True)
     os.sync()
     started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -104,9 +104,8 @@ def main() -> None:
         rates, processors = zip(*turns, strict=True)
         medians.append(statistics.median(rates))
         each = ", ".join(f"{rate:,.0f}" for rate in rates)
-        print(
-            f"{name}: {medians[-1]:,.0f} MB/s ({each}), {statistics.median(processors):.1f} s of a core per GB"
-        )
+        processor = f"{statistics.median(processors):.1f} s of a core per GB"
+        print(f"{name}: {medians[-1]:,.0f} MB/s ({each}), {processor}")
     print(f"{options.gigabytes:g} GB: the box has {medians[1] / medians[0]:.2f} x the rate of aws s3 cp")
 
 
