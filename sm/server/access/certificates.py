@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm.server.access.keys import read_bounded
+from sm.server.access.keys import Watched, read_bounded
 
 #: Names of the copies.
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
@@ -126,7 +126,7 @@ POLL_INTERVAL_S = 1.0
 
 
 class CertificateWatch:
-    """Checks the two files once a second."""
+    """Looks at the two files once a second."""
 
     def __init__(
         self,
@@ -139,48 +139,23 @@ class CertificateWatch:
         """``files``: certificate and key. ``folder``: nginx's copies. ``reload`` makes nginx read them."""
         self._files, self._folder = files, folder
         self._clock, self._reload, self._log = clock, reload, log
-        self._used = read(folder / CERTIFICATE, folder / KEY)
-        self._last_checked = self._used
-        self._rejected: KeyPair | None = None
-        self._last_warning = ""
         self._next_poll = 0.0
+        self._watched = Watched(
+            read(folder / CERTIFICATE, folder / KEY),
+            lambda: read(*files),
+            self._use,
+            lambda reason: log("warning", f"the certificate stays as it was: {reason}"),
+        )
 
     def poll(self) -> None:
-        """Check if it is time; to be called often. An invalid pair is logged once, and the old one stays."""
-        now = self._clock()
-        if now < self._next_poll:
-            return
-        self._next_poll = now + POLL_INTERVAL_S
-        try:
-            self._check()
-        except CertificateError as error:
-            self._warn(str(error))
-        except OSError as error:
-            self._warn(f"the copies cannot be written: {error.strerror}")
-
-    def _check(self) -> None:
-        pair = read(*self._files)
-        # The two files are not replaced in one step, so a change must be the same in two checks.
-        changed, self._last_checked = pair != self._last_checked, pair
-        if pair == self._used:
-            self._rejected, self._last_warning = None, ""
-        elif not changed and pair != self._rejected:
-            self._use(pair)
+        """Look if it is time; to be called often."""
+        if self._clock() >= self._next_poll:
+            self._next_poll = self._clock() + POLL_INTERVAL_S
+            self._watched.look()
 
     def _use(self, pair: KeyPair) -> None:
-        try:
-            warning = install(pair, self._folder, self._files)
-        except CertificateError:
-            self._rejected = pair
-            raise
-        self._used, self._rejected, self._last_warning = pair, None, ""
+        warning = install(pair, self._folder, self._files)
         self._reload()
         self._log("info", "the certificate was replaced")
         if warning:
             self._log("warning", warning)
-
-    def _warn(self, sentence: str) -> None:
-        """Log why the new pair is not used, unless this is the last warning again."""
-        if sentence != self._last_warning:
-            self._last_warning = sentence
-            self._log("warning", f"the certificate stays as it was: {sentence}")

@@ -8,6 +8,7 @@ private run folder.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -15,12 +16,11 @@ import math
 import os
 import re
 import secrets
-import selectors
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from sm.run_state import Box
 from sm.server import logs
@@ -49,6 +49,49 @@ def read_bounded(path: Path, max_bytes: int, error: type[ValueError]) -> bytes:
     if len(content) > max_bytes:
         raise error(f"{path} is larger than {max_bytes} bytes")
     return content
+
+
+Content = TypeVar("Content")
+
+
+class Watched(Generic[Content]):
+    """Files whose content is used after each change. An invalid one is reported once, and the old one stays.
+
+    Args:
+        used: The content that is in use.
+        read: Returns the present content. It and ``use`` may raise ValueError or OSError.
+        use: Called with each new content.
+        report: Called with the reason why a new content is not used.
+    """
+
+    def __init__(
+        self,
+        used: Content,
+        read: Callable[[], Content],
+        use: Callable[[Content], object],
+        report: Callable[[str], object],
+    ) -> None:
+        self._used = self._last_seen = used
+        self._read, self._use, self._report = read, use, report
+        self._rejected: Content | None = None
+        self._last_reason = ""
+
+    def look(self) -> None:
+        """Use the content if it is new, and the same as at the last look: writing it may take a moment."""
+        try:
+            content = self._read()
+            changed, self._last_seen = content != self._last_seen, content
+            if content != self._used:
+                if changed or content == self._rejected:
+                    return
+                self._rejected = content
+                self._use(content)
+                self._used = content
+            self._rejected, self._last_reason = None, ""
+        except (ValueError, OSError) as error:
+            if str(error) != self._last_reason:
+                self._last_reason = str(error)
+                self._report(str(error))
 
 
 #: A prefix by which people and secret scanners recognise a leaked key.
@@ -220,12 +263,11 @@ class RateLimits:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two checks of the key file.
-POLL_INTERVAL_S = 1.0
+#: Seconds between two looks at the key file. A change takes effect at the second look that sees it.
+POLL_INTERVAL_S = 0.5
 BACKLOG = 1024
 #: Bytes. nginx does not accept longer headers.
 MAX_HEAD_BYTES = 2**17
-RECEIVE_BYTES = 2**16
 END_OF_HEAD = b"\r\n\r\n"
 
 NO_KEY = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
@@ -238,31 +280,18 @@ class KeyStore:
     def __init__(self, file: Path, copy: Path, limits: RateLimits) -> None:
         """``copy``: the last valid content of ``file``, written by the supervisor."""
         self._file, self._copy, self._limits = file, copy, limits
-        self._content = copy.read_bytes()
-        #: The last content that was invalid, so that it is not parsed every second.
-        self._rejected: bytes | None = None
-        self._last_error = ""
-        self._use(self._content)
+        content = copy.read_bytes()
+        self._use(content)
+        self._watched = Watched(
+            content,
+            lambda: read_file(file),
+            self._reload,
+            lambda reason: log.warning("the API keys stay as they were: %s", reason),
+        )
 
-    def reload(self) -> None:
-        """Use the file if it has changed. An invalid file is logged once, and the old keys stay."""
-        try:
-            content = read_file(self._file)
-            if content == self._content:
-                self._rejected, self._last_error = None, ""
-                return
-            if content == self._rejected:
-                return
-            self._rejected = content
-            count = self._use(content)
-        except KeyFileError as error:
-            if str(error) != self._last_error:
-                self._last_error = str(error)
-                log.warning("the API keys stay as they were: %s", error)
-            return
-        self._content, self._rejected, self._last_error = content, None, ""
-        self._save(content)
-        log.info("the API keys were read again: %d", count)
+    def look(self) -> None:
+        """Use the file if it has changed."""
+        self._watched.look()
 
     def _use(self, content: bytes) -> int:
         keys = parse(content, self._file)
@@ -270,9 +299,10 @@ class KeyStore:
         self._limits.replace_keys(keys)
         return len(keys)
 
-    def _save(self, content: bytes) -> None:
-        """Save the content for the next start of this process: the file may be invalid by then."""
+    def _reload(self, content: bytes) -> None:
+        log.info("the API keys were read again: %d", self._use(content))
         try:
+            # For the next start of this process: the file may be invalid by then.
             save_copy(self._copy, content)
         except OSError as error:
             log.warning("the API keys in use could not be saved: %s", error.strerror)
@@ -324,66 +354,27 @@ def presented_key(head: bytes) -> bytes | None:
     return bearer
 
 
-class Server:
-    """Serves the connections of nginx's workers, which keep them open."""
+class Connection(asyncio.Protocol):
+    """A connection of nginx's workers, which keep it open."""
 
-    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes]) -> None:
-        self._listener, self._answer = listener, answer
-        self._selector = selectors.DefaultSelector()
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ)
-        self._received: dict[socket.socket, bytes] = {}
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer, self._received = answer, b""
 
-    def serve_for(self, seconds: float) -> None:
-        """Answer requests for ``seconds``."""
-        end = time.monotonic() + seconds
-        while (remaining := end - time.monotonic()) > 0:
-            for key, _ in self._selector.select(remaining):
-                connection = key.fileobj
-                assert isinstance(connection, socket.socket)
-                if connection is self._listener:
-                    self._accept()
-                else:
-                    self._read(connection)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        connection.setblocking(False)
-        self._received[connection] = b""
-        self._selector.register(connection, selectors.EVENT_READ)
-
-    def _read(self, connection: socket.socket) -> None:
-        try:
-            data = connection.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        received = self._received[connection] + data
-        if not data or len(received) > MAX_HEAD_BYTES:
-            self._close(connection)
-            return
-        head, end, body_start = received.partition(END_OF_HEAD)
-        if not end:
-            self._received[connection] = received
-            return
-        self._received[connection] = body_start
-        try:
-            # The response fits into a socket's buffer, and nginx sends nothing more before it has read it.
-            connection.sendall(self._answer(head))
-        except OSError:
-            self._close(connection)
-
-    def _close(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        del self._received[connection]
-        connection.close()
+    def data_received(self, data: bytes) -> None:
+        """Answer a request when its head is complete. nginx sends the next one after the answer."""
+        head, end, rest = (self._received + data).partition(END_OF_HEAD)
+        self._received = rest if end else head
+        if end:
+            self._transport.write(self._answer(head))
+        elif len(head) > MAX_HEAD_BYTES:
+            self._transport.close()
 
 
-def main() -> None:
+async def serve() -> None:
     """Serve until the supervisor ends this process."""
     settings = Settings.read(os.environ)
     box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
@@ -391,15 +382,14 @@ def main() -> None:
     assert settings.api_keys_file is not None
     limits = RateLimits(settings.rate_limit, settings.rate_burst, time.monotonic)
     store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
-    box.keys_socket.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(box.keys_socket))
-        listener.listen(BACKLOG)
-        server = Server(listener, Checker(store, limits).answer)
-        while True:
-            store.reload()
-            server.serve_for(POLL_INTERVAL_S)
+    answer = Checker(store, limits).answer
+    await asyncio.get_running_loop().create_unix_server(
+        lambda: Connection(answer), str(box.keys_socket), backlog=BACKLOG
+    )
+    while True:
+        store.look()
+        await asyncio.sleep(POLL_INTERVAL_S)
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve())

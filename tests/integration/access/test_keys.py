@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sm.server.access import keys
 from sm.server.access.keys import (
     ApiKey,
+    Connection,
     KeyFileError,
     KeyRing,
     RateLimits,
-    Server,
     TokenBucket,
     presented_key,
 )
@@ -125,25 +125,24 @@ def test_the_key_is_read_from_either_header(head: bytes, key: bytes | None) -> N
 
 
 def test_the_checker_reads_split_and_repeated_requests_on_one_connection(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as connection:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen(1)
-        server = Server(listener, lambda head: b"<%s>" % head)
-        connection.settimeout(10)
-        connection.connect(str(tmp_path / "s"))
-        for head in (b"one", b"two: lines\r\nmore"):
-            for piece in (head, b"\r\n", b"\r\n"):
-                connection.sendall(piece)
-                server.serve_for(0.05)
-            assert connection.recv(100) == b"<%s>" % head
-        connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            for _ in range(10):
-                connection.sendall(b"x" * 2**16)
-                server.serve_for(0.05)
-        connection.setblocking(True)
-        with pytest.raises(OSError):  # a head without an end
-            connection.sendall(b"x")
+    async def talk() -> None:
+        path = str(tmp_path / "s")
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Connection(lambda head: b"<%s>" % head), path
+        )
+        async with server:
+            reader, writer = await asyncio.open_unix_connection(path)
+            for head in (b"one", b"two: lines\r\nmore"):
+                for piece in (head, b"\r\n", b"\r\n"):
+                    writer.write(piece)
+                    await asyncio.sleep(0.05)
+                assert await reader.read(100) == b"<%s>" % head
+            writer.write(b"x" * 10 * 2**16)  # a head without an end
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+
+    asyncio.run(talk())
 
 
 def test_a_bucket_gives_a_burst_then_its_rate() -> None:
