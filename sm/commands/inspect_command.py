@@ -14,7 +14,7 @@ from typing import Any
 
 from sm.errors import CommandError
 from sm.repository import ensembles, models, problems
-from sm.repository.ensembles import Edge, Ensemble, Fault, Node, faults
+from sm.repository.ensembles import Ensemble, faults
 from sm.repository.manifest import NAME, Manifest
 from sm.repository.models import Model
 from sm.repository.problems import Problem
@@ -119,7 +119,6 @@ STYLES = {
     "nobody": "fill:#ffffff,stroke:#c62828,color:#111111,stroke-dasharray:5 4",
     "wrong": "fill:#fdeaea,stroke:#c62828,color:#c62828",
 }
-WRONG_LINK = "stroke:#c62828,color:#c62828"
 #: Characters with a meaning inside a quoted label of Mermaid: they are written by number.
 SPECIAL_CHARACTERS = re.compile(r"""["#$%&:;<>\\`{|}]""")
 
@@ -152,75 +151,34 @@ def save(repository: Path, file: str) -> None:
 
 
 def flowchart(repository_models: Sequence[Model]) -> str:
-    """Return a flowchart with a subgraph for each ensemble; faults are red."""
+    """Return a flowchart with a subgraph for each ensemble; its faults are in a red node."""
     by_name = {model.name: model for model in repository_models}
-    lines, links = ["flowchart LR"], list[bool]()
+    lines = ["flowchart LR"]
     for number, ensemble in enumerate(ensembles.read(repository_models)):
-        part = EnsembleGraph(f"e{number}", ensemble, faults(ensemble, by_name))
-        lines += part.lines()
-        links += part.wrong_links
+        sentences = [f"{ensemble.name} {fault}." for fault in faults(ensemble, by_name)]
+        lines += _subgraph(f"e{number}", ensemble, list(dict.fromkeys(sentences)))
     lines += [f"    classDef {name} {style}" for name, style in STYLES.items()]
-    if any(links):
-        wrong_links = ",".join(str(place) for place, is_wrong in enumerate(links) if is_wrong)
-        lines.append(f"    linkStyle {wrong_links} {WRONG_LINK}")
     return "\n".join([*lines, ""])
 
 
-class EnsembleGraph:
-    """One ensemble: its nodes, the tensors between them, and a node with the sentences of its faults.
-
-    Args:
-        prefix: what the ids of its nodes begin with.
-        ensemble: the ensemble.
-        found_faults: its faults.
-    """
-
-    def __init__(self, prefix: str, ensemble: Ensemble, found_faults: Sequence[Fault]) -> None:
-        self._prefix = prefix
-        self._ensemble = ensemble
-        self._sentences = list(dict.fromkeys(f"{ensemble.name} {fault.sentence}." for fault in found_faults))
-        self._edges = list(ensemble.edges())
-        self._wrong_ends = frozenset[tuple[int, str]]().union(*(fault.ends for fault in found_faults))
-        edge_ends = {end for edge in self._edges for end in _edge_ends(edge)}
-        without_edge = {place for place, tensor in self._wrong_ends - edge_ends}
-        self._wrong_nodes = frozenset(without_edge).union(*(fault.nodes for fault in found_faults))
-        #: For each link, in the order of :meth:`lines`: whether something is wrong with it.
-        self.wrong_links = [not self._wrong_ends.isdisjoint(_edge_ends(edge)) for edge in self._edges]
-
-    def lines(self) -> Iterator[str]:
-        config = self._ensemble.model.config
-        max_batch = config.max_batch_size if config else 0
-        batches = f"batches of up to {max_batch}" if max_batch else "no batches"
-        yield f"    subgraph {self._prefix}[{_label(f'{self._ensemble.name} · ensemble · {batches}')}]"
-        yield "        direction LR"
-        for place, node in enumerate(self._ensemble.nodes):
-            yield f"        {self._id(place)}{self._box(place, node)}"
-        for edge in self._edges:
-            yield f"        {self._id(edge.source)} -->|{self._text(edge)}| {self._id(edge.target)}"
-        if self._sentences:
-            yield f"        {self._prefix}faults[{_label(*self._sentences)}]:::wrong"
-        yield "    end"
-
-    def _id(self, place: int) -> str:
-        return f"{self._prefix}n{place}"
-
-    def _box(self, place: int, node: Node) -> str:
-        style = "wrong" if place in self._wrong_nodes and node.kind != "nobody" else node.kind
+def _subgraph(prefix: str, ensemble: Ensemble, sentences: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of one ensemble. The ids of its nodes begin with ``prefix``."""
+    max_batch = ensemble.model.config.max_batch_size if ensemble.model.config else 0
+    batches = f"batches of up to {max_batch}" if max_batch else "no batches"
+    yield f"    subgraph {prefix}[{_label(f'{ensemble.name} · ensemble · {batches}')}]"
+    yield "        direction LR"
+    for place, node in enumerate(ensemble.nodes):
         label = _label(*filter(None, (node.title, node.detail)))
-        return f"[{label}]:::{style}" if node.kind == "step" else f"([{label}]):::{style}"
-
-    def _text(self, edge: Edge) -> str:
-        """Label an edge: the tensor, its type and shape, and the models' own names if they differ."""
-        writer = self._ensemble.nodes[edge.source].writes[edge.out]
-        reader = self._ensemble.nodes[edge.target].reads[edge.into]
-        kind = writer.kind or reader.kind
-        ports = {writer.port, reader.port} != {edge.tensor}
-        names = f"{writer.port} → {reader.port}" if ports else ""
-        return _label(*filter(None, (edge.tensor, str(kind or ""), names)))
-
-
-def _edge_ends(edge: Edge) -> set[tuple[int, str]]:
-    return {(edge.source, edge.tensor), (edge.target, edge.tensor)}
+        box = f"[{label}]" if node.kind == "step" else f"([{label}])"
+        yield f"        {prefix}n{place}{box}:::{node.kind}"
+    for source, out, target, into in ensemble.edges():
+        # The tensor, its type and shape, and the models' own names if they differ.
+        names = f"{out.port} → {into.port}" if {out.port, into.port} != {out.tensor} else ""
+        text = _label(*filter(None, (out.tensor, str(out.kind or into.kind or ""), names)))
+        yield f"        {prefix}n{source} -->|{text}| {prefix}n{target}"
+    if sentences:
+        yield f"        {prefix}faults[{_label(*sentences)}]:::wrong"
+    yield "    end"
 
 
 def _label(*lines: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sm.repository.models import Model, protobuf
 
@@ -15,8 +15,7 @@ from sm.repository.models import Model, protobuf
 Name = TypeVar("Name", int, str)
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """An input or output in a model's configuration."""
 
     #: Triton's name, such as ``FP32``.
@@ -24,21 +23,14 @@ class Tensor:
     #: Without the batch dimension; -1 is any size.
     shape: tuple[int, ...]
     #: True if the model has a batch dimension.
-    batched: bool = False
-    optional: bool = False
-
-    @classmethod
-    def of(cls, config: Any, batched: bool) -> Tensor:
-        """Read a ``ModelInput`` or ``ModelOutput``."""
-        datatype = protobuf().DataType.Name(config.data_type).removeprefix("TYPE_")
-        return cls(datatype, tuple(config.dims), batched, bool(getattr(config, "optional", False)))
+    batched: bool
+    optional: bool
 
     def __str__(self) -> str:
         return f"{self.datatype} {list(self.shape)}"
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """Where a tensor enters or leaves a node."""
 
     #: The ensemble's name for the tensor.
@@ -47,8 +39,6 @@ class End:
     port: str
     #: None if the type is unknown.
     kind: Tensor | None = None
-    #: True if the model is known to have no such input or output.
-    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,19 +53,17 @@ class Node:
     detail: str = ""
     reads: tuple[End, ...] = ()
     writes: tuple[End, ...] = ()
+    #: The model of a step; None if the repository lacks it.
+    model: Model | None = None
 
 
-@dataclass(frozen=True)
-class Edge:
-    """A tensor from one node to another."""
+class Edge(NamedTuple):
+    """A tensor from one node to another, by their indices."""
 
-    tensor: str
-    #: The index of the node that writes it, and the index in that node's ``writes``.
     source: int
-    out: int
-    #: The index of the node that reads it, and the index in that node's ``reads``.
+    out: End
     target: int
-    into: int
+    into: End
 
 
 @dataclass(frozen=True)
@@ -85,23 +73,22 @@ class Ensemble:
     #: The ensemble itself.
     model: Model
     nodes: tuple[Node, ...]
-    #: The model of each step by the index of its node; None if the repository lacks it.
-    models: Mapping[int, Model | None]
 
     @classmethod
     def read(cls, model: Model, others: Mapping[str, Model]) -> Ensemble:
         """Read an ensemble's configuration; ``others`` are the repository's models by name."""
-        config = model.config
-        assert config is not None
-        batched = config.max_batch_size > 0
-        inputs, outputs = (
-            [(tensor.name, Tensor.of(tensor, batched)) for tensor in side] for side in _sides(model)
-        )
-        steps = config.ensemble_scheduling.step
+        inputs, outputs = tensors(model)
+        assert model.config is not None
         nodes = [
-            *(Node("input", name, "input", writes=(End(name, name, kind),)) for name, kind in inputs),
-            *(_step_node(step, others.get(step.model_name)) for step in steps),
-            *(Node("output", name, "output", reads=(End(name, name, kind),)) for name, kind in outputs),
+            *(Node("input", name, "input", writes=(End(name, name, kind),)) for name, kind in inputs.items()),
+            *(
+                _step_node(step, others.get(step.model_name))
+                for step in model.config.ensemble_scheduling.step
+            ),
+            *(
+                Node("output", name, "output", reads=(End(name, name, kind),))
+                for name, kind in outputs.items()
+            ),
         ]
         written = {end.tensor for node in nodes for end in node.writes}
         read_tensors = dict.fromkeys(end.tensor for node in nodes for end in node.reads)
@@ -110,8 +97,7 @@ class Ensemble:
             for name in read_tensors
             if name not in written
         ]
-        models = {len(inputs) + index: others.get(step.model_name) for index, step in enumerate(steps)}
-        return cls(model, (*nodes, *missing_sources), models)
+        return cls(model, (*nodes, *missing_sources))
 
     @property
     def name(self) -> str:
@@ -120,18 +106,11 @@ class Ensemble:
     def edges(self) -> Iterator[Edge]:
         """Yield an edge for each reader and each writer of a tensor. A valid tensor has one writer."""
         for target, node in enumerate(self.nodes):
-            for into, end in enumerate(node.reads):
-                for source, out in self.writers(end.tensor):
-                    yield Edge(end.tensor, source, out, target, into)
-
-    def writers(self, tensor: str) -> list[tuple[int, int]]:
-        """Return the nodes that write a tensor, with the index in their ``writes``."""
-        return [
-            (index, out)
-            for index, node in enumerate(self.nodes)
-            for out, end in enumerate(node.writes)
-            if end.tensor == tensor
-        ]
+            for into in node.reads:
+                for source, writer in enumerate(self.nodes):
+                    yield from (
+                        Edge(source, out, target, into) for out in writer.writes if out.tensor == into.tensor
+                    )
 
 
 def is_ensemble(model: Model) -> bool:
@@ -151,70 +130,42 @@ def read(models: Iterable[Model]) -> list[Ensemble]:
     return [Ensemble.read(model, by_name) for model in by_name.values() if is_ensemble(model)]
 
 
-def tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def tensors(model: Model | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return a model's inputs and outputs by name; empty if Triton derives them itself."""
-    batched = bool(model.config and model.config.max_batch_size)
-    inputs, outputs = ({tensor.name: Tensor.of(tensor, batched) for tensor in side} for side in _sides(model))
+    config = model.config if model else None
+    if config is None:
+        return {}, {}
+    inputs, outputs = (
+        {
+            tensor.name: Tensor(
+                protobuf().DataType.Name(tensor.data_type).removeprefix("TYPE_"),
+                tuple(tensor.dims),
+                config.max_batch_size > 0,
+                bool(getattr(tensor, "optional", False)),
+            )
+            for tensor in side
+        }
+        for side in (config.input, config.output)
+    )
     return inputs, outputs
 
 
-def _sides(model: Model) -> tuple[Sequence[Any], Sequence[Any]]:
-    return (model.config.input, model.config.output) if model.config else ((), ())
-
-
 def _step_node(step: Any, model: Model | None) -> Node:
-    inputs, outputs = tensors(model) if model else ({}, {})
-    return Node(
-        "step",
-        step.model_name,
-        _describe_version(step, model),
-        _connected_ends(step.input_map, inputs),
-        _connected_ends(step.output_map, outputs),
-    )
-
-
-def _connected_ends(mapped: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[End, ...]:
-    """Return the ends of a step in the order of its model's configuration; unknown ones come last."""
-    names = [*(name for name in tensors if name in mapped), *sorted(set(mapped) - set(tensors))]
-    return tuple(
-        End(mapped[name], name, tensors.get(name), bool(tensors) and name not in tensors) for name in names
-    )
-
-
-def _describe_version(step: Any, model: Model | None) -> str:
+    inputs, outputs = tensors(model)
     if model is None:
-        return "not there"
-    version = step.model_version if step.model_version > 0 else max(model.served, default=None)
-    number = f"version {version}" if version is not None else "no version"
-    return f"{number} · {model.backend or '?'}"
+        detail = "not there"
+    else:
+        version = step.model_version if step.model_version > 0 else max(model.served, default=None)
+        number = f"version {version}" if version is not None else "no version"
+        detail = f"{number} · {model.backend or '?'}"
+    reads, writes = _ends(step.input_map, inputs), _ends(step.output_map, outputs)
+    return Node("step", step.model_name, detail, reads, writes, model)
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault, and where it is in the graph. Nodes are given by their index."""
-
-    #: Continues the path of the configuration file, without a full stop.
-    sentence: str
-    #: Nodes that are wrong themselves.
-    nodes: frozenset[int] = frozenset()
-    #: A node and a tensor that is wrong where it enters or leaves that node.
-    ends: frozenset[tuple[int, str]] = frozenset()
-
-
-def faults(ensemble: Ensemble, models: Mapping[str, Model]) -> list[Fault]:
-    """Return all faults of an ensemble."""
-    return [
-        *_missing_models(ensemble),
-        *_unknown_tensors(ensemble),
-        *_unmapped_inputs(ensemble),
-        *_tensors_without_source(ensemble),
-        *_tensors_written_twice(ensemble),
-        *_unread_tensors(ensemble),
-        *_mismatched_tensors(ensemble),
-        *_too_small_batches(ensemble),
-        *_cycles(ensemble),
-        *_endless_calls(ensemble, models),
-    ]
+def _ends(mapped: Mapping[str, str], known: Mapping[str, Tensor]) -> tuple[End, ...]:
+    """Return the ends of a step in the order of its model's configuration; unknown ones come last."""
+    names = [*(name for name in known if name in mapped), *sorted(set(mapped) - set(known))]
+    return tuple(End(mapped[name], name, known.get(name)) for name in names)
 
 
 def problems(models: Sequence[Model]) -> Iterator[str]:
@@ -222,99 +173,71 @@ def problems(models: Sequence[Model]) -> Iterator[str]:
     by_name = {model.name: model for model in models}
     for ensemble in read(models):
         file = ensemble.model.folder / "config.pbtxt"
-        yield from dict.fromkeys(f"{file} {fault.sentence}." for fault in faults(ensemble, by_name))
+        yield from dict.fromkeys(f"{file} {fault}." for fault in faults(ensemble, by_name))
 
 
-def _missing_models(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield steps whose model the repository lacks."""
-    for index, model in ensemble.models.items():
-        if model is None:
-            title = ensemble.nodes[index].title
-            yield Fault(f"has a step of the model {title!r}, which is not there", frozenset({index}))
-
-
-def _unknown_tensors(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield mapped inputs and outputs that a step's model does not have."""
-    for index, model in ensemble.models.items():
-        node = ensemble.nodes[index]
-        inputs, outputs = tensors(model) if model else ({}, {})
-        for side, ends, known in (("input", node.reads, inputs), ("output", node.writes, outputs)):
-            for end in ends:
-                if end.absent:
-                    yield Fault(
-                        f"maps the {side} {end.port!r} of {node.title!r}, which has {', '.join(known)}",
-                        ends=frozenset({(index, end.tensor)}),
-                    )
-
-
-def _unmapped_inputs(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield required inputs that a step does not map."""
-    for index, model in ensemble.models.items():
-        node, inputs = ensemble.nodes[index], tensors(model)[0] if model else {}
-        required = {name for name, tensor in inputs.items() if not tensor.optional}
-        for name in sorted(required - {end.port for end in node.reads}):
-            yield Fault(f"gives nothing to the input {name!r} of {node.title!r}", frozenset({index}))
-
-
-def _tensors_without_source(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield tensors that a node reads and no node writes."""
-    for index, node in enumerate(ensemble.nodes):
-        if node.kind == "nobody":
-            readers = [
-                other.title
-                for other in ensemble.nodes
-                if any(end.tensor == node.title for end in other.reads)
-            ]
-            names = ", ".join(repr(name) for name in dict.fromkeys(readers))
-            yield Fault(
-                f"has nothing that gives the tensor {node.title!r}, which {names} wants",
-                frozenset({index}),
-                frozenset({(index, node.title)}),
-            )
-
-
-def _tensors_written_twice(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield tensors that several nodes write."""
-    writers = [(end.tensor, index) for index, node in enumerate(ensemble.nodes) for end in node.writes]
-    for tensor in dict.fromkeys(tensor for tensor, _ in writers):
-        indexes = [index for other, index in writers if other == tensor]
-        if len(indexes) > 1:
-            names = " and ".join(repr(ensemble.nodes[index].title) for index in indexes)
-            yield Fault(
-                f"has the tensor {tensor!r} given by {names}",
-                ends=frozenset((index, tensor) for index in indexes),
-            )
-
-
-def _unread_tensors(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield tensors that no node reads. Triton refuses them."""
-    read_tensors = {end.tensor for node in ensemble.nodes for end in node.reads}
-    for index, node in enumerate(ensemble.nodes):
-        for end in node.writes:
-            if end.tensor not in read_tensors:
-                yield Fault(
-                    f"has nothing that takes the tensor {end.tensor!r} of {node.title!r}",
-                    ends=frozenset({(index, end.tensor)}),
-                )
-
-
-def _mismatched_tensors(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield tensors whose type or shape differs between writer and reader, if both are known."""
+def faults(ensemble: Ensemble, models: Mapping[str, Model]) -> Iterator[str]:
+    """Yield all faults of an ensemble. Each continues the path of the file, without a full stop."""
+    calls = {name: steps(model) for name, model in models.items()}
+    batch = ensemble.model.config.max_batch_size if ensemble.model.config else 0
+    for node in ensemble.nodes:
+        if node.kind == "step":
+            yield from _faults_of_step(node, batch)
+            if node.model and ensemble.name in (node.title, *reachable(calls, node.title)):
+                yield f"has a step {node.title!r} that asks {ensemble.name!r} again, without end"
+    yield from _faults_of_tensors(ensemble.nodes)
     for edge in ensemble.edges():
-        writer, reader = ensemble.nodes[edge.source], ensemble.nodes[edge.target]
-        written, read = writer.writes[edge.out], reader.reads[edge.into]
-        if written.kind and read.kind and not _can_connect(written.kind, read.kind):
-            yield Fault(
-                f"has the tensor {edge.tensor!r} as {written.kind} from "
-                f"{_describe_end(writer.title, written)}, but {_describe_end(reader.title, read)} wants "
-                f"{read.kind}",
-                ends=frozenset({(edge.target, edge.tensor)}),
+        written, wanted = edge.out.kind, edge.into.kind
+        if written and wanted and not _can_connect(written, wanted):
+            writer, reader = (
+                repr(node.title) if node.title == end.port else f"{node.title!r} ({end.port})"
+                for node, end in (
+                    (ensemble.nodes[edge.source], edge.out),
+                    (ensemble.nodes[edge.target], edge.into),
+                )
             )
+            tensor = edge.out.tensor
+            yield f"has the tensor {tensor!r} as {written} from {writer}, but {reader} wants {wanted}"
+    yield from _cycles(ensemble)
 
 
-def _describe_end(title: str, end: End) -> str:
-    """Name a node, and its own name for the tensor if that differs."""
-    return repr(title) if title == end.port else f"{title!r} ({end.port})"
+def _faults_of_step(node: Node, batch: int) -> Iterator[str]:
+    """Yield what does not fit between a step and its model."""
+    model = node.model
+    if model is None:
+        yield f"has a step of the model {node.title!r}, which is not there"
+        return
+    inputs, outputs = tensors(model)
+    for side, ends, known in (("input", node.reads, inputs), ("output", node.writes, outputs)):
+        for end in ends:
+            if known and end.port not in known:
+                yield f"maps the {side} {end.port!r} of {node.title!r}, which has {', '.join(known)}"
+    required = {name for name, tensor in inputs.items() if not tensor.optional}
+    for name in sorted(required - {end.port for end in node.reads}):
+        yield f"gives nothing to the input {name!r} of {node.title!r}"
+    if inputs and model.config and model.config.max_batch_size < batch:
+        yield f"takes batches of {batch}, but its step {model.name!r} takes {model.config.max_batch_size}"
+
+
+def _faults_of_tensors(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield tensors that not exactly one node writes, or that none reads. Triton refuses them."""
+    readers: dict[str, list[str]] = {}
+    writers: dict[str, list[str]] = {}
+    for node in nodes:
+        for end in node.reads:
+            readers.setdefault(end.tensor, []).append(repr(node.title))
+        for end in node.writes:
+            writers.setdefault(end.tensor, []).append(repr(node.title))
+        if node.kind == "nobody":
+            names = ", ".join(dict.fromkeys(readers[node.title]))
+            yield f"has nothing that gives the tensor {node.title!r}, which {names} wants"
+    for tensor, names_of_writers in writers.items():
+        if len(names_of_writers) > 1:
+            yield f"has the tensor {tensor!r} given by {' and '.join(names_of_writers)}"
+        if tensor not in readers:
+            yield from (
+                f"has nothing that takes the tensor {tensor!r} of {name}" for name in names_of_writers
+            )
 
 
 def _can_connect(written: Tensor, read: Tensor) -> bool:
@@ -322,10 +245,9 @@ def _can_connect(written: Tensor, read: Tensor) -> bool:
 
     The shapes may match with or without the batch dimension.
     """
-    if written.datatype != read.datatype:
-        return False
-    return _are_compatible(written.shape, read.shape) or _are_compatible(
-        _with_batch(written), _with_batch(read)
+    with_batch = ((-1, *tensor.shape) if tensor.batched else tensor.shape for tensor in (written, read))
+    return written.datatype == read.datatype and (
+        _are_compatible(written.shape, read.shape) or _are_compatible(*with_batch)
     )
 
 
@@ -335,22 +257,7 @@ def _are_compatible(first: Sequence[int], second: Sequence[int]) -> bool:
     )
 
 
-def _with_batch(tensor: Tensor) -> tuple[int, ...]:
-    return (-1, *tensor.shape) if tensor.batched else tensor.shape
-
-
-def _too_small_batches(ensemble: Ensemble) -> Iterator[Fault]:
-    """Yield steps whose models take smaller batches than the ensemble."""
-    batch = ensemble.model.config.max_batch_size if ensemble.model.config else 0
-    for index, model in ensemble.models.items():
-        if model and model.config and tensors(model)[0] and model.config.max_batch_size < batch:
-            yield Fault(
-                f"takes batches of {batch}, but its step {model.name!r} takes {model.config.max_batch_size}",
-                frozenset({index}),
-            )
-
-
-def _cycles(ensemble: Ensemble) -> Iterator[Fault]:
+def _cycles(ensemble: Ensemble) -> Iterator[str]:
     """Yield one fault for all steps that wait for each other."""
     targets: dict[int, set[int]] = {}
     for edge in ensemble.edges():
@@ -358,13 +265,7 @@ def _cycles(ensemble: Ensemble) -> Iterator[Fault]:
     cycle = sorted(index for index in targets if index in reachable(targets, index))
     if cycle:
         names = " and ".join(repr(ensemble.nodes[index].title) for index in cycle)
-        within = {
-            (edge.target, edge.tensor)
-            for edge in ensemble.edges()
-            if edge.source in cycle and edge.target in reachable(targets, edge.source) & set(cycle)
-        }
-        clause = "wait for each other" if len(cycle) > 1 else "waits for itself"
-        yield Fault(f"has a circle: {names} {clause}", frozenset(cycle), frozenset(within))
+        yield f"has a circle: {names} {'wait for each other' if len(cycle) > 1 else 'waits for itself'}"
 
 
 def reachable(targets: Mapping[Name, Iterable[Name]], start: Name) -> set[Name]:
@@ -377,14 +278,3 @@ def reachable(targets: Mapping[Name, Iterable[Name]], start: Name) -> set[Name]:
             visited.add(name)
             todo += targets.get(name, ())
     return visited
-
-
-def _endless_calls(ensemble: Ensemble, models: Mapping[str, Model]) -> Iterator[Fault]:
-    """Yield steps that run the ensemble itself, also through other ensembles."""
-    calls = {name: steps(model) for name, model in models.items()}
-    for index, model in ensemble.models.items():
-        if model and ensemble.name in (model.name, *reachable(calls, model.name)):
-            yield Fault(
-                f"has a step {model.name!r} that asks {ensemble.name!r} again, without end",
-                frozenset({index}),
-            )

@@ -1,4 +1,4 @@
-"""``sm inspect --graph`` writes the ensembles as a Mermaid flowchart, with faults in red."""
+"""``sm inspect --graph`` writes the ensembles as a Mermaid flowchart, with the faults in a red node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LABEL = r'"((?:[^"#$%&:;<>\\`{|}]|<br>|#\d+;)*)"'
 NODE = re.compile(rf"        (e\d+(?:n\d+|faults))(?:\(\[{LABEL}\]\)|\[{LABEL}\]):::(\w+)")
 LINK = re.compile(rf"        (e\d+n\d+) -->\|{LABEL}\| (e\d+n\d+)")
 SUBGRAPH = re.compile(rf"    subgraph e\d+\[{LABEL}\]")
-STYLE = re.compile(r"    (?:classDef \w+|linkStyle [\d,]+) \S+:\S+(?: 4)?|        direction LR|    end")
+STYLE = re.compile(r"    classDef \w+ \S+:\S+(?: 4)?|        direction LR|    end")
 
 
 class Flowchart:
@@ -64,10 +64,6 @@ class Flowchart:
             else:
                 assert STYLE.fullmatch(line), line
         assert {end for source, _, target in self.links for end in (source, target)} <= set(self.nodes)
-        fault_style = re.search(r"linkStyle ([\d,]+)", text)
-        self.wrong_links = (
-            [self.links[int(index)] for index in fault_style[1].split(",")] if fault_style else []
-        )
         self.wrong_nodes = [label for label, style in self.nodes.values() if style in ("wrong", "nobody")]
 
 
@@ -115,12 +111,11 @@ def test_a_fault_is_red_and_explained_in_a_node_of_its_own(tmp_path: Path, name:
     sentences, style = chart.nodes["e0faults"]
     assert style == "wrong"
     assert INVALID_ENSEMBLES[name][1] in sentences
-    assert chart.wrong_links or len(chart.wrong_nodes) > 1
 
 
 def test_a_good_ensemble_has_nothing_red(tmp_path: Path) -> None:
     chart = parse_flowchart(write_repository(tmp_path, good=VALID_ENSEMBLE))
-    assert (chart.wrong_links, chart.wrong_nodes) == ([], [])
+    assert chart.wrong_nodes == []
     assert "e0faults" not in chart.nodes
 
 
