@@ -67,7 +67,7 @@ def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, float]], unit
             axis.set_xlabel(unit)
         figure.suptitle(title)
 
-    _save(file, (WIDTH, height), draw)
+    save(file, (WIDTH, height), draw)
 
 
 def histogram(file: Path, title: str, milliseconds: Sequence[float], marks: Mapping[str, float]) -> None:
@@ -84,10 +84,10 @@ def histogram(file: Path, title: str, milliseconds: Sequence[float], marks: Mapp
         axis.set_ylabel("requests")
         axis.set_title(title)
 
-    _save(file, (WIDTH, 4.0), draw)
+    save(file, (WIDTH, 4.0), draw)
 
 
-def _save(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> None:
+def save(file: Path, size: tuple[float, float], draw: Callable[[Any], None]) -> None:
     import matplotlib
 
     matplotlib.use("svg")

@@ -18,7 +18,7 @@ GROUPS = {
         "new-model": Command(
             "Write model/NAME for a common task, which is served without a client file.",
             "trireme_tools.scaffold.arguments:add_model_arguments",
-            "trireme_tools.scaffold.arguments:new_model",
+            "trireme_tools.scaffold.new_model:run",
             (
                 "new-model cats --from cats.onnx --task image-classification --labels labels.txt",
                 "new-model mood --from hf://owner/name",
@@ -27,7 +27,7 @@ GROUPS = {
         "eject": Command(
             "Write the client of a model that has none, to change it.",
             "trireme_tools.scaffold.arguments:add_eject_arguments",
-            "trireme_tools.scaffold.arguments:eject",
+            "trireme_tools.scaffold.new_model:eject",
             ("eject mood", "eject mood --into team"),
         ),
         "pack-env": Command(

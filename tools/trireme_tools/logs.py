@@ -6,24 +6,23 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sm.commands import local_boxes
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.server import logs
 from sm.settings import Settings
-from trireme_tools.deploy.deploy_arguments import add_account_arguments, whole_number
+from trireme_tools.arguments import whole_number
+from trireme_tools.deploy.deploy_arguments import add_account_arguments
 
-#: Seconds between two polls of a log that is followed.
-POLL_INTERVAL_S = 0.2
 #: Lines that are shown without a filter.
 DEFAULT_LINES = 100
 #: The end of the name of the older half of a log.
@@ -110,47 +109,28 @@ def format_record(record: Mapping[str, Any], colour: bool) -> str:
     return f"{time_of(record).astimezone():%Y-%m-%d} {logs.as_text(record, colour)}"
 
 
-def read(
-    file: Path, follow: bool = False, wait: Callable[[float], object] = time.sleep
-) -> Generator[str, None, None]:
+def read(file: Path, follow: bool = False) -> Generator[str, None, None]:
     """Yield the lines of a log, its older half first; with ``follow`` also those to come, for ever."""
+    older = file.with_name(file.name + OLDER)
     try:
-        older = file.with_name(file.name + OLDER)
-        if older.is_file():
-            with older.open(errors="replace") as lines:
+        for half in (older, file) if older.is_file() else (file,):
+            with half.open(errors="replace") as lines:
+                if follow and half == file:
+                    break
                 yield from lines
-        stream: BinaryIO = file.open("rb")
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
-    partial = b""
-    try:
-        while True:
-            for piece in stream:
-                partial += piece
-                if partial.endswith(b"\n"):
-                    yield partial.decode(errors="replace")
-                    partial = b""
-            if not follow:
-                break
-            wait(POLL_INTERVAL_S)
-            stream = _reopen_if_replaced(stream, file)
-    finally:
-        stream.close()
-    if partial:
-        yield partial.decode(errors="replace")
-
-
-def _reopen_if_replaced(stream: BinaryIO, file: Path) -> BinaryIO:
-    """Return the stream, or a new one if the box has replaced or emptied the file."""
-    try:
-        now = file.stat()
-        if now.st_ino == os.fstat(stream.fileno()).st_ino and now.st_size >= stream.tell():
-            return stream
-        replacement = file.open("rb")
-    except OSError:
-        return stream
-    stream.close()
-    return replacement
+    if follow:
+        # It also follows a log that the box has replaced or emptied.
+        command = ["tail", "--lines=+1", "--follow=name", "--retry", "--quiet", str(file)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+        ) as process:
+            try:
+                assert process.stdout is not None
+                yield from process.stdout
+            finally:
+                process.kill()
 
 
 def find(settings: Settings) -> Path:

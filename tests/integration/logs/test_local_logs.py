@@ -18,6 +18,7 @@ from tests.support import embedded_metric_format
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.sm_command import RunSm
 from tests.support.tritons import MODELS
+from trireme_tools import logs
 
 PROBE_BODY = b'{"modelname":"probe","payload":{"numbers":[1]}}'
 
@@ -143,3 +144,21 @@ def test_the_box_logs_its_cloudwatch_metrics_once(yesterdays_log: Path) -> None:
     counts = {(line["Model"], line["Status"]): line["Requests"] for line in documents}
     assert counts == {("-", "4xx"): 1, ("probe", "2xx"): 1, ("probe", "4xx"): 1}
     assert {line["Endpoint"] for line in documents} == {"ships"}
+
+
+def test_following_reads_new_lines_whole_and_a_rotated_or_truncated_log(tmp_path: Path) -> None:
+    file = tmp_path / "box.jsonl"
+    file.write_text("one\ntw")
+    file.with_name("box.jsonl.1").write_text("zero\n")
+
+    lines = logs.read(file, follow=True)
+    assert [next(lines) for _ in range(2)] == ["zero\n", "one\n"]
+    with file.open("a") as stream:
+        stream.write("o\nthree\n")
+    assert [next(lines) for _ in range(2)] == ["two\n", "three\n"]
+    file.replace(file.with_name("box.jsonl.1"))
+    file.write_text("four\n")
+    assert next(lines) == "four\n"
+    file.write_text("5\n")
+    assert next(lines) == "5\n"
+    lines.close()

@@ -58,28 +58,6 @@ def test_the_prefix_of_a_log_driver_is_skipped() -> None:
     assert logs.parse(f"2026-11-21T10:43:09Z stdout F {json.dumps(record())}\n") == record()
 
 
-def test_following_reads_new_lines_whole_and_a_rotated_or_truncated_log(tmp_path: Path) -> None:
-    file = tmp_path / "box.jsonl"
-    file.write_text("one\ntw")
-    file.with_name("box.jsonl.1").write_text("zero\n")
-
-    def append() -> None:
-        with file.open("a") as stream:
-            stream.write("o\nthree\n")
-
-    def rotate() -> None:
-        file.replace(file.with_name("box.jsonl.1"))
-        file.write_text("four\n")
-
-    def truncate() -> None:
-        file.write_text("5\n")
-
-    events = iter([append, rotate, truncate])
-    lines = logs.read(file, follow=True, wait=lambda _: next(events)())
-    assert [next(lines) for _ in range(6)] == ["zero\n", "one\n", "two\n", "three\n", "four\n", "5\n"]
-    lines.close()
-
-
 def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> None:
     settings = Settings(cache=tmp_path)
     (tmp_path / "logs").mkdir()

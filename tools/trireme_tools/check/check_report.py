@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trireme_tools.charts import bar
@@ -45,13 +45,7 @@ class Report:
             "client": self.client,
             "passed": self.passed,
             "checks": [
-                {
-                    "check": finding.check,
-                    "passed": finding.passed,
-                    "sentence": finding.sentence,
-                    "seconds": round(finding.seconds, 3),
-                }
-                for finding in self.findings
+                {**asdict(finding), "seconds": round(finding.seconds, 3)} for finding in self.findings
             ],
             "stages_ms": {name: round(value, 3) for name, value in self.stages.items()},
         }

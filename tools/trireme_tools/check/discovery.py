@@ -90,7 +90,7 @@ SERIES = re.compile(
 
 def metadata(url: str, model: str) -> ModelMetadata:
     """Describe a model. Raises :class:`CommandError` if the box does not have it."""
-    served, config = (_get(f"{url}/v2/models/{model}{path}") for path in ("", "/config"))
+    served, config = (fetch_json(f"{url}/v2/models/{model}{path}") for path in ("", "/config"))
     batch = int(config.get("max_batch_size", 0))
     return ModelMetadata(
         model,
@@ -103,7 +103,7 @@ def metadata(url: str, model: str) -> ModelMetadata:
 
 def model_of(url: str, client: str) -> str:
     """Return the model of the box's client; empty if it calls none or several."""
-    rows = [row for row in _get(f"{url}/models").get("models", ()) if row.get("modelName") == client]
+    rows = [row for row in fetch_json(f"{url}/models").get("models", ()) if row.get("modelName") == client]
     models = list(rows[0].get("models") or []) if rows else []
     return str(models[0]) if len(models) == 1 else ""
 
@@ -125,18 +125,20 @@ def _tensors(rows: Sequence[dict[str, Any]], batch: int) -> dict[str, TensorMeta
     }
 
 
-def _get(url: str) -> dict[str, Any]:
+def fetch_json(url: str, api_key: str = "") -> dict[str, Any]:
+    """Fetch a document of a box. Raises :class:`CommandError`."""
     try:
-        return dict(json.loads(_fetch(url)))
+        return dict(json.loads(_fetch(url, api_key)))
     except ValueError:
         raise CommandError(f"what answers at {url} is not a box.") from None
 
 
-def _fetch(url: str) -> bytes:
+def _fetch(url: str, api_key: str = "") -> bytes:
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of a box: it begins with http:// or https://.")
+    request = urllib.request.Request(url, headers={"X-Api-Key": api_key} if api_key else {})  # noqa: S310
     try:
-        with urllib.request.urlopen(url, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         raise CommandError(

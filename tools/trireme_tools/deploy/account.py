@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands.progress import Progress
+from sm.errors import CommandError
 from trireme_tools.deploy import aws
 
 #: Error codes for something that does not exist, beside SageMaker's "Could not find".
@@ -26,6 +28,8 @@ ABSENT = {
     "ResourceNotFound",
     "ResourceNotFoundException",
 }
+#: True for an error that is no failure.
+Ignored = Callable[[ClientError], bool]
 
 
 class Account:
@@ -53,27 +57,28 @@ class Account:
             self._clients[service] = self.session.client(service)
         return self._clients[service]
 
+    @contextmanager
+    def optional(self) -> Iterator[None]:
+        """Say what the credentials may not do, and go on: it is not needed."""
+        try:
+            yield
+        except aws.ServiceUnavailable:
+            raise
+        except CommandError as error:
+            self.progress.say(f"not checked: {error}")
+
     def describe(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any] | None:
         """Describe a resource; None if it does not exist."""
-        try:
-            return dict(getattr(self.client(service), operation)(**arguments))
-        except ClientError as error:
-            if _is_absent(error):
-                return None
-            raise aws.explain(error, doing) from None
-        except BotoCoreError as error:
-            raise aws.explain(error, doing) from None
+        return self._call(service, operation, doing, _is_absent, arguments)
 
     def paginate(self, service: str, operation: str, key: str, doing: str, **arguments: Any) -> Iterator[Any]:
         """Yield the members of ``key`` on all pages."""
         try:
             for page in self.client(service).get_paginator(operation).paginate(**arguments):
                 yield from page.get(key, ())
-        except ClientError as error:
-            if not _is_absent(error):
+        except (ClientError, BotoCoreError) as error:
+            if not isinstance(error, ClientError) or not _is_absent(error):
                 raise aws.explain(error, doing) from None
-        except BotoCoreError as error:
-            raise aws.explain(error, doing) from None
 
     def create(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
         """Create a resource. It is not an error if another run has created it meanwhile."""
@@ -85,29 +90,30 @@ class Account:
 
     def call(self, service: str, operation: str, doing: str, **arguments: Any) -> dict[str, Any]:
         """Make one call."""
-        try:
-            return dict(getattr(self.client(service), operation)(**arguments) or {})
-        except (ClientError, BotoCoreError) as error:
-            raise aws.explain(error, doing) from None
+        return self._call(service, operation, doing, lambda _error: False, arguments) or {}
 
     def show(self, *words: str) -> None:
         """Print a command that a dry run does not execute."""
         self.results.say(f"aws {shlex.join(words)} --region {self.region}")
 
     def _change(
-        self, service: str, operation: str, doing: str, is_done: Any, arguments: dict[str, Any]
+        self, service: str, operation: str, doing: str, is_done: Ignored, arguments: dict[str, Any]
     ) -> dict[str, Any]:
         if self.dry:
             command = "s3api" if service == "s3" else service
             self.show(command, operation.replace("_", "-"), "--cli-input-json", json.dumps(arguments))
             return {}
+        return self._call(service, operation, doing, is_done, arguments) or {}
+
+    def _call(
+        self, service: str, operation: str, doing: str, ignored: Ignored, arguments: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Make one call; None for an error that is ``ignored``."""
         try:
             return dict(getattr(self.client(service), operation)(**arguments) or {})
-        except ClientError as error:
-            if is_done(error):
-                return {}
-            raise aws.explain(error, doing) from None
-        except BotoCoreError as error:
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and ignored(error):
+                return None
             raise aws.explain(error, doing) from None
 
 

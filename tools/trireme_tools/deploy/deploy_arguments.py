@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from sm.errors import CommandError
+from trireme_tools.arguments import matching, number, whole_number
 from trireme_tools.deploy.alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
 MAX_CORES = 192
 #: Megabytes of a serverless endpoint that SageMaker offers.
 MEMORY_SIZES_MB = tuple(range(1024, 6145, 1024))
+s3_url = matching(r"s3://[a-z0-9.-]{3,63}(/.*)?", "s3://BUCKET/PREFIX")
+percent = number(100 * MAX_CORES, "a percentage, such as 70; for 4 cores together 280")
 
 
 def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
@@ -190,25 +191,6 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def s3_url(text: str) -> str:
-    if not re.fullmatch(r"s3://[a-z0-9.-]{3,63}(/.*)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not s3://BUCKET/PREFIX")
-    return text
-
-
-def percent(text: str) -> float:
-    """Parse a percentage; it may exceed 100 on an instance with several cores or GPUs."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 100 * MAX_CORES:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a percentage, such as 70; for 4 cores together 280"
-        )
-    return value
-
-
 def limits(text: str) -> tuple[int, int]:
     least, most = _two_numbers(text, "MIN:MAX")
     if most < max(1, least):
@@ -229,15 +211,6 @@ def _two_numbers(text: str, form: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"(\d+):(\d+)", text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
     return int(match[1]), int(match[2])
-
-
-def whole_number(name: str, least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{name} is a number from {least} to {most}, not {text!r}")
-        return int(text)
-
-    return read
 
 
 def local_repository(text: str | None) -> Path | None:

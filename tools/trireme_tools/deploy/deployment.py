@@ -86,8 +86,7 @@ class Deployment:
         """
         endpoint = self._wait_until_steady()
         try:
-            self._make_model(plan)
-            self._make_configuration(plan)
+            self._provide(plan.model(), plan.configuration())
             self._make_endpoint(plan, rollout, endpoint)
         except aws.ServiceUnavailable:
             raise
@@ -145,10 +144,10 @@ class Deployment:
         tags = self.resources.tags(endpoint["EndpointArn"])
         labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resources.PREVIOUS})}
         try:
-            if self.resources.model(model_name) is None:
-                self._create_model({"ModelName": model_name, **model, **labels})
-            if self.resources.configuration(name) is None:
-                self._create_configuration({"EndpointConfigName": name, **configuration, **labels})
+            self._provide(
+                {"ModelName": model_name, **model, **labels},
+                {"EndpointConfigName": name, **configuration, **labels},
+            )
             self._update(name, rollout, endpoint)
         except aws.ServiceUnavailable:
             raise
@@ -181,21 +180,14 @@ class Deployment:
             endpoint = None if self._account.dry else self._waiter.wait(self._name)
         return endpoint
 
-    def _make_model(self, plan: Plan) -> None:
-        if self.resources.model(plan.model_name) is None:
-            self._create_model(plan.model())
-
-    def _create_model(self, arguments: dict[str, Any]) -> None:
-        doing = f"make model {arguments['ModelName']}"
-        self._account.create(SAGEMAKER, "create_model", doing, **arguments)
-
-    def _make_configuration(self, plan: Plan) -> None:
-        if self.resources.configuration(plan.configuration_name) is None:
-            self._create_configuration(plan.configuration())
-
-    def _create_configuration(self, arguments: dict[str, Any]) -> None:
-        doing = f"make configuration {arguments['EndpointConfigName']}"
-        self._account.create(SAGEMAKER, "create_endpoint_config", doing, **arguments)
+    def _provide(self, model: dict[str, Any], configuration: dict[str, Any]) -> None:
+        """Create the model and the configuration that do not exist."""
+        if self.resources.model(name := model["ModelName"]) is None:
+            self._account.create(SAGEMAKER, "create_model", f"make model {name}", **model)
+        if self.resources.configuration(name := configuration["EndpointConfigName"]) is None:
+            self._account.create(
+                SAGEMAKER, "create_endpoint_config", f"make configuration {name}", **configuration
+            )
 
     def _make_endpoint(self, plan: Plan, rollout: Rollout, endpoint: dict[str, Any] | None) -> None:
         if endpoint is None:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, images
+from trireme_tools.deploy import images
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.images import Image
 from trireme_tools.deploy.resources import Resources
@@ -25,9 +25,10 @@ def choose_role(account: Account, resources: Resources, arn: str | None) -> str:
         return arn
     if serving := resources.serving():
         return str(serving["ExecutionRoleArn"])
-    if existing := _look_up(
-        account, "iam", "get_role", f"look for role {DEFAULT_ROLE}", RoleName=DEFAULT_ROLE
-    ):
+    existing = None
+    with account.optional():
+        existing = account.describe("iam", "get_role", f"look for role {DEFAULT_ROLE}", RoleName=DEFAULT_ROLE)
+    if existing:
         return str(existing["Role"]["Arn"])
     raise CommandError(
         f"no role: give --role ARN, or make one named {DEFAULT_ROLE!r} "
@@ -76,31 +77,17 @@ def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
 
 def _check_exists(account: Account, uri: str, image: Image) -> None:
     image_id = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag or "latest"}
-    try:
-        description: Any = account.describe(
+    description: dict[str, Any] | None = {}
+    with account.optional():
+        description = account.describe(
             "ecr",
             "describe_images",
             f"look at image {uri}",
             repositoryName=image.repository,
             imageIds=[image_id],
         )
-    except aws.ServiceUnavailable:
-        raise
-    except CommandError as error:
-        account.progress.say(f"not checked: {error}")
-        return
     if description is None:
         raise CommandError(
             f"there is no image {uri}. Push it (./build_and_push.sh --region {account.region}), "
             f"or check its tag: aws ecr list-images --repository-name {image.repository}."
         )
-
-
-def _look_up(account: Account, service: str, operation: str, doing: str, **arguments: Any) -> Any:
-    """Describe a resource; None if it does not exist, or without the permission to look."""
-    try:
-        return account.describe(service, operation, doing, **arguments)
-    except aws.ServiceUnavailable:
-        raise
-    except CommandError:
-        return None

@@ -19,60 +19,43 @@ REQUEST_METRICS, INSTANCE_METRICS = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric; ``show`` formats the sum and the count of the last hour's samples."""
+    """A metric; ``shown`` is a key of :data:`SHOWN`."""
 
     title: str
     name: str
     namespace: str
-    show: Callable[[float, float], str]
+    shown: str
 
 
-def format_total(total: float, _samples: float) -> str:
-    return f"{total:,.0f}"
-
-
-def format_mean_microseconds(total: float, samples: float) -> str:
-    """Format a mean time; CloudWatch has microseconds."""
-    return f"{total / samples / 1000:,.1f} ms"
-
-
-def format_mean_milliseconds(total: float, samples: float) -> str:
-    return f"{total / samples:,.1f} ms"
-
-
-def format_mean_percent(total: float, samples: float) -> str:
-    return f"{total / samples:.1f} %"
-
-
-def format_mean_count(total: float, samples: float) -> str:
-    return f"{total / samples:,.1f} on each instance"
-
-
-def format_share(total: float, samples: float) -> str:
-    """Format a share; each sample is a request, 1 if the model was loaded already, else 0."""
-    return f"{total / samples:.1%} of {samples:,.0f}"
-
-
+#: How the sum and the count of samples are shown. CloudWatch has microseconds; a sample of a share is 1 or 0.
+SHOWN: dict[str, Callable[[float, float], str]] = {
+    "total": lambda total, _: f"{total:,.0f}",
+    "mean us": lambda total, samples: f"{total / samples / 1000:,.1f} ms",
+    "mean ms": lambda total, samples: f"{total / samples:,.1f} ms",
+    "percent": lambda total, samples: f"{total / samples:.1f} %",
+    "instances": lambda total, samples: f"{total / samples:,.1f} on each instance",
+    "share": lambda total, samples: f"{total / samples:.1%} of {samples:,.0f}",
+}
 #: What of the last hour is shown, where it exists: only multi-model endpoints have those of loading. Names,
 #: namespaces and units: docs.aws.amazon.com/sagemaker/latest/dg/multi-model-endpoint-cloudwatch-metrics.html.
 METRICS = (
-    Metric("requests", "Invocations", REQUEST_METRICS, format_total),
-    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, format_total),
-    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, format_total),
-    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, format_mean_microseconds),
-    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, format_mean_count),
-    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, format_share),
-    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, format_mean_microseconds),
-    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, format_mean_percent),
-    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, format_mean_percent),
-    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, format_mean_percent),
-    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, format_mean_percent),
-    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, format_mean_percent),
+    Metric("requests", "Invocations", REQUEST_METRICS, "total"),
+    Metric("failed in the box", "Invocation5XXErrors", REQUEST_METRICS, "total"),
+    Metric("refused by the box", "Invocation4XXErrors", REQUEST_METRICS, "total"),
+    Metric("mean time in the box", "ModelLatency", REQUEST_METRICS, "mean us"),
+    Metric("LoadedModelCount", "LoadedModelCount", INSTANCE_METRICS, "instances"),
+    Metric("ModelCacheHit", "ModelCacheHit", REQUEST_METRICS, "share"),
+    Metric("ModelLoadingWaitTime", "ModelLoadingWaitTime", REQUEST_METRICS, "mean us"),
+    Metric("CPUUtilization", "CPUUtilization", INSTANCE_METRICS, "percent"),
+    Metric("MemoryUtilization", "MemoryUtilization", INSTANCE_METRICS, "percent"),
+    Metric("GPUUtilization", "GPUUtilization", INSTANCE_METRICS, "percent"),
+    Metric("GPUMemoryUtilization", "GPUMemoryUtilization", INSTANCE_METRICS, "percent"),
+    Metric("DiskUtilization", "DiskUtilization", INSTANCE_METRICS, "percent"),
 )
 
 
 #: What the box itself writes (sm.control.series), in the namespace that its settings name.
-BOX_METRICS = (("Requests", format_total), ("Errors", format_total), ("Latency", format_mean_milliseconds))
+BOX_METRICS = (("Requests", "total"), ("Errors", "total"), ("Latency", "mean ms"))
 
 
 def show(account: Account, name: str) -> int:
@@ -143,7 +126,7 @@ def _metrics(account: Account, name: str, has_shadow: bool) -> Iterator[tuple[st
     def read(metric: Metric, variant: str) -> str:
         dimensions = {"EndpointName": name, "VariantName": variant}
         last_hour = _last_hour(account, metric.namespace, metric.name, dimensions)
-        return metric.show(*last_hour) if last_hour else ""
+        return SHOWN[metric.shown](*last_hour) if last_hour else ""
 
     if has_shadow:
         yield "", f"{'production':<16}shadow"
@@ -160,9 +143,9 @@ def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str,
     if not environment.get(ENDPOINT_NAME):
         return
     namespace = environment.get(NAMESPACE) or Settings().emf_namespace
-    for name, show_metric in BOX_METRICS:
+    for name, shown in BOX_METRICS:
         if last_hour := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
-            yield f"{namespace}/{name}, last hour", show_metric(*last_hour)
+            yield f"{namespace}/{name}, last hour", SHOWN[shown](*last_hour)
 
 
 def _last_hour(

@@ -117,17 +117,13 @@ class Uploader:
         """Remove a killed run's parts. A complete object appears at once, so nothing else can be left."""
         doing, account = f"remove parts of s3://{bucket}/{key}", self._account
         latest = datetime.now(timezone.utc) - MAX_UPLOAD_AGE
-        try:
+        with account.optional():  # who may send need not be allowed to clear up
             uploads = account.paginate(
                 "s3", "list_multipart_uploads", "Uploads", doing, Bucket=bucket, Prefix=key
             )
             for upload in [upload for upload in uploads if upload["Initiated"] < latest]:
                 upload_id = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
                 account.remove("s3", "abort_multipart_upload", doing, **upload_id)
-        except aws.ServiceUnavailable:
-            raise
-        except CommandError as error:  # who may send need not be allowed to clear up
-            account.progress.say(str(error))
 
 
 def default_bucket(account: Account) -> str:
@@ -149,15 +145,11 @@ def fingerprint(account: Account, url: str, mme: bool) -> str:
     place = aws.s3_place(url)
     if mme:
         return ""  # models come and go below a prefix, as is its purpose
-    try:
+    description: dict[str, Any] | None = {}
+    with account.optional():
         description = account.describe(
             "s3", "head_object", f"look at {url}", Bucket=place.bucket, Key=place.key
         )
-    except CommandError as error:
-        if isinstance(error, aws.ServiceUnavailable):
-            raise
-        account.progress.say(f"not checked: {error}")
-        return ""
     if description is None:
         raise CommandError(f"there is no {url}; check its spelling, or pack one with 'sm package'.")
-    return str(description["ETag"])
+    return str(description.get("ETag", ""))

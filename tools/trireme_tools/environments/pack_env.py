@@ -22,6 +22,7 @@ from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.repository.machine import Stub
 from sm.settings import Settings
+from trireme_tools.arguments import matching
 from trireme_tools.environments import making
 from trireme_tools.environments.making import Interpreter
 from trireme_tools.package import archive_writer
@@ -119,19 +120,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--python",
-        type=version,
+        type=matching(r"3\.\d+", "a version such as 3.12"),
         metavar="3.12",
         help="the Python version (default: that of this machine's Triton)",
     )
     command.add_argument(
         "-o", "--out", type=Path, metavar="PATH", help="a folder, or a file that ends in .tar.gz (./NAME)"
     )
-
-
-def version(text: str) -> str:
-    if not re.fullmatch(r"3\.\d+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a version such as 3.12")
-    return text
 
 
 #: A file in the environment with the hash of its inputs.

@@ -18,6 +18,7 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.settings import Settings
 from trireme_tools import charts
+from trireme_tools.arguments import number, whole_number
 from trireme_tools.invoke import load_test, messages, showing
 from trireme_tools.invoke.load_test import LoadTest
 from trireme_tools.invoke.messages import InvokeRequest, Reply, to_error
@@ -25,6 +26,8 @@ from trireme_tools.invoke.url import Url
 
 #: Seconds of the longest load: it is a look, no endurance test.
 MAX_LOAD_S = 600.0
+#: The most requests of a load test.
+MAX_REQUESTS = 1_000_000
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -55,16 +58,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--async", action="store_true", dest="through_s3", help="invoke an asynchronous endpoint, through S3"
     )
-    how.add_argument("-n", type=positive_number, metavar="N", help="send N requests and show their times")
+    how.add_argument(
+        "-n",
+        type=whole_number("number", 1, MAX_REQUESTS),
+        metavar="N",
+        help="send N requests and show their times",
+    )
     how.add_argument(
         "--load",
-        type=seconds,
+        type=number(MAX_LOAD_S, f"a number of seconds up to {MAX_LOAD_S:g}"),
         metavar="SECONDS",
         help=f"send requests for so long and show their times (at most {MAX_LOAD_S:g})",
     )
     command.add_argument(
         "-c",
-        type=positive_number,
+        type=whole_number("number", 1, MAX_REQUESTS),
         default=1,
         metavar="C",
         help="with -n and --load: how many run at once (1)",
@@ -76,24 +84,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--raw", action="store_true", help="write the answer's bytes unchanged")
     command.add_argument("--region", metavar="REGION", help="the endpoint's Region")
     command.add_argument("--profile", metavar="PROFILE", help="the profile of your AWS configuration")
-
-
-def positive_number(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= MAX_LOAD_S:
-        raise ValueError
-    return value
-
-
-#: The most requests of a load test that ends after a time.
-MAX_REQUESTS = 1_000_000
 
 
 class Target(Protocol):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import re
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -21,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sm.client.images import Label, Pixels, colour, decode, draw
 from sm.client.results import Boxes, Classes, Masks, ResultKind, Table, Text
 from sm.errors import CommandError, TriremeError
+from trireme_tools.check.discovery import fetch_json
 from trireme_tools.invoke.messages import Reply
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -225,8 +223,6 @@ def _unpack(text: str) -> Iterator[int]:
 KINDS: Mapping[str, type[ResultKind]] = {
     kind.__name__.lower(): kind for kind in (Classes, Boxes, Masks, Text, Table)
 }
-#: Seconds for the document.
-TIMEOUT_S = 10.0
 
 
 def fetch_kind(url: str, model: str | None, api_key: str) -> ResultKind | None:
@@ -235,17 +231,8 @@ def fetch_kind(url: str, model: str | None, api_key: str) -> ResultKind | None:
     Raises:
         CommandError: The box does not answer, or it serves several clients and none is named.
     """
-    headers = {"X-Api-Key": api_key} if api_key else {}
-    request = urllib.request.Request(f"{url.rstrip('/')}/openapi.json", headers=headers)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http was looked at)
-            schemas = json.loads(answer.read())["components"]["schemas"]
-    except urllib.error.HTTPError as error:
-        raise CommandError(
-            f"{url}/openapi.json answers {error.code}: is it a box, and its key right?"
-        ) from None
-    except (OSError, ValueError, LookupError) as error:
-        raise CommandError(f"{url}/openapi.json cannot be read: {error}.") from None
+    document = fetch_json(f"{url.rstrip('/')}/openapi.json", api_key)
+    schemas = document.get("components", {}).get("schemas", {})
     clients = {
         name.removesuffix(".Request"): row for name, row in schemas.items() if name.endswith(".Request")
     }

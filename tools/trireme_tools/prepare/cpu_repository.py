@@ -41,11 +41,7 @@ class CpuRepository:
 
     def is_current(self, built: Mapping[str, Path]) -> bool:
         """True if the repository was assembled from ``built``, and no file has changed since."""
-        try:
-            stamp = json.loads((self.path / STAMP).read_text())
-        except (OSError, ValueError):
-            return False
-        return bool(stamp == {"inputs": self._inputs(built), "files": sizes(self.path)})
+        return is_stamped(self.path, self._inputs(built))
 
     def assemble(self, built: Mapping[str, Path]) -> None:
         """Assemble the repository from ``built``, folders by model name, and replace the present one."""
@@ -53,8 +49,7 @@ class CpuRepository:
             staged = workshop / "cpu"
             for name, artifact in built.items():
                 self._add(staged / name, self.models / name, artifact)
-            stamp = {"inputs": self._inputs(built), "files": sizes(staged)}
-            (staged / STAMP).write_text(json.dumps(stamp))
+            write_stamp(staged, self._inputs(built))
             self.cache.place(staged, self.path)
 
     def _add(self, target: Path, source: Path, artifact: Path) -> None:
@@ -133,6 +128,20 @@ def run_on_cpu(
 def digests(files: Iterable[Path]) -> dict[str, str]:
     """Return the sha256 of each file by its path in the checkout, so that checkouts share one repository."""
     return {os.path.relpath(path, HERE): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def write_stamp(folder: Path, inputs: Mapping[str, str]) -> None:
+    """Say in a repository what it was made from, and which files it has."""
+    (folder / STAMP).write_text(json.dumps({"inputs": inputs, "files": sizes(folder)}))
+
+
+def is_stamped(folder: Path, inputs: Mapping[str, str]) -> bool:
+    """True if a repository was made from ``inputs``, and no file has changed since."""
+    try:
+        stamp = json.loads((folder / STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(stamp == {"inputs": inputs, "files": sizes(folder)})
 
 
 def sizes(folder: Path) -> dict[str, int]:

@@ -13,7 +13,6 @@ a graph and no ``model.py`` runs on the CPU as the demo's models do.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +28,7 @@ from sm.repository.cache import Cache
 from sm.repository.machine import Stub
 from sm.settings import HERE, Settings
 from trireme_tools.environments.pack_env import MARK_FILE, Environments
-from trireme_tools.prepare.cpu_repository import STAMP, digests, run_on_cpu, sizes
+from trireme_tools.prepare.cpu_repository import STAMP, digests, is_stamped, run_on_cpu, write_stamp
 from trireme_tools.prepare.demo import Preparation
 from trireme_tools.prepare.recipes import Recipe
 
@@ -104,7 +103,7 @@ class Assembly:
             for path in sorted(example.repository.glob(f"*/{REQUIREMENTS}"))
         }
         inputs = self._inputs(weights_by_example, environments, demo)
-        if self._is_current(inputs):
+        if is_stamped(self.path, inputs):
             return
         with (
             self.progress.step(f"assembling {self.path}"),
@@ -121,7 +120,7 @@ class Assembly:
                 shutil.copytree(
                     environment, staged / model / ENVIRONMENT, symlinks=True, copy_function=_link_or_copy
                 )
-            (staged / STAMP).write_text(json.dumps({"inputs": inputs, "files": sizes(staged)}))
+            write_stamp(staged, inputs)
             self.cache.place(staged, self.path)
 
     def _build_weights(self, example: Example) -> Path:
@@ -160,13 +159,6 @@ class Assembly:
             **{model: (environment / MARK_FILE).read_text() for model, environment in environments.items()},
             "demo": hashlib.sha256((demo / STAMP).read_bytes()).hexdigest() if demo else "",
         }
-
-    def _is_current(self, inputs: Mapping[str, str]) -> bool:
-        try:
-            stamp = json.loads((self.path / STAMP).read_text())
-        except (OSError, ValueError):
-            return False
-        return bool(stamp == {"inputs": inputs, "files": sizes(self.path)})
 
 
 def _link_tree(source: Path, target: Path) -> None:

@@ -37,20 +37,6 @@ def add_eject_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
-def new_model(options: argparse.Namespace) -> int:
-    """Write model/NAME."""
-    from trireme_tools.scaffold import new_model as command
-
-    return command.run(options)
-
-
-def eject(options: argparse.Namespace) -> int:
-    """Write clients/NAME."""
-    from trireme_tools.scaffold import new_model as command
-
-    return command.eject(options)
-
-
 KINDS = ("image", "text", "audio", "bytes", "tensor", "pipeline")
 
 

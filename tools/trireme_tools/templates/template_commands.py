@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
+from trireme_tools.arguments import matching, whole_number
 from trireme_tools.deploy import autoscaling, aws, deploy_arguments, images, resources
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.images import Image
@@ -21,6 +21,7 @@ from trireme_tools.templates import cloudformation, kubernetes, policies, terraf
 from trireme_tools.templates.policies import EndpointNeeds, Objects
 from trireme_tools.templates.stack import Stack
 
+quantity = matching(r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?", "a quantity such as 2, 500m or 8Gi")
 FORMATS = ("cloudformation", "terraform", "kubernetes", "helm", "kserve")
 
 
@@ -29,7 +30,7 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=FORMATS, default="cloudformation")
     command.add_argument(
         "--target-in-flight",
-        type=deploy_arguments.whole_number("target in flight", 1, 10_000),
+        type=whole_number("target in flight", 1, 10_000),
         metavar="N",
         help="on Kubernetes with --autoscale: invocations in flight in each pod (8)",
     )
@@ -101,13 +102,6 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
         "--triton-port", type=int, default=8001, metavar="PORT", help="Triton's gRPC port (8001)"
     )
     deploy_arguments.add_account_arguments(command)
-
-
-def quantity(text: str) -> str:
-    """Check a quantity of Kubernetes: a number with or without a unit."""
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?", text) or not float(re.sub("[a-zA-Z]", "", text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a quantity such as 2, 500m or 8Gi")
-    return text
 
 
 WRITERS = {

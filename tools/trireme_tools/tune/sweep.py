@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 #: Rates within this share of the best count as equal: the simplest setting wins.
 EQUAL_RATE_SHARE = 0.03
 #: No more callers are tried if the rate grows by less than this share.
@@ -177,14 +179,4 @@ def dumps(points: Sequence[Point], **about: Any) -> str:
 def loads(text: str) -> tuple[list[Point], dict[str, Any]]:
     """Read what :func:`dumps` wrote. Raises ValueError or KeyError."""
     document = json.loads(text)
-    rows = document.pop("points")
-    return [Point(**{**row, "setting": parse_setting(row["setting"])}) for row in rows], document
-
-
-def parse_setting(row: dict[str, Any]) -> Setting:
-    batching = row["batching"]
-    return Setting(
-        row["instances"],
-        batching and Batching(tuple(batching["preferred_sizes"]), batching["delay_us"]),
-        row.get("threads", 0),
-    )
+    return TypeAdapter(list[Point]).validate_python(document.pop("points")), document

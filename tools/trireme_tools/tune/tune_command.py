@@ -18,6 +18,7 @@ from sm.errors import CommandError
 from sm.hardware import Hardware
 from sm.run_state import write_atomically
 from sm.settings import Settings, cores
+from trireme_tools.arguments import number
 from trireme_tools.charts import bar
 from trireme_tools.cost import cost_command, prices
 from trireme_tools.cost.prices import RequestCost, request_cost
@@ -39,7 +40,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="the highest p99 allowed, such as 200ms (the default) or 1s",
     )
     command.add_argument(
-        "--minutes", type=minutes, default=5.0, metavar="N", help="the time limit for the whole run (5)"
+        "--minutes",
+        type=number(24 * 60, "a number of minutes"),
+        default=5.0,
+        metavar="N",
+        help="the time limit for the whole run (5)",
     )
     command.add_argument("--apply", action="store_true", help="write the best setting into config.pbtxt")
     command.add_argument("--part", metavar="NAME", help="the model to tune if the client calls several")
@@ -94,16 +99,6 @@ def duration(text: str) -> float:
 def delays(text: str) -> tuple[int, ...]:
     """Parse durations between commas; return microseconds."""
     return tuple(sorted({round(duration(word) * 1e6) for word in text.split(",")}))
-
-
-def minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 24 * 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes")
-    return value
 
 
 def counts(text: str) -> tuple[int, ...]:

@@ -6,11 +6,13 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sm.run_state import write_atomically
 from sm.settings import cores
+from trireme_tools import charts
 from trireme_tools.cost.prices import RequestCost
 from trireme_tools.tune import sweep
 from trireme_tools.tune.sweep import EQUAL_RATE_SHARE, Point, Setting
@@ -157,16 +159,10 @@ def processor_name() -> str:
 
 def draw_plot(report: Report, path: Path) -> Path | None:
     """Plot the throughput against p99, a line for each setting; return None without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
+    if find_spec("matplotlib") is None:
         return None
-    matplotlib.use("svg")
-    from matplotlib.figure import Figure
 
-    # The same points give the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "sm tune", "svg.fonttype": "none"}):
-        figure: Any = Figure(figsize=(8, 5))
+    def draw(figure: Any) -> None:
         panel = figure.subplots()
         for setting in dict.fromkeys(point.setting for point in report.points):
             points = [point for point in report.points if point.setting == setting and point.is_valid]
@@ -195,5 +191,6 @@ def draw_plot(report: Report, path: Path) -> Path | None:
         panel.set_ylabel("answers a second")
         panel.set_title(report.model)
         panel.legend(fontsize=7)
-        figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
+
+    charts.save(path, (8, 5), draw)
     return path
