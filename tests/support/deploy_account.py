@@ -20,7 +20,7 @@ from sm import cli
 from sm.commands.progress import Progress
 from tests.support.aws import fake_aws
 from tests.support.aws_proxy import Proxy, running_proxy
-from trireme_tools.deploy import aws
+from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 
 REGION, ACCOUNT = "eu-west-1", "123456789012"

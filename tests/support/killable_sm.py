@@ -16,7 +16,7 @@ import boto3
 from sm import cli
 from sm.settings import HERE
 from tests.support.aws_proxy import Proxy
-from trireme_tools.deploy import aws
+from trireme_tools import aws
 from trireme_tools.deploy import deploy_commands as command
 
 LOADED = command  # imported here so that the parent loads it once

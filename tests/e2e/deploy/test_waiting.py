@@ -11,8 +11,8 @@ from sm.commands.progress import Progress
 from tests.support.aws_proxy import json_error
 from tests.support.boxes import wait_until
 from tests.support.deploy_account import FakeAccount
+from trireme_tools.aws import ServiceUnavailable
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.aws import ServiceUnavailable
 from trireme_tools.deploy.waiting import Clock, Waiter
 
 #: A piece of rich's bar.

@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 def fetch_prices(profile: str | None) -> Prices:
     """Fetch AWS's prices. boto3 is imported only for them."""
-    from trireme_tools.deploy import aws
+    from trireme_tools import aws
 
     return prices.live_prices(aws.session(prices.PRICE_LIST_REGION, profile))
 

@@ -49,7 +49,7 @@ def live_prices(session: Any) -> Prices:
     """Read AWS's price list; needs the permission ``pricing:GetProducts``."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from trireme_tools.deploy import aws
+    from trireme_tools import aws
 
     @cache
     def price(region: str, instance: str) -> Decimal:

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.deploy import aws
+from trireme_tools import aws
 
 #: Error codes for something that does not exist, beside SageMaker's "Could not find".
 ABSENT = {

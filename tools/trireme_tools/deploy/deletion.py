@@ -9,7 +9,8 @@ from functools import partial
 
 from sm.errors import CommandError
 from sm.router.s3 import S3Uri
-from trireme_tools.deploy import alarms, autoscaling, aws, endpoint_logs, resources
+from trireme_tools import aws
+from trireme_tools.deploy import alarms, autoscaling, endpoint_logs, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources
 from trireme_tools.deploy.upload import default_bucket

@@ -11,10 +11,10 @@ from sm.commands.progress import Progress
 from sm.commands.selftest import print_outcomes
 from sm.errors import CommandError
 from sm.settings import Settings
+from trireme_tools import aws
 from trireme_tools.deploy import (
     alarms,
     autoscaling,
-    aws,
     deploy_arguments,
     endpoint_logs,
     images,

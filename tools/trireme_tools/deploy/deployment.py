@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import alarms, autoscaling, aws, deployment_plan, endpoint_logs, resources
+from trireme_tools import aws
+from trireme_tools.deploy import alarms, autoscaling, deployment_plan, endpoint_logs, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
@@ -82,7 +83,7 @@ class Deployment:
     def apply(self, plan: Plan, rollout: Rollout) -> None:
         """Make the endpoint serve ``plan``. After a failure, what this run created is removed.
 
-        After :class:`trireme_tools.deploy.aws.ServiceUnavailable` nothing is removed: the next run continues.
+        After :class:`trireme_tools.aws.ServiceUnavailable` nothing is removed: the next run continues.
         """
         endpoint = self._wait_until_steady()
         try:

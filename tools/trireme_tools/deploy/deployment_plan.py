@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws, resources
+from trireme_tools import aws
+from trireme_tools.deploy import resources
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, BoxAlarms
 
 #: Members of a container that CreateModel takes; DescribeModel adds others.

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sm.errors import CommandError
+from trireme_tools.aws import ServiceUnavailable
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.aws import ServiceUnavailable
 
 #: Streams that are read for the last lines: old and new instances during an update.
 MAX_STREAMS = 4

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import aws
+from trireme_tools import aws
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account

@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sm.commands import client_loading
 from sm.errors import CommandError
 from sm.router.s3 import S3Uri
-from trireme_tools.deploy import aws, resources
+from trireme_tools import aws
+from trireme_tools.deploy import resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.package import archive_plan, archive_writer
 from trireme_tools.package.archive_plan import ArchivePlan

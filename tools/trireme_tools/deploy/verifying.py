@@ -14,7 +14,7 @@ from sm.errors import UnknownModel
 from sm.plugins.loading import discover, discover_tasks
 from sm.plugins.registry import select_sources
 from sm.run_state import CODE
-from trireme_tools.deploy import aws
+from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deployment_plan import Plan
 from trireme_tools.invoke.endpoint import AsyncEndpoint, Endpoint

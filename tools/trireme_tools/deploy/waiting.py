@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.errors import CommandError
+from trireme_tools.aws import ServiceUnavailable
 from trireme_tools.deploy import endpoint_logs
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.aws import ServiceUnavailable
 
 #: Advice by a part of the reason; the first match is used.
 ADVICE = {

@@ -156,7 +156,7 @@ def open_target(options: argparse.Namespace) -> StreamingTarget:
         return Url(options.target, read_api_key(options.api_key))
     if options.api_key:
         raise CommandError("--api-key is for a URL: an endpoint of SageMaker asks for no key of the box's.")
-    from trireme_tools.deploy import aws
+    from trireme_tools import aws
     from trireme_tools.invoke.endpoint import Endpoint
 
     return Endpoint(options.target, aws.session(options.region, options.profile), options.c)
@@ -165,7 +165,7 @@ def open_target(options: argparse.Namespace) -> StreamingTarget:
 def open_async_endpoint(options: argparse.Namespace) -> Target:
     if is_url(options.target):
         raise CommandError("--async is for an endpoint of SageMaker: give its name.")
-    from trireme_tools.deploy import aws
+    from trireme_tools import aws
     from trireme_tools.invoke.endpoint import AsyncEndpoint
 
     return AsyncEndpoint(options.target, aws.session(options.region, options.profile))

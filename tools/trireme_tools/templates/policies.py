@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.router.s3 import S3Uri
-from trireme_tools.deploy import aws, documents
+from trireme_tools import aws
+from trireme_tools.deploy import documents
 from trireme_tools.deploy.documents import fill
 from trireme_tools.deploy.images import Image
 

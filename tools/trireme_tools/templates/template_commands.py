@@ -13,8 +13,9 @@ import yaml
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
+from trireme_tools import aws
 from trireme_tools.arguments import matching, whole_number
-from trireme_tools.deploy import autoscaling, aws, deploy_arguments, images, resources
+from trireme_tools.deploy import autoscaling, deploy_arguments, images, resources
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.images import Image
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
