@@ -26,18 +26,6 @@ def test_the_function_is_called_until_the_poll_is_stopped() -> None:
     assert not polls.acquire(timeout=0.05)
 
 
-def test_the_function_may_stop_the_poll() -> None:
-    def poll_once() -> None:
-        polls.append(1)
-        poll.stop()
-
-    polls: list[int] = []
-    poll = Poll("test", 0.001, poll_once)
-    poll.start()
-    poll.join()
-    assert polls == [1]
-
-
 def test_the_first_call_is_after_an_interval_or_at_once() -> None:
     polled = threading.Event()
     delayed = Poll("later", NEVER_S, polled.set)

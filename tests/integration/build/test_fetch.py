@@ -36,11 +36,8 @@ def test_a_damaged_package_in_the_cache_is_fetched_again(
 
 
 def test_a_wrong_sha256_is_an_error_that_names_both(fetcher: Fetcher, cache: Cache, tiny: Source) -> None:
-    wrongly_pinned = dataclasses.replace(tiny, sha256="0" * 64)
-    with pytest.raises(CommandError) as raised:
-        fetcher.fetch(wrongly_pinned, "tiny")
-    assert "0" * 64 in str(raised.value)
-    assert tiny.sha256 in str(raised.value)
+    with pytest.raises(CommandError, match=rf"{'0' * 64}.*{tiny.sha256}|{tiny.sha256}.*{'0' * 64}"):
+        fetcher.fetch(dataclasses.replace(tiny, sha256="0" * 64), "tiny")
     assert not (cache.downloads / tiny.file).exists()
 
 

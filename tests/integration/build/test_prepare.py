@@ -132,29 +132,18 @@ def test_a_second_run_does_nothing_and_prints_nothing(
     assert len(registry.downloads) == 1
 
 
-def test_a_changed_recipe_is_built_again_without_the_network(
-    prepare_tiny: Prepare, registry: FakeRegistry, models: Path
+def test_a_changed_recipe_is_built_again_without_the_network_and_replaces_the_old_model(
+    prepare_tiny: Prepare, registry: FakeRegistry, models: Path, cache_folder: Path
 ) -> None:
     prepare_tiny()
     recipe = models / "tiny" / "recipe" / "recipe.py"
     recipe.write_text(recipe.read_text().replace("[1], [added]", "[1], [added + 1]"))
-    assert output_for_zeros(prepare_tiny()) == [[2, 2, 2, 2]]
-    assert len(registry.downloads) == 1
-
-
-def test_a_rebuilt_model_replaces_the_old_one_in_the_cache(
-    prepare_tiny: Prepare, models: Path, cache_folder: Path
-) -> None:
-    prepare_tiny()
-    (models / "tiny" / "recipe" / "more.txt").write_text("x")
-    prepare_tiny()
-    assert len(list((cache_folder / "models" / "tiny").iterdir())) == 1
-
-
-def test_a_changed_description_is_copied_again(prepare_tiny: Prepare, models: Path) -> None:
-    prepare_tiny()
     (models / "tiny" / "preprocess.json").write_text('{"a": 1}')
-    assert json.loads((prepare_tiny() / "tiny" / "preprocess.json").read_text()) == {"a": 1}
+    repository = prepare_tiny()
+    assert output_for_zeros(repository) == [[2, 2, 2, 2]]
+    assert json.loads((repository / "tiny" / "preprocess.json").read_text()) == {"a": 1}
+    assert len(registry.downloads) == 1
+    assert len(list((cache_folder / "models" / "tiny").iterdir())) == 1
 
 
 @pytest.mark.parametrize("lost", ["tiny/1/model.onnx", "tiny/labels.txt", "tiny", ".made-from.json"])

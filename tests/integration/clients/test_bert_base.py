@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from sm.client import Client, TensorClient
-from sm.client.tasks.fill_mask import MASK_OUTPUTS, minimum_length
+from sm.client.tasks.fill_mask import minimum_length
 from sm.errors import WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
@@ -103,46 +102,6 @@ def test_parameters_out_of_range_are_named(client: Client, parameters: dict[str,
 def test_special_tokens_are_never_proposed(client: Client, around: tuple[str, str]) -> None:
     proposed = filled_words(infer(client, "[MASK]".join(around), top=100), *around)
     assert not [word for word in proposed if word.startswith("[") and len(word) > 1]
-
-
-def test_case_and_spacing_around_the_mask_are_kept(client: Client) -> None:
-    before, after = "  \tThe  WORLD\nhas ", "  People…\n "
-    answer = infer(client, f"{before}[MASK]{after}")
-    assert all(word and word == word.strip() for word in filled_words(answer, before, after))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("I 👩‍👩‍👧 love 🎂 ", " 🇸🇨!"),
-        ("שלום ", " עולם"),
-        ("مرحبا ", " العالم"),
-        ("今天天气很", "。"),
-        ("Cafe\u0301 nai\u0308ve e\u0301\u0302\u0303 ", " a\u20dd."),
-        ("null \0 and \x1b bell \a ", " end\0"),
-        ("\ufeffmark \u200b\u202e ", " \u2066x\u2069"),
-        ("İstanbul ẞ ﬁ ", " ﷺ"),
-        ("𝕳𝖊𝖑𝖑𝖔 \U0010ffff ", " \ue000"),
-    ],
-)
-def test_any_unicode_around_a_mask_is_kept(client: Client, before: str, after: str) -> None:
-    assert len(filled_words(infer(client, f"{before}[MASK]{after}"), before, after)) == 5
-
-
-def test_the_score_of_several_masks_is_the_product_of_their_scores(client: Client) -> None:
-    """The best sentence has each mask's own best word."""
-    text = "[MASK] is the capital of [MASK]."
-    loaded: Any = client
-    payload = loaded.payload(text=text)
-    inputs = loaded.preprocess(payload)
-    outputs = loaded.triton.infer("bert_base", {name: value[None] for name, value in inputs.items()})
-    best_words = [
-        (ids[0], scores[0]) for ids, scores in zip(*(outputs[name][0] for name in MASK_OUTPUTS), strict=True)
-    ]
-    best = infer(client, text, top=1)[0]
-    first, second = (loaded.tokenizer.id_to_token(int(word)) for word, _ in best_words)
-    assert best["token"] == f"{first} is the capital of {second}."
-    assert best["score"] == pytest.approx(math.exp(sum(float(score) for _, score in best_words)))
 
 
 @pytest.mark.parametrize("text", ["", " ", "No mask.", "[mask] [ MASK ] [MASK MASK]", "\0", "😀"])

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -150,21 +149,6 @@ def test_a_model_with_float_input_gives_the_same_answers(float_model: InProcess,
     client = load_client(float_model, repository)
     for name, golden in PICTURES.items():
         assert_equal(client.inference(classified_picture((SAMPLE / name).read_bytes())), golden)
-
-
-def test_preprocess_json_decides_how_pixels_are_preprocessed(float_model: InProcess, tmp_path: Path) -> None:
-    """A torchvision ResNet behind the same client: only preprocess.json differs."""
-    folder = tmp_path / "resnet"
-    folder.mkdir()
-    (folder / "labels.txt").write_text("label\n" * 1000)
-    geometry = {"resize": 256, "crop": 224, "channels": "RGB", "scale": 1 / 255}
-    normalization = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-    (folder / "preprocess.json").write_text(json.dumps({**geometry, **normalization}))
-    client = load_client(float_model, tmp_path)
-    assert isinstance(client, Client)
-    tensor = client.preprocess(classified_picture((SAMPLE / "cat.png").read_bytes()))["input"]  # type: ignore[attr-defined]
-    assert tensor.shape == (3, 224, 224)
-    assert np.abs(tensor).max() < 2.7
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,12 @@ def moved_environment(packed_environment: PackedEnvironment, tmp_path: Path) -> 
     return folder
 
 
+def pack(
+    requirements: Path, *arguments: object, cache: Path, **options: str
+) -> subprocess.CompletedProcess[str]:
+    return run_pack_env("env", "--requirements", requirements, *arguments, cache=cache, **options)
+
+
 def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> None:
     pack_env.check(moved_environment, STUB)
     command = f'source "{moved_environment}/bin/activate" && greet && command -v python3'
@@ -40,27 +47,13 @@ def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> N
 def test_an_environment_with_the_same_requirements_is_not_made_again(
     packed_environment: PackedEnvironment, tmp_path: Path
 ) -> None:
-    second_run = run_pack_env(
-        "env",
-        "--requirements",
-        packed_environment.requirements,
-        "-o",
-        packed_environment.folder,
-        cache=packed_environment.cache,
-    )
+    requirements, cache = packed_environment.requirements, packed_environment.cache
+    second_run = pack(requirements, "-o", packed_environment.folder, cache=cache)
     assert (second_run.returncode, "making" in second_run.stderr) == (0, False)
     assert "env is what it should be" in second_run.stderr
-    other_folder = tmp_path / "env"
-    run_elsewhere = run_pack_env(
-        "env",
-        "--requirements",
-        packed_environment.requirements,
-        "-o",
-        other_folder,
-        cache=packed_environment.cache,
-    )
+    run_elsewhere = pack(requirements, "-o", tmp_path / "env", cache=cache)
     assert (run_elsewhere.returncode, "making" in run_elsewhere.stderr) == (0, False)
-    assert (other_folder / "bin" / "activate").is_file()
+    assert (tmp_path / "env" / "bin" / "activate").is_file()
 
 
 def test_changed_requirements_replace_the_environment(
@@ -107,22 +100,13 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None
 
 def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
     requirements_file = write_requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
-    completed = run_pack_env(
-        "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
-    )
+    completed = pack(requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache")
     assert (completed.returncode, "no-such-package" in completed.stderr) == (1, True)
     assert "Traceback" not in completed.stderr
 
 
 def test_a_python_without_a_stub_is_one_sentence(packed_environment: PackedEnvironment) -> None:
-    completed = run_pack_env(
-        "env",
-        "--requirements",
-        packed_environment.requirements,
-        "--python",
-        "3.99",
-        cache=packed_environment.cache,
-    )
+    completed = pack(packed_environment.requirements, "--python", "3.99", cache=packed_environment.cache)
     assert completed.returncode == 1
     assert "not for 3.99, and each program runs one minor version." in completed.stderr
 
@@ -132,15 +116,8 @@ def test_packages_on_pythonpath_do_not_count_as_installed(
 ) -> None:
     requirements_file = write_requirements(tmp_path, word="bonjour")
     site_packages = str(Path(np.__file__).parents[1])
-    completed = run_pack_env(
-        "env",
-        "--requirements",
-        requirements_file,
-        "-o",
-        tmp_path / "env",
-        cache=packed_environment.cache,
-        PYTHONPATH=site_packages,
-    )
+    cache = packed_environment.cache
+    completed = pack(requirements_file, "-o", tmp_path / "env", cache=cache, PYTHONPATH=site_packages)
     assert completed.returncode == 0, completed.stderr
     pack_env.check(tmp_path / "env", STUB)
 
@@ -161,50 +138,37 @@ def test_a_folder_that_is_not_an_environment_is_left_alone(
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    completed = run_pack_env(
-        "env",
-        "--requirements",
-        packed_environment.requirements,
-        "-o",
-        tmp_path / "mine",
-        cache=packed_environment.cache,
-    )
+    requirements, cache = packed_environment.requirements, packed_environment.cache
+    completed = pack(requirements, "-o", tmp_path / "mine", cache=cache)
     assert (completed.returncode, "it is left unchanged" in completed.stderr) == (1, True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 
-def test_an_environment_without_activate_is_refused(moved_environment: Path) -> None:
-    (moved_environment / "bin" / "activate").unlink()
-    with pytest.raises(CommandError, match="no bin/activate"):
-        pack_env.check(moved_environment, STUB)
+#: What is wrong with an environment, what makes a good one so, and the sentence.
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no activate": (lambda folder: (folder / "bin" / "activate").unlink(), "no bin/activate"),
+    "another Python": (
+        lambda folder: (folder / "lib" / STUB.libpython).rename(folder / "lib" / "libpython3.7.so.1.0"),
+        f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}",
+    ),
+    "a C++ runtime older than the stub": (
+        lambda folder: (folder / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0"),
+        r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30",
+    ),
+    "a library newer than the C++ runtime": (
+        lambda folder: (folder / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0"),
+        r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999",
+    ),
+    "no NumPy": (
+        lambda folder: shutil.rmtree(next(folder.rglob("*-packages/numpy"))),
+        "cannot import numpy, as the python backend does",
+    ),
+}
 
 
-def test_an_environment_with_another_python_is_refused(moved_environment: Path) -> None:
-    library = moved_environment / "lib" / STUB.libpython
-    library.rename(library.with_name("libpython3.7.so.1.0"))
-    with pytest.raises(
-        CommandError,
-        match=f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}",
-    ):
-        pack_env.check(moved_environment, STUB)
-
-
-def test_a_cxx_runtime_older_than_the_stub_is_refused(moved_environment: Path) -> None:
-    (moved_environment / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0")
-    with pytest.raises(
-        CommandError, match=r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30"
-    ):
-        pack_env.check(moved_environment, STUB)
-
-
-def test_a_library_newer_than_the_cxx_runtime_is_refused(moved_environment: Path) -> None:
-    (moved_environment / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0")
-    with pytest.raises(CommandError, match=r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999"):
-        pack_env.check(moved_environment, STUB)
-
-
-def test_an_environment_without_numpy_is_refused(moved_environment: Path) -> None:
-    (numpy,) = moved_environment.rglob("*-packages/numpy")
-    shutil.rmtree(numpy)
-    with pytest.raises(CommandError, match="cannot import numpy, as the python backend does"):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_environment_that_cannot_be_used_is_refused(moved_environment: Path, fault: str) -> None:
+    spoil, sentence = FAULTS[fault]
+    spoil(moved_environment)
+    with pytest.raises(CommandError, match=sentence):
         pack_env.check(moved_environment, STUB)

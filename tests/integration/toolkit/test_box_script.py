@@ -265,42 +265,28 @@ def test_a_script_that_never_returns_costs_its_worker_but_not_the_box(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("script", "variables", "message"),
     [
         (
-            "import nothing_of_this_name\n\ndef model_fn(folder): pass\n",
-            "inference.py: line 1: ModuleNotFoundError",
+            "def model_fn(folder):\n    open(folder + '/gone')\n",
+            {},
+            "inference.py: line 2: FileNotFoundError",
         ),
-        ("def model_fn(folder):\n    open(folder + '/gone')\n", "inference.py: line 2: FileNotFoundError"),
-        ("def predict_fn(data, model): pass\n", "inference.py: it has no model_fn"),
-        ("def model_fn(folder:\n", "inference.py: line 1: SyntaxError"),
+        (MODEL_FN_ONLY, {"SAGEMAKER_PROGRAM": "gone.py"}, "SAGEMAKER_PROGRAM='gone.py'"),
+        (
+            MODEL_FN_ONLY,
+            {"TRIREME_INSTALL_REQUIREMENTS": "true"},
+            "requirements.txt: pip cannot install it: ",
+        ),
     ],
+    ids=["a fault in it", "a program that does not exist", "a package that does not exist"],
 )
-def test_a_broken_script_stops_the_start_and_its_line_is_named(
-    tmp_path: Path, script: str, message: str
+def test_a_script_that_cannot_be_served_stops_the_start_in_a_sentence(
+    tmp_path: Path, script: str, variables: dict[str, str], message: str
 ) -> None:
-    assert message in log_without_traceback(tmp_path, write_script(tmp_path / "model", script))
-
-
-def test_requirements_that_cannot_be_installed_stop_the_start(tmp_path: Path) -> None:
-    repository = write_script(tmp_path / "model", MODEL_FN_ONLY)
+    repository = write_script(tmp_path / "model", script)
     (repository / "code" / "wheels").mkdir()
     (repository / "code" / "requirements.txt").write_text("trireme-nowhere\n")
-    variables = {"TRIREME_INSTALL_REQUIREMENTS": "true", "TRIREME_CACHE": str(tmp_path / "cache")}
-    assert "requirements.txt: pip cannot install it: " in log_without_traceback(
-        tmp_path, repository, **variables
-    )
-
-
-def test_a_program_that_does_not_exist_stops_the_start_and_is_named(tmp_path: Path) -> None:
-    repository = write_script(tmp_path / "model", MODEL_FN_ONLY)
-    assert "SAGEMAKER_PROGRAM='gone.py'" in log_without_traceback(
-        tmp_path, repository, SAGEMAKER_PROGRAM="gone.py"
-    )
-
-
-def log_without_traceback(folder: Path, repository: Path, **variables: str) -> str:
-    """The log of a box that must fail to start, which must not contain a traceback."""
-    log = log_of_failed_start(folder, repository, (), **variables)
+    log = log_of_failed_start(tmp_path, repository, (), TRIREME_CACHE=str(tmp_path / "cache"), **variables)
+    assert message in log
     assert "Traceback" not in log
-    return log

@@ -131,22 +131,6 @@ class TestTrials:
         assert choice.candidate == FP32
         assert choice.faults[0].startswith("not openvino fp32: ")
 
-    def test_golden_data_of_another_graph_keep_fp32(self, tmp_path: Path) -> None:
-        write_graph(tmp_path)
-        known = engines.Golden.read(tmp_path / engines.GOLDEN)
-        other = [{**row, "y": row["y"][:, :2]} for row in known.answers]
-        engines.Golden(known.feeds, other).write(tmp_path / engines.GOLDEN)
-        choice = self.choose(tmp_path)
-        assert choice.candidate == FP32
-        assert choice.faults == ("the golden data do not fit (y has another shape or type)",)
-
-    def test_damaged_golden_data_keep_fp32(self, tmp_path: Path) -> None:
-        write_graph(tmp_path)
-        (tmp_path / engines.GOLDEN).write_bytes(b"PK no archive")
-        choice = self.choose(tmp_path)
-        assert choice.candidate == FP32
-        assert "the golden data do not fit" in choice.faults[0]
-
 
 def test_an_output_keeps_its_name_whatever_openvino_calls_its_tensor(tmp_path: Path) -> None:
     shape: list[str | int | None] = ["batch", 4]

@@ -145,14 +145,6 @@ def test_only_the_requested_outputs_are_returned(transport: Transport) -> None:
     assert (outputs["twice"].tolist(), outputs["row"].tolist()) == ([[6]], [[[9, 10, 11]]])
 
 
-def test_callers_of_one_batch_may_request_different_outputs(transport: Transport) -> None:
-    def infer_output(name: str) -> set[str]:
-        return set(transport.infer("batched", {"at": np.array([[1]], np.int64)}, outputs=[name]))
-
-    with ThreadPoolExecutor(4) as callers:
-        assert list(callers.map(infer_output, ["row", "twice"] * 4)) == [{"row"}, {"twice"}] * 4
-
-
 def test_a_model_without_batches_is_run_request_by_request(transport: Transport) -> None:
     def infer_twice(at: int) -> Any:
         return transport.infer("single", {"at": np.array([at], np.int64)})["twice"].tolist()

@@ -44,14 +44,6 @@ def test_a_dead_boxs_files_are_removed_and_a_living_ones_kept(tmp_path: Path) ->
     assert file_names(tmp_path) == ["another-program"]
 
 
-def test_a_box_can_be_locked_only_once(tmp_path: Path) -> None:
-    lock = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
-    with pytest.raises(BlockingIOError):
-        shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
-    lock.release()
-    shared_memory_cleanup.acquire_instance_lock("a", tmp_path).release()
-
-
 def test_a_new_box_waits_for_a_sweep_that_holds_its_lock_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

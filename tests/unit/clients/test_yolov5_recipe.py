@@ -1,30 +1,24 @@
-"""The recipe runs no code from a checkpoint, uses every tensor of it, and computes what YOLOv5's layers define."""
+"""The recipe runs no code from a checkpoint. That it computes what PyTorch does: test_yolov5.py."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import os
 import pickle
 import sys
 import types
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from numpy.typing import NDArray
 
-from model.yolov5.recipe.checkpoint import Checkpoint, RefusedCheckpoint, read
-from model.yolov5.recipe.graph import ANCHORS, BOXES, STRIDES, WrongWeights, cells, model_of
+from model.yolov5.recipe.checkpoint import RefusedCheckpoint, read
 from sm.settings import HERE
 from trireme_tools.prepare.recipes import Recipe
 
-Array = NDArray[Any]
 LABELS = ("cat", "dog")
 EPSILON = 1e-3
 
@@ -160,115 +154,6 @@ def test_a_file_that_is_no_zip_or_has_no_pickle_is_refused() -> None:
     for file in (io.BytesIO(b"hello"), empty_zip):
         with pytest.raises(RefusedCheckpoint, match="not a checkpoint"):
             read(file)
-
-
-def convolutions(channels: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yield path, input channels, output channels and kernel size of every normalised convolution of YOLOv5."""
-    widths = [channels * 2**power for power in range(5)]
-    yield "model.0", 3, widths[0], 6
-    for layer, (in_channels, out_channels) in zip((1, 3, 5, 7), itertools.pairwise(widths), strict=True):
-        yield f"model.{layer}", in_channels, out_channels, 3
-        yield from cross_stage_convolutions(layer + 1, out_channels, out_channels, 2 if layer == 3 else 1)
-    yield "model.9.cv1", widths[4], widths[3], 1
-    yield "model.9.cv2", widths[3] * 4, widths[4], 1
-    yield "model.10", widths[4], widths[3], 1
-    yield from cross_stage_convolutions(13, widths[4], widths[3], 1)
-    yield "model.14", widths[3], widths[2], 1
-    yield from cross_stage_convolutions(17, widths[3], widths[2], 1)
-    yield "model.18", widths[2], widths[2], 3
-    yield from cross_stage_convolutions(20, widths[3], widths[3], 1)
-    yield "model.21", widths[3], widths[3], 3
-    yield from cross_stage_convolutions(23, widths[4], widths[4], 1)
-
-
-def cross_stage_convolutions(
-    layer: int, in_channels: int, out_channels: int, depth: int
-) -> Iterator[tuple[str, int, int, int]]:
-    path, half = f"model.{layer}", out_channels // 2
-    yield f"{path}.cv1", in_channels, half, 1
-    yield f"{path}.cv2", in_channels, half, 1
-    yield f"{path}.cv3", out_channels, out_channels, 1
-    for index in range(depth):
-        yield f"{path}.m.{index}.cv1", half, half, 1
-        yield f"{path}.m.{index}.cv2", half, half, 3
-
-
-def narrow_network_weights(channels: int = 2) -> dict[str, Array]:
-    """Random weights with every name of the real network, but few channels."""
-    random = np.random.default_rng(0)
-    tensors: dict[str, Array] = {}
-    for path, in_channels, out_channels, kernel in convolutions(channels):
-        tensors[f"{path}.conv.weight"] = (
-            random.normal(size=(out_channels, in_channels, kernel, kernel)) / kernel
-        )
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            tensors[f"{path}.bn.{name}"] = random.uniform(0.5, 1.5, out_channels)
-        tensors[f"{path}.bn.num_batches_tracked"] = np.array(1)
-    rows = ANCHORS * (5 + len(LABELS))
-    for level in range(3):
-        tensors[f"model.24.m.{level}.weight"] = random.normal(size=(rows, channels * 4 * 2**level, 1, 1))
-        tensors[f"model.24.m.{level}.bias"] = random.normal(size=rows)
-    grid = random.uniform(1, 9, (3, ANCHORS, 2)).astype(np.float32)
-    pixels = grid * np.array(STRIDES, np.float32)[:, None, None]
-    tensors |= {"model.24.anchors": grid, "model.24.anchor_grid": pixels[:, None, :, None, None]}
-    return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
-
-
-def run_network(tensors: dict[str, Array], images: Array) -> Array:
-    graph = model_of(Checkpoint(tensors, LABELS, EPSILON), {"licence": "none"})
-    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    rows: Array = session.run(["output0"], {"images": images})[0]
-    return rows
-
-
-def test_a_picture_gets_the_same_answer_in_a_batch_and_alone() -> None:
-    images = np.random.default_rng(1).random((2, 3, 640, 640), np.float32)
-    tensors = narrow_network_weights()
-    batch_rows = run_network(tensors, images)
-    assert batch_rows.shape == (2, BOXES, 5 + len(LABELS)) == (2, 25_200, 7)
-    assert np.isfinite(batch_rows).all()
-    np.testing.assert_allclose(run_network(tensors, images[1:]), batch_rows[1:], rtol=1e-4, atol=1e-4)
-
-
-def test_boxes_lie_in_the_cells_of_their_grid() -> None:
-    """With the last layer's weights at zero every sigmoid is 0.5: the centre of a cell and the size of an anchor."""
-    tensors = narrow_network_weights()
-    for level in range(3):
-        tensors[f"model.24.m.{level}.weight"][:] = 0
-        tensors[f"model.24.m.{level}.bias"][:] = 0
-    rows = run_network(tensors, np.zeros((1, 3, 640, 640), np.float32))[0]
-    assert rows[:3, :2].tolist() == [[4, 4], [12, 4], [20, 4]]
-    assert rows[80, :2].tolist() == [4, 12]
-    assert rows[-1, :2].tolist() == [624, 624]
-    anchors = tensors["model.24.anchor_grid"].reshape(3, ANCHORS, 2)
-    np.testing.assert_allclose(rows[0, 2:4], anchors[0, 0])
-    np.testing.assert_allclose(rows[6400, 2:4], anchors[0, 1])
-    np.testing.assert_allclose(rows[-1, 2:4], anchors[2, 2])
-    assert (rows[:, 4:] == 0.5).all()
-
-
-def test_grid_cells_are_offset_by_half_a_cell() -> None:
-    assert cells(2, 8).tolist() == [[-4, 4, -4, 4], [-4, -4, 4, 4]]
-
-
-def test_the_error_for_a_missing_tensor_names_it() -> None:
-    tensors = narrow_network_weights()
-    del tensors["model.13.cv3.bn.running_var"]
-    with pytest.raises(WrongWeights, match=r"model\.13\.cv3\.bn\.running_var"):
-        model_of(Checkpoint(tensors, LABELS, EPSILON), {})
-
-
-def test_the_error_for_an_unknown_tensor_names_it() -> None:
-    tensors = narrow_network_weights() | {"model.25.weight": np.zeros(1, np.float32)}
-    with pytest.raises(WrongWeights, match=r"no place for model\.25\.weight"):
-        model_of(Checkpoint(tensors, LABELS, EPSILON), {})
-
-
-def test_anchors_that_contradict_each_other_are_refused() -> None:
-    tensors = narrow_network_weights()
-    tensors["model.24.anchor_grid"] = tensors["model.24.anchor_grid"] + 1
-    with pytest.raises(WrongWeights, match="anchors differ"):
-        model_of(Checkpoint(tensors, LABELS, EPSILON), {})
 
 
 def test_the_recipe_names_its_licence() -> None:

@@ -42,26 +42,6 @@ def test_the_error_for_a_missing_package_says_what_to_install() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_transformers_checkpoint_becomes_a_graph_of_any_batch_and_length(tmp_path: Path) -> None:
-    import_torch()
-    library = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = library.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    library.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    path = exporting.export(str(tmp_path / "bert"), tmp_path / "model.onnx", PROGRESS)
-    graph = Graph.read(path)
-    assert [value.name for value in graph.inputs] == ["input_ids", "attention_mask", "token_type_ids"]
-    assert [value.shape for value in graph.inputs] == [(-1, -1)] * 3
-    assert [(value.name, value.shape) for value in graph.outputs] == [("logits", (-1, -1, 50))]
-
-
-@pytest.mark.filterwarnings("default")
 def test_a_torchvision_model_becomes_a_graph_of_any_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,19 +57,6 @@ def test_a_torchvision_model_becomes_a_graph_of_any_batch(
     graph = Graph.read(path)
     assert [(value.name, value.shape) for value in graph.inputs] == [("input", (-1, 3, 224, 224))]
     assert [(value.name, value.shape) for value in graph.outputs] == [("logits", (-1, 1000))]
-
-
-@pytest.mark.filterwarnings("default")
-def test_the_error_for_a_model_that_cannot_be_downloaded_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import_torch()
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        CommandError, match="nobody at all could not be loaded: .* name an ONNX file with --source"
-    ):
-        exporting.export("nobody at all", tmp_path / "model.onnx", PROGRESS)
 
 
 @pytest.mark.filterwarnings("default")
