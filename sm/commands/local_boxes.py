@@ -1,17 +1,47 @@
-"""The boxes on this machine: find them, and let callers leave one before it is stopped (``sm drain``)."""
+"""Call a box, find those on this machine, and let callers leave one before it is stopped (``sm drain``)."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sm.errors import CommandError
 from sm.run_state import running_boxes
 from sm.settings import Settings
+
+
+def ask(
+    url: str, path: str, body: bytes | None = None, *, api_key: str = "", timeout_s: float = 60.0
+) -> tuple[int, dict[str, Any]]:
+    """Return the status and the JSON of a box's answer; with ``body`` to a POST of JSON.
+
+    Raises:
+        CommandError: No box answers at ``url``.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
+    headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
+    request = urllib.request.Request(url.rstrip("/") + path, body, headers)  # noqa: S310 - checked above
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+            status, content = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, content = error.code, error.read()
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(f"no box answers at {url}: {reason}. Start one with: make serve") from None
+    try:
+        return status, dict(json.loads(content))
+    except (ValueError, TypeError):
+        raise CommandError(f"{url} answers {status}, and it is not a box of Trireme.") from None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from sm.commands.golden import differences, short
+from sm.commands.golden import differences
+from sm.commands.local_boxes import ask
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover, discover_tasks
 from sm.plugins.registry import select_sources
@@ -29,8 +29,8 @@ from sm.run_state import CODE
 from sm.server.startup import check_client_folders, choose_repository, find_repository
 from sm.settings import PACKAGE, Settings, names_of
 
-#: Seconds for one answer, and for a started box to stop: it drains for 25.
-REQUEST_TIMEOUT_S = 60.0
+#: Seconds for a started box to stop: it drains for 25.
+STOP_TIMEOUT_S = 60.0
 #: Why something that the box serves was not tested.
 NO_SAMPLE = "not tested: it has no sample/payload.json with a golden.json beside it"
 NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS, ./clients or code/ of the repository"
@@ -74,7 +74,7 @@ def main(options: argparse.Namespace) -> int:
 def run(settings: Settings, url: str | None) -> int:
     """Print a line for each client; return 1 if one differs, or if there was nothing to compare."""
     if url:
-        outcomes = tuple(compare_samples(url.rstrip("/"), settings))
+        outcomes = tuple(compare_samples(url, settings))
     else:
         with own_box(settings) as address:
             outcomes = tuple(compare_samples(address, settings))
@@ -96,14 +96,17 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> int:
 
 def compare_samples(url: str, settings: Settings) -> Iterator[Outcome]:
     """Send a request to the box at ``url`` for each client that has a sample."""
-    served = {row["modelName"] for row in _ask(f"{url}/models").get("models", ())}
+    _, listed = ask(url, "/models")
+    served = {row["modelName"] for row in listed.get("models", ())}
     sources = find_sources(settings)
     with_sample = dict(samples(sources))
     for name, sample in with_sample.items():
         if name not in served:
             yield Outcome(name, None)
             continue
-        yield compare_sample(name, sample, lambda body: _ask(f"{url}/invocations", body))
+        yield compare_sample(
+            name, sample, lambda body: ask(url, "/invocations", json.dumps(body).encode())[1]
+        )
     own_names = {source.name for source in sources}
     for name in sorted(served - with_sample.keys()):
         yield Outcome(name, None, reason=NO_SAMPLE if name in own_names else NO_CLIENT)
@@ -138,27 +141,6 @@ def samples(clients: Iterable[ClientSource]) -> Iterator[tuple[str, Path]]:
             yield client.name, folder
 
 
-def _ask(url: str, body: Any = None) -> dict[str, Any]:
-    """Return the JSON of an answer or error. Raises :class:`CommandError` if there is none."""
-    if not url.startswith(("http://", "https://")):
-        raise CommandError(f"{url} is not an address of a box: it begins with http:// or https://.")
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:  # noqa: S310
-            return dict(json.loads(answer.read()))
-    except urllib.error.HTTPError as error:
-        text = error.read()
-    except (OSError, ValueError) as error:
-        raise CommandError(f"no box answers at {url}: {error}.") from None
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        raise CommandError(
-            f"what answers at {url} is not a box: {short(text.decode(errors='replace'))}."
-        ) from None
-
-
 @contextmanager
 def own_box(settings: Settings, **variables: str) -> Iterator[str]:
     """Run a box on a free port. Raises :class:`CommandError` if it does not start.
@@ -188,7 +170,7 @@ def own_box(settings: Settings, **variables: str) -> Iterator[str]:
             with defer_interrupt():
                 if box is not None:
                     box.terminate()
-                    box.wait(REQUEST_TIMEOUT_S)
+                    box.wait(STOP_TIMEOUT_S)
                 signal.signal(signal.SIGTERM, before)
 
 

@@ -7,8 +7,6 @@ import json
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -27,66 +25,22 @@ TIMEOUT_S = 5.0
 NO_POINTS = 1e12
 
 
-class BoxNumbers:
-    """The box at ``url``."""
-
-    def __init__(self, url: str, api_key: str = "") -> None:
-        if not url.startswith(("http://", "https://")):
-            raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
-        self.url = url.rstrip("/")
-        self._headers = {"x-api-key": api_key} if api_key else {}
-
-    def read(self) -> dict[str, Any]:
-        """Return the box's answer. Raises :class:`CommandError` with the reason if there is none."""
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
-            f"{self.url}/dashboard/data?since={NO_POINTS:.0f}", headers=self._headers
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-                numbers = json.load(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise CommandError(self._explain(error)) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise CommandError(
-                f"no box answers at {self.url}: {reason}. Start one with: make serve"
-            ) from None
-        if not isinstance(numbers, dict) or "box" not in numbers:
-            raise CommandError(f"what answers at {self.url} is not a box of Trireme.")
+def read(url: str, api_key: str = "") -> dict[str, Any]:
+    """Return the numbers of the box at ``url``. Raises :class:`CommandError` if it has none."""
+    path = f"/dashboard/data?since={NO_POINTS:.0f}"
+    status, numbers = local_boxes.ask(url, path, api_key=api_key, timeout_s=TIMEOUT_S)
+    if "box" in numbers:
         return numbers
-
-    def _explain(self, error: urllib.error.HTTPError) -> str:
-        if error.code == 404:
-            return f"{self.url} has no /dashboard/data: it is not a box of Trireme, or an older one."
-        if error.code in (401, 403):
-            return f"{self.url} wants an API key: name a file with --api-key ({_reason(error)})."
-        return f"{self.url} answers {error.code}: {_reason(error)}."
+    if status in (401, 403):
+        raise CommandError(f"{url} wants an API key: name a file with --api-key ({numbers.get('error')}).")
+    if status in (200, 404):
+        raise CommandError(f"{url} has no /dashboard/data: it is not a box of Trireme, or an older one.")
+    raise CommandError(f"{url} answers {status}: {numbers.get('error')}.")
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.loads(error.read())["error"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return str(error.reason)
-
-
-MODEL_COLUMNS = (
-    "model",
-    "ver.",
-    "engine",
-    "state",
-    "req/s",
-    "p50",
-    "p95",
-    "p99",
-    "errors",
-    "in flight",
-    "queue",
-)
-PROCESS_COLUMNS = ("process", "state", "processes", "memory", "restarts")
-#: Columns on the left; numbers are on the right.
-TEXT_COLUMNS = {"model", "ver.", "engine", "state", "process"}
+#: Columns of words, on the left, and of numbers, on the right.
+MODEL_COLUMNS = "model ver. engine state", "req/s p50 p95 p99 errors in-flight queue"
+PROCESS_COLUMNS = "process state", "processes memory restarts"
 GOOD, BAD = "green", "bold red"
 MAX_EVENTS = 5
 NO_VALUE = "-"
@@ -117,7 +71,7 @@ def _headline(box: dict[str, Any], url: str) -> Text:
 
 def _models(box: dict[str, Any]) -> Table:
     """Return the models that are served or had requests, the busiest first."""
-    table = _table(MODEL_COLUMNS)
+    table = _table(*MODEL_COLUMNS)
     recent = box["last_minute"]
     served = {row["name"]: row for row in box["models"]}
     names = sorted(
@@ -142,7 +96,7 @@ def _models(box: dict[str, Any]) -> Table:
 
 
 def _processes(box: dict[str, Any]) -> Table:
-    table = _table(PROCESS_COLUMNS)
+    table = _table(*PROCESS_COLUMNS)
     for row in box["processes"]:
         good = row["state"] == "ready" and not row["stopped"]
         state = f"{row['state']}, {row['stopped']} stopped" if row["stopped"] else row["state"]
@@ -156,12 +110,12 @@ def _processes(box: dict[str, Any]) -> Table:
     return table
 
 
-def _table(columns: tuple[str, ...]) -> Table:
+def _table(words: str, numbers: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(
-            name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=name not in TEXT_COLUMNS
-        )
+    for name in words.split():
+        table.add_column(name)
+    for name in numbers.split():
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -218,14 +172,14 @@ PLAIN_COLUMNS = 200
 
 def run(options: argparse.Namespace) -> int:
     """Show the tables; return 0 at Ctrl-C. Raises :class:`CommandError` if no box answers at the start."""
-    box = BoxNumbers(options.url or find_url(), read_api_key(options.api_key))
-    numbers = box.read()
+    url, api_key = options.url or find_url(), read_api_key(options.api_key)
+    numbers = read(url, api_key)
     if options.json:
         json.dump(numbers, sys.stdout, indent=2)
         sys.stdout.write("\n")
         return 0
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_COLUMNS)
-    tables = show(numbers, box.url)
+    tables = show(numbers, url)
     if options.once or not console.is_terminal:
         console.print(tables)
         return 0
@@ -234,8 +188,11 @@ def run(options: argparse.Namespace) -> int:
         with Live(tables, console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(INTERVAL_S)
-                tables, failure = _refresh(box, tables)
-                live.update(Group(Text(failure, BAD), tables) if failure else tables, refresh=True)
+                try:
+                    tables = shown = show(read(url, api_key), url)
+                except CommandError as error:  # the old numbers stay
+                    shown = Group(Text(str(error), BAD), tables)
+                live.update(shown, refresh=True)
     except KeyboardInterrupt:
         return 0
 
@@ -248,11 +205,3 @@ def find_url() -> str:
     if others := local_boxes.name_others(boxes[0], boxes, "--url"):
         sys.stderr.write(f"these are the numbers{others}\n")
     return boxes[0].url
-
-
-def _refresh(box: BoxNumbers, before: Group) -> tuple[Group, str]:
-    """Return the new tables; if the box does not answer, the old ones and the reason."""
-    try:
-        return show(box.read(), box.url), ""
-    except CommandError as error:
-        return before, str(error)
