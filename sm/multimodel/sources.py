@@ -25,7 +25,8 @@ import tempfile
 import time
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,13 @@ PART_LIFE_S, MIN_IDLE_S = 7 * 86_400, 60
 #: Files and folders of one archive, as in multi-model mode.
 MAX_ENTRIES = 100_000
 ARCHIVE = ".tar.gz"
-REMOTE = ("s3://", "https://")
+HUB = "hf://"
+REMOTE = ("s3://", "https://", HUB)
+#: What is fetched of a repository of the hub that is not a Triton repository: what a start can serve.
+CHECKPOINT = (
+    *("*.json", "*.txt", "model.onnx*", "onnx/model.onnx*"),
+    *("*encoder_model.onnx*", "*decoder_model.onnx*"),
+)
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -104,9 +111,10 @@ class Sources:
 
     def _use(self, folder: Path) -> Path:
         """Note that a folder is used now."""
-        if folder.parent == self._folders:
-            os.utime(folder)
-            self._used.add(folder)
+        if folder.is_relative_to(self._folders):
+            top = self._folders / folder.relative_to(self._folders).parts[0]
+            os.utime(top)
+            self._used.add(top)
         return folder
 
     def _fetch_one(self, source: str) -> Path:
@@ -115,6 +123,8 @@ class Sources:
                 return self._fetch_s3(source)
             if source.startswith("https://"):
                 return self._fetch_https(source)
+            if source.startswith(HUB):
+                return self._fetch_hub(source)
         except Interrupted as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
         if "://" in source:
@@ -185,19 +195,58 @@ class Sources:
         if not entries:
             raise StartError(f"There is no object below {source}.")
         names = {entry["Key"]: entry["Key"].removeprefix(prefix) for entry in entries}
-        for name in names.values():
-            if any(part in ("", ".", "..") for part in name.split("/")):
-                raise StartError(f"{source} has an object {name!r}, which is not the path of a file.")
+        _check_names(source, names.values())
         target = self._folders / _digest(source, *(f"{entry['Key']} {entry['ETag']}" for entry in entries))
-        if target.is_dir():
-            return target
-        files = self._download_s3(s3, bucket, entries)
+        if not target.is_dir():
+            files = self._download_s3(s3, bucket, entries)
+            self._link({names[key]: file for key, file in files.items()}, target)
+        return target
+
+    def _link(self, files: Mapping[str, Path], target: Path) -> None:
+        """Make a folder of files in the cache, by their paths in the folder."""
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
-        for key, file in files.items():
-            place = folder / names[key]
+        for name, file in files.items():
+            place = folder / name
             place.parent.mkdir(parents=True, exist_ok=True)
             os.link(file, place)
-        return folder.rename(target)
+        folder.rename(target)
+
+    def _fetch_hub(self, source: str) -> Path:
+        try:
+            from huggingface_hub import HfApi, get_token, hf_hub_url
+        except ImportError:
+            raise StartError(
+                f"{source} needs huggingface_hub, which is not installed: pip install huggingface_hub."
+            ) from None
+        name, _, revision = source.removeprefix(HUB).partition("@")
+        try:
+            info = HfApi().model_info(
+                name, revision=revision or None, files_metadata=True, timeout=READ_TIMEOUT_S
+            )
+        except Exception as error:  # the library's own classes, and those of its HTTP client
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise StartError(f"{source} cannot be fetched: {reason.rstrip('.')}.") from None
+        found = info.siblings or []
+        if not any(fnmatch(file.rfilename, "*/config.pbtxt") for file in found):
+            found = [file for file in found if any(fnmatch(file.rfilename, name) for name in CHECKPOINT)]
+        _check_names(source, [file.rfilename for file in found])
+        target = self._folders / _digest(HUB, name, str(info.sha))
+        if not target.is_dir():
+            token = get_token()
+            secrets = {"Authorization": f"Bearer {token}"} if token else {}
+            remotes = {}
+            for file in found:
+                # A commit's files never change.
+                version = file.lfs.sha256 if file.lfs else str(file.blob_id)
+                url = hf_hub_url(name, file.rfilename, revision=info.sha)
+                read = functools.partial(read_https, url, "", secrets)
+                place = self._objects / _digest(HUB, version)
+                remotes[file.rfilename] = Remote(place, version, file.size or 0, read)
+            self._download(list(remotes.values()))
+            # The folder has the name of the model.
+            folder = name.rpartition("/")[2]
+            self._link({f"{folder}/{path}": remote.file for path, remote in remotes.items()}, target)
+        return target / name.rpartition("/")[2]
 
     def _download_s3(self, s3: Any, bucket: str, entries: list[dict[str, Any]]) -> dict[str, Path]:
         """Download the objects that the cache lacks, in the versions that the list has."""
@@ -214,7 +263,8 @@ class Sources:
 
     def _download(self, remotes: Sequence[Remote]) -> None:
         """Download the objects that the cache lacks."""
-        parts = [Part(remote) for remote in remotes if not remote.file.is_file()]
+        missing = {remote.file: remote for remote in remotes if not remote.file.is_file()}
+        parts = [Part(remote) for remote in missing.values()]
         self._used.update(remote.file for remote in remotes)
         self._used.update(part.path for part in parts)
         self._make_room(sum(part.left for part in parts))
@@ -238,7 +288,8 @@ class Sources:
                     return self._archive_folder(identity)
                 if etag.startswith('"') and size.isdecimal():
                     file = self._objects / _digest(url, etag)
-                    self._download([Remote(file, etag, int(size), functools.partial(read_https, url, etag))])
+                    read = functools.partial(read_https, url, etag, NO_HEADERS)
+                    self._download([Remote(file, etag, int(size), read)])
                 elif answer.status == HTTPStatus.OK:
                     file = self._save(answer)
                 else:
@@ -352,21 +403,29 @@ def _is_held(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(url: str, headers: Mapping[str, str] = NO_HEADERS) -> Iterator[http.client.HTTPResponse]:
-    """Yield the answer of an HTTPS server."""
-    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - https
+def opened(
+    url: str, headers: Mapping[str, str] = NO_HEADERS, secrets: Mapping[str, str] = NO_HEADERS
+) -> Iterator[http.client.HTTPResponse]:
+    """Yield the answer of an HTTP server. A host that it redirects to does not get the secret headers."""
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
+    for name, value in secrets.items():
+        request.add_unredirected_header(name, value)
     with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310
-        if not answer.url.startswith("https://"):
+        if url.startswith("https://") and not answer.url.startswith("https://"):
             raise StartError(f"{shown(url)} leads to an address without TLS.")
         yield answer
 
 
-def read_https(url: str, etag: str, start: int, end: int) -> Iterator[bytes]:
-    """Yield a range of one version of an object."""
+def read_https(url: str, etag: str, secrets: Mapping[str, str], start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of one version of an object; without ``etag`` it has only one."""
+    headers = {"Range": f"bytes={start}-{end - 1}", **({"If-Range": etag} if etag else {})}
     try:
-        with opened(url, {"Range": f"bytes={start}-{end - 1}", "If-Range": etag}) as answer:
-            if answer.headers["ETag"] != etag or not _has_range(answer.headers["Content-Range"], start, end):
+        with opened(url, headers, secrets) as answer:
+            has_range = _has_range(answer.headers["Content-Range"], start, end)
+            if etag and not (has_range and answer.headers["ETag"] == etag):
                 raise StartError(f"{shown(url)} has changed while it was fetched.")
+            if not has_range:  # the hub sends small files as a whole
+                answer.read(start)
             while chunk := answer.read(CHUNK_BYTES):
                 yield chunk
     except (OSError, http.client.HTTPException) as error:
@@ -386,6 +445,12 @@ def read_s3(s3: Any, request: Mapping[str, str], start: int, end: int) -> Iterat
                 yield chunk
         except BotoCoreError as error:
             raise Interrupted(str(error)) from None
+
+
+def _check_names(source: str, names: Iterable[str]) -> None:
+    for name in names:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise StartError(f"{source} has an object {name!r}, which is not the path of a file.")
 
 
 def _has_range(header: str | None, start: int, end: int) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,23 +84,22 @@ class ModelSource:
         return {name: self.graph, f"{name}_decoder": decoder}
 
 
-def repository_of(settings: Settings) -> Path:
-    """Return a repository with the model of ``HF_MODEL_ID`` alone, built anew for this machine.
+def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID") -> Path:
+    """Return a repository with the model in a folder alone, built anew for this machine.
 
     Raises:
-        StartError: The folder lacks something, or its graph cannot do the task.
+        StartError: The folder lacks something, or its graph cannot do the task. ``subject`` names the folder.
     """
-    folder = Path(settings.model_id)
     try:
         source = read_folder(folder, settings.task, "HF_TASK")
         name = re.sub(r"\W+", "_", folder.resolve().name).lower()
         graphs = source.graphs(name)
     except CommandError as error:
-        raise StartError(f"HF_MODEL_ID: {error}") from None
+        raise StartError(f"{subject}: {error}") from None
     if not isinstance(source.graph, Path):
         raise StartError(
-            f"HF_MODEL_ID={settings.model_id}: there is no folder with {' or '.join(GRAPHS)}. Nothing is "
-            "fetched or exported at a start: let sm new-model do it on a machine with a network."
+            f"{subject}: there is no {' or '.join(GRAPHS)} in {folder}. Nothing is exported at a start: let "
+            "sm new-model do it on a machine with a network, or name hf://owner/name with a graph."
         )
     repository = settings.cache.expanduser().absolute() / "hugging_face" / str(settings.port)
     shutil.rmtree(repository, ignore_errors=True)
@@ -114,9 +114,7 @@ def repository_of(settings: Settings) -> Path:
             check=False,
         )
         if built.returncode:
-            raise StartError(
-                f"HF_MODEL_ID: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}"
-            )
+            raise StartError(f"{subject}: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}")
     for file, text in source.files.items():
         (repository / name / file).write_text(text, "utf-8")
     return repository
@@ -244,3 +242,18 @@ def read_json(path: Path) -> Any:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Build the model in a folder; print the repository, or what is wrong with it."""
+    folder, subject = arguments
+    try:
+        line, code = str(repository_of(Settings.read(os.environ), Path(folder), subject)), 0
+    except StartError as error:
+        line, code = str(error), 1
+    sys.stdout.write(f"{line}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -30,12 +30,11 @@ from typing import Any
 from sm import NO_TELEMETRY, __version__
 from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.multimodel.sources import Sources, held, is_prefix, is_source, shown
+from sm.multimodel.sources import HUB, Sources, held, is_prefix, is_source, shown
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, read_json, shared_bytes, temporary_folder
-from sm.server.hugging_face import repository_of
 from sm.server.logs import Formatter, Log, LogFile, open_log_file
 from sm.server.startup import (
     BAKED_REPOSITORY,
@@ -103,9 +102,6 @@ def main(arguments: Sequence[str]) -> int:
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
             settings = replace(settings, repository=demo_repository(settings, examples))
-        if settings.model_id and settings.repository is None and not settings.multi_model:
-            log.log("info", f"building {settings.model_id} (HF_MODEL_ID) for this machine")
-            settings = replace(settings, repository=repository_of(settings))
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))
@@ -178,6 +174,12 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             fetch = fetch_models(source, cache, preparation, log)
             stack.enter_context(held(fetch.repository, cache))
             settings = replace(settings, repository=fetch.repository)
+        checkpoint = find_checkpoint(settings, source)
+        if checkpoint:
+            preparation.reason = f"building {checkpoint[1]} for this machine"
+            log.log("info", preparation.reason)
+            built = preparation.run(("sm.server.hugging_face", *checkpoint), lambda _: None)
+            settings = replace(settings, repository=Path(built))
         repository = None if settings.multi_model else find_repository(settings)
         if repository:
             check_default_model(settings, repository)
@@ -194,7 +196,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             box = replace(box, catalog=find_catalog(settings, source))
         if settings.model_poll is not None:
             check_versions(settings, box, nginx, reload)
-            box = replace(box, has_versions=True, source=source if is_source(source) else "")
+            polled = source if is_source(source) and not checkpoint else ""
+            box = replace(box, has_versions=True, source=polled)
         if repository:
             box = add_overlay(box, repository, machine, settings.request_tokens)
         box.save()
@@ -252,6 +255,16 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
         log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")
     log.log("info", f"fetched {shown(source)}: {fetch.bytes / 1e6:,.1f} MB in {fetch.seconds:,.1f} s")
     return fetch
+
+
+def find_checkpoint(settings: Settings, source: str) -> tuple[str, str] | None:
+    """Return the folder with a model of Hugging Face's form that must be built, and what names it."""
+    if settings.repository is None:
+        is_set = settings.model_id and not settings.multi_model
+        return (settings.model_id, "HF_MODEL_ID") if is_set else None
+    if source.startswith(HUB) and "," not in source and not any(settings.repository.glob("*/config.pbtxt")):
+        return str(settings.repository), source
+    return None
 
 
 def find_catalog(settings: Settings, source: str) -> str:

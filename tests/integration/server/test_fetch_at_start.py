@@ -191,7 +191,7 @@ def silent_host() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("source", ["s3://inputs/models/", "https://{host}/model.tar.gz"])
+@pytest.mark.parametrize("source", ["s3://inputs/models/", "https://{host}/model.tar.gz", "hf://team/mood"])
 def test_a_host_that_does_not_answer_ends_the_start_within_30_seconds(
     source: str, s3_url: str, tmp_path: Path
 ) -> None:
@@ -202,6 +202,7 @@ def test_a_host_that_does_not_answer_ends_the_start_within_30_seconds(
             None,
             TRIREME_MODEL_REPOSITORY=source.format(host=host),
             AWS_ENDPOINT_URL=f"http://{host}",
+            HF_ENDPOINT=f"http://{host}",
             TRIREME_CACHE=str(tmp_path / "cache"),
         )
     assert time.monotonic() - started < 30

@@ -35,9 +35,9 @@ def test_a_box_serves_the_folder_with_its_labels_and_task(tmp_path: Path) -> Non
 
 
 def refused(tmp_path: Path, folder: str, task: str = "") -> str:
-    environment = {"HF_MODEL_ID": folder, "HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")}
+    environment = {"HF_TASK": task, "TRIREME_CACHE": str(tmp_path / "cache")}
     with pytest.raises(StartError) as failure:
-        repository_of(Settings.read(environment))
+        repository_of(Settings.read(environment), Path(folder))
     return str(failure.value)
 
 
@@ -45,6 +45,6 @@ def test_what_cannot_be_served_is_refused_with_what_it_lacks(tmp_path: Path) -> 
     folder = str(write_checkpoint(tmp_path / "mood"))
     assert "name it with HF_TASK: audio-classification" in refused(tmp_path, folder)
     assert "HF_TASK is 'chat'; there are: audio-classification" in refused(tmp_path, folder, "chat")
-    assert "Nothing is fetched" in refused(tmp_path, "owner/name", "text-classification")
+    assert "Nothing is exported" in refused(tmp_path, "owner/name", "text-classification")
     (tmp_path / "mood" / "model.onnx").write_bytes(b"not a graph")
     assert refused(tmp_path, folder, "text-classification").startswith("HF_MODEL_ID: ")
