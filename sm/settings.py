@@ -218,9 +218,9 @@ class Settings:
     #: What /ping checks: ready (all models are ready) or live (Triton runs). If not set: live in multi-model
     #: mode, else ready.
     ping_mode: str = setting("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", choice("ready", "live"), "")
-    #: Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz or
-    #: https://….tar.gz[#sha256=…], fetched into the cache; commas join several. If not set: /opt/ml/model, or
-    #: the image's own repository if that folder is empty.
+    #: Triton's model repository: a folder, or s3://bucket/prefix/, a .tar.gz, s3://….tar.gz,
+    #: https://….tar.gz[#sha256=…] or hf://owner/name[@revision], fetched into the cache; commas join several.
+    #: If not set: /opt/ml/model, or the image's own repository if that folder is empty.
     repository: Path | None = setting("TRIREME_MODEL_REPOSITORY", Path, None)
     #: A folder as save_pretrained() and optimum write it, with config.json and model.onnx or onnx/model.onnx:
     #: served alone, by the class of its task, if TRIREME_MODEL_REPOSITORY is not set.
