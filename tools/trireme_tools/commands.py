@@ -6,13 +6,20 @@ from sm.commands import Command
 
 #: An image in the examples.
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
+
+
+def _of(module: str, help_text: str, examples: tuple[str, str], same_as: str = "") -> Command:
+    """Return the command whose functions in the module are ``add_arguments`` and ``run``."""
+    module = f"trireme_tools.{module}"
+    return Command(help_text, f"{module}:add_arguments", f"{module}:run", examples, same_as)
+
+
 #: The entry point ``sm.commands`` names this table.
 GROUPS = {
     "Build models and clients": {
-        "new-client": Command(
+        "new-client": _of(
+            "scaffold.arguments",
             "Write the files of a new client: for the model in model/NAME, or with an identity model.",
-            "trireme_tools.scaffold.arguments:add_arguments",
-            "trireme_tools.scaffold.arguments:run",
             ("new-client pets", "new-client review --kind text"),
         ),
         "new-model": Command(
@@ -30,48 +37,42 @@ GROUPS = {
             "trireme_tools.scaffold.new_model:eject",
             ("eject mood", "eject mood --into team"),
         ),
-        "pack-env": Command(
+        "pack-env": _of(
+            "environments.pack_env",
             "Build a Python environment for one Python model.",
-            "trireme_tools.environments.pack_env:add_arguments",
-            "trireme_tools.environments.pack_env:run",
             (
                 "pack-env sentiment --requirements requirements.txt",
                 "pack-env sentiment --conda environment.yml -o model/sentiment/env.tar.gz",
             ),
         ),
-        "package": Command(
+        "package": _of(
+            "package.package_command",
             "Pack a model repository for S3: one archive, or one archive per model.",
-            "trireme_tools.package.package_command:add_arguments",
-            "trireme_tools.package.package_command:run",
             ("package model --clients clients", "package model --mme --out archives"),
         ),
-        "clean": Command(
+        "clean": _of(
+            "clean_cache",
             "Show what the cache of downloads and built models holds, and free it.",
-            "trireme_tools.clean_cache:add_arguments",
-            "trireme_tools.clean_cache:run",
             ("clean", "clean --all"),
         ),
     },
     "Check them": {
-        "check-client": Command(
+        "check-client": _of(
+            "check.check_client",
             "Test a client: golden answer, bad payloads, threads, memory, and time per stage.",
-            "trireme_tools.check.check_client:add_arguments",
-            "trireme_tools.check.check_client:run",
             ("check-client pets", "check-client --all --url http://localhost:8080"),
         ),
-        "invoke": Command(
+        "invoke": _of(
+            "invoke.invoke_command",
             "Send requests to an endpoint, a URL or the local box, once or many times.",
-            "trireme_tools.invoke.invoke_command:add_arguments",
-            "trireme_tools.invoke.invoke_command:run",
             (
                 "invoke --model resnet --image cat.jpg",
                 "invoke my-endpoint --json request.json -n 100 -c 8",
             ),
         ),
-        "tune": Command(
+        "tune": _of(
+            "tune.tune_command",
             "Find a model's best instance count and dynamic batching by measuring them on this machine.",
-            "trireme_tools.tune.tune_command:add_arguments",
-            "trireme_tools.tune.tune_command:run",
             ("tune resnet --p99 200ms", "tune resnet --from tune-resnet/sweep.json --apply"),
         ),
     },
@@ -83,10 +84,9 @@ GROUPS = {
             ("demo", "demo --examples"),
             same_as="serve --demo",
         ),
-        "prepare": Command(
+        "prepare": _of(
+            "prepare.prepare_command",
             "Fetch the demo's weights, convert them and build the model repository for the CPU.",
-            "trireme_tools.prepare.prepare_command:add_arguments",
-            "trireme_tools.prepare.prepare_command:run",
             ("prepare resnet", "prepare --triton"),
             same_as="serve --prepare",
         ),
@@ -143,10 +143,9 @@ GROUPS = {
             "trireme_tools.deploy.images:show_images",
             ("images", "images --region eu-west-1"),
         ),
-        "cost": Command(
+        "cost": _of(
+            "cost.cost_command",
             "Show the monthly cost of models: each on its own endpoint, and all on one.",
-            "trireme_tools.cost.cost_command:add_arguments",
-            "trireme_tools.cost.cost_command:run",
             ("cost", "cost --plan plan.json --live"),
         ),
     },

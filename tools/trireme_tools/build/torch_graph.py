@@ -23,6 +23,7 @@ from sm.commands.build.targets import GRAPH, PROGRAM, BuiltModel, convert_precis
 from sm.errors import CommandError
 from sm.repository.manifest import Tool
 from sm.settings import PACKAGE
+from sm.triton.tensors import DTYPES
 from trireme_tools.build.exporting import import_needed
 from trireme_tools.build.torch_operators import Constant, Operators, as_tensor
 
@@ -37,18 +38,6 @@ RUNNER = {
     "model.py": PACKAGE / "triton" / "torch_program.py",
     "batching.py": PACKAGE / "triton" / "onnx_cpu" / "batching.py",
     "request_token.py": PACKAGE / "triton" / "onnx_cpu" / "request_token.py",
-}
-#: Triton's types and torch's.
-TRITON_DTYPES = {
-    "TYPE_FP32": "float32",
-    "TYPE_FP16": "float16",
-    "TYPE_FP64": "float64",
-    "TYPE_INT8": "int8",
-    "TYPE_INT16": "int16",
-    "TYPE_INT32": "int32",
-    "TYPE_INT64": "int64",
-    "TYPE_UINT8": "uint8",
-    "TYPE_BOOL": "bool",
 }
 
 
@@ -96,7 +85,9 @@ def convert(graph: Graph, out: Path, largest: int) -> str:
             size if isinstance(size, int) else TRACED_RECORDS if graph.batched and not place else TRACED_SIZE
             for place, size in enumerate(value.sizes)
         ]
-        examples.append(torch.ones(sizes, dtype=getattr(torch, TRITON_DTYPES[value.datatype])))
+        examples.append(
+            torch.ones(sizes, dtype=getattr(torch, DTYPES[value.datatype.removeprefix("TYPE_")].name))
+        )
         dynamic.append(free)
     try:
         with torch.no_grad():

@@ -13,25 +13,13 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from sm.errors import CommandError
 
 Operator = Callable[..., Any]
 #: The attributes of a node.
 Options = Mapping[str, Any]
-#: torch's names of ONNX element types.
-DTYPES = {
-    onnx.TensorProto.FLOAT: "float32",
-    onnx.TensorProto.FLOAT16: "float16",
-    onnx.TensorProto.DOUBLE: "float64",
-    onnx.TensorProto.INT8: "int8",
-    onnx.TensorProto.INT16: "int16",
-    onnx.TensorProto.INT32: "int32",
-    onnx.TensorProto.INT64: "int64",
-    onnx.TensorProto.UINT8: "uint8",
-    onnx.TensorProto.BOOL: "bool",
-}
 
 
 class Constant:
@@ -208,7 +196,9 @@ class Operators:
         return data.reshape(new_shape)
 
     def _cast(self, options: Options, data: Any) -> Any:
-        return data if _is_size(data) else as_tensor(data).to(getattr(self.torch, DTYPES[options["to"]]))
+        if _is_size(data):
+            return data
+        return as_tensor(data).to(getattr(self.torch, tensor_dtype_to_np_dtype(options["to"]).name))
 
     def _convolve(self, options: Options, data: Any, weight: Any, bias: Any = None) -> Any:
         _no_automatic_padding(options)
@@ -217,8 +207,7 @@ class Operators:
         pads = options.get("pads", [0] * 2 * rank)
         if pads[:rank] != pads[rank:]:
             data, pads = self.functional.pad(data, _spatial_padding(pads)), [0] * 2 * rank
-        function = (self.functional.conv1d, self.functional.conv2d, self.functional.conv3d)[rank - 1]
-        return function(
+        return getattr(self.functional, f"conv{rank}d")(
             data,
             weight,
             None if bias is None else as_tensor(bias),
@@ -234,10 +223,7 @@ class Operators:
         pads = options.get("pads", [0] * 2 * rank)
         if any(pads):
             data = self.functional.pad(data, _spatial_padding(pads), value=-math.inf)
-        function = (self.functional.max_pool1d, self.functional.max_pool2d, self.functional.max_pool3d)[
-            rank - 1
-        ]
-        return function(
+        return getattr(self.functional, f"max_pool{rank}d")(
             data,
             options["kernel_shape"],
             options.get("strides", [1] * rank),

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from sm.run_state import write_atomically
 from sm.settings import cores
 from trireme_tools import charts
@@ -45,7 +47,7 @@ def write(report: Report, folder: Path) -> Iterator[Path]:
     if plot:
         yield plot
     path = folder / "report.md"
-    write_atomically(path, "\n".join(markdown(report, plot)) + "\n")
+    write_atomically(path, markdown(report, plot))
     yield path
 
 
@@ -85,56 +87,16 @@ def format_point(point: Point) -> str:
     return f"{point.setting}; {callers}: {point.rate:.1f} answers a second, p99 {milliseconds(point.p99)}"
 
 
-def markdown(report: Report, plot: Path | None) -> Iterator[str]:
-    yield f"# Tuning of {report.model}"
-    yield ""
-    now = datetime.now(timezone.utc)
-    yield f"{now:%Y-%m-%d %H:%M} UTC, {cores()} cores, {processor_name()}. `sm tune {report.client}`."
-    yield ""
-    yield from summary(report)
-    yield ""
-    yield (
-        f"Chosen are the most answers a second with p99 within the bound; of settings that are within "
-        f"{EQUAL_RATE_SHARE:.0%} of them, the one with the fewest instances, then without batching, "
-        "then with the least delay. A measurement with a failed request is not chosen."
+def markdown(report: Report, plot: Path | None) -> str:
+    environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    yield ""
-    if plot:
-        yield f"![answers a second against p99]({plot.name})"
-    else:
-        yield "There is no plot: it needs matplotlib, `pip install -e '.[tune]'`."
-    yield ""
-    yield "| setting | callers | answers a second | p50 | p99 | answers | failed | |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for point in report.points:
-        yield table_row(report, point)
-    if report.costs:
-        yield ""
-        yield "| instance type | USD an hour | requests an hour | USD a million requests |"
-        yield "|---|---|---|---|"
-        for cost in report.costs:
-            yield (
-                f"| {cost.instance} | {cost.hourly.normalize():f} | {cost.requests_per_hour:,} "
-                f"| {cost.per_million} |"
-            )
-        yield ""
-        yield "The rate is this machine's: measure on the instance type itself for its own."
-    if report.diff:
-        yield ""
-        yield "```diff"
-        yield report.diff.rstrip("\n")
-        yield "```"
-
-
-def table_row(report: Report, point: Point) -> str:
-    if point.failure:
-        note = f"failed: {table_cell(point.failure)}"
-        return f"| {point.setting} | {point.callers} | | | | {point.answers} | {point.errors} | {note} |"
-    over = "over the bound" if point.p99 > report.bound else ""
-    note = "**chosen**" if point == report.best else table_cell(point.error) or over
-    return (
-        f"| {point.setting} | {point.callers} | {point.rate:.1f} | {milliseconds(point.p50)} "
-        f"| {milliseconds(point.p99)} | {point.answers} | {point.errors} | {note} |"
+    environment.filters |= {"cell": table_cell, "ms": milliseconds}
+    template = environment.from_string(Path(__file__).with_name("report.md.jinja").read_text("utf-8"))
+    machine = f"{cores()} cores, {processor_name()}"
+    now, share = datetime.now(timezone.utc), EQUAL_RATE_SHARE
+    return template.render(
+        report=report, plot=plot, machine=machine, now=now, share=share, summary=summary(report)
     )
 
 
