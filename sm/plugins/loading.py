@@ -16,11 +16,11 @@ import traceback
 import types
 import zlib
 from abc import ABCMeta
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 from sm.client.base import Client, TensorClient, Triton
 from sm.client.payloads import Payload
@@ -33,41 +33,20 @@ from sm.plugins.toolkit.scripts import ToolkitClient
 from sm.repository.models import SCRIPT_NAME, CodeFolder
 from sm.settings import HERE, PROGRAM
 
-TUPLE_ATTRIBUTES = ("models", "samples", "aliases")
-STRING_ATTRIBUTES = ("name", "replaces", "model")
-TENSOR_ATTRIBUTES = ("inputs", "outputs")
-
 
 def check_declarations(client_class: type[Client]) -> None:
     """Raise :class:`StartError` for an attribute of a wrong type, such as a method called ``samples``."""
-    for attribute, expected in _find_wrong_types(client_class):
-        value = inspect.getattr_static(client_class, attribute, None)
-        raise StartError(
-            f"{client_class.__name__}.{attribute} must be {expected}, but it is {_describe(value)}."
-        )
-
-
-def _find_wrong_types(client_class: type[Client]) -> Iterator[tuple[str, str]]:
-    for attribute in STRING_ATTRIBUTES:
-        if not isinstance(_class_attribute(client_class, attribute, ""), str):
-            yield attribute, "a string"
-    for attribute in TUPLE_ATTRIBUTES:
-        if not _is_strings(_class_attribute(client_class, attribute, ())):
-            yield attribute, "a tuple of strings, as ('one',)"
-    for attribute in TENSOR_ATTRIBUTES:
-        if not isinstance(_class_attribute(client_class, attribute, {}), Mapping):
-            yield attribute, "a dictionary, as {'input': ('FP32', (3, 224, 224))}"
-    payload = _class_attribute(client_class, "payload", Payload)
-    if not (isinstance(payload, type) and issubclass(payload, Payload)):
-        yield "payload", "a subclass of Payload"
-    if not isinstance(_class_attribute(client_class, "result", None), ResultKind | None):
-        yield "result", "a result kind, as Classes()"
-    if not _is_number(_class_attribute(client_class, "max_batch", 1), 1, int):
-        yield "max_batch", "a number of records, from 1"
-    if not _is_number(_class_attribute(client_class, "max_wait_ms", 0), 0, (int, float)):
-        yield "max_wait_ms", "a number of milliseconds, from 0"
+    for attributes, default, expected, is_right in DECLARATIONS:
+        for attribute in attributes:
+            if not is_right(_class_attribute(client_class, attribute, default)):
+                value = inspect.getattr_static(client_class, attribute, None)
+                is_method = inspect.isfunction(value)
+                raise StartError(
+                    f"{client_class.__name__}.{attribute} must be {expected}, but it is "
+                    f"{'a method' if is_method else repr(value)[:100]}."
+                )
     if issubclass(client_class, TensorClient) and not hasattr(client_class, "model"):
-        yield "model", "the name of a Triton model"
+        raise StartError(f"{client_class.__name__}.model must be the name of a Triton model; it is not set.")
 
 
 def _class_attribute(client_class: type[Client], attribute: str, default: object) -> object:
@@ -77,8 +56,8 @@ def _class_attribute(client_class: type[Client], attribute: str, default: object
     return default if is_computed else value
 
 
-def _is_number(value: object, lowest: float, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and cast("float", value) >= lowest
+def _is_number(value: object, lowest: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= lowest
 
 
 def _is_strings(value: object) -> bool:
@@ -87,12 +66,26 @@ def _is_strings(value: object) -> bool:
     return all(isinstance(item, str) for item in value)
 
 
-def _describe(value: object) -> str:
-    if value is None:
-        return "not set"
-    return "a method" if inspect.isfunction(value) else repr(value)[:100]
-
-
+#: Attributes of a client's class, their default, what they must be, and a function that decides it.
+DECLARATIONS: tuple[tuple[tuple[str, ...], object, str, Callable[[Any], bool]], ...] = (
+    (("name", "replaces", "model"), "", "a string", lambda value: isinstance(value, str)),
+    (("models", "samples", "aliases"), (), "a tuple of strings, as ('one',)", _is_strings),
+    (
+        ("inputs", "outputs"),
+        {},
+        "a dictionary, as {'input': ('FP32', (3, 224, 224))}",
+        lambda value: isinstance(value, Mapping),
+    ),
+    (
+        ("payload",),
+        Payload,
+        "a subclass of Payload",
+        lambda value: isinstance(value, type) and issubclass(value, Payload),
+    ),
+    (("result",), None, "a result kind, as Classes()", lambda value: isinstance(value, ResultKind | None)),
+    (("max_batch",), 1, "a number of records, from 1", lambda value: type(value) is int and value >= 1),
+    (("max_wait_ms",), 0, "a number of milliseconds, from 0", lambda value: _is_number(value, 0)),
+)
 PACKAGE = "trireme_clients"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import logging
 import threading
 import time
@@ -42,7 +41,7 @@ def check_name(client: Client, source: ClientSource, others: Mapping[str, Client
     if other == source or (other.is_bundled and client.replaces):
         return
     if not other.is_bundled:
-        differing = next(find_differences(source, other), "")
+        differing = next(iter(find_differences(source, other)), "")
         copies = f" As copies of one client they differ in {differing}." if source.name == other.name else ""
         raise NameTaken(
             f"{source.display_path}: there is already a client called {client.name!r}: "
@@ -66,34 +65,24 @@ def without_copies(sources: Iterable[ClientSource]) -> Iterator[ClientSource]:
     first_sources: dict[str, ClientSource] = {}
     for source in sources:
         first = first_sources.setdefault(source.name, source)
-        if first is source or source.is_bundled or next(find_differences(first, source), ""):
+        if first is source or source.is_bundled or find_differences(first, source):
             yield source
 
 
-def find_differences(first: ClientSource, second: ClientSource) -> Iterator[str]:
-    """Yield the names of the files in which two clients differ, or which only one has."""
+def find_differences(first: ClientSource, second: ClientSource) -> list[str]:
+    """Return the names of the files in which two clients differ, or which only one has."""
     if first.has_folder != second.has_folder or first.module != second.module:
-        yield first.file.name
-    elif not first.has_folder:
-        if not _is_same(first.file, second.file):
-            yield first.file.name
-    else:
-        homes = first.file.parent, second.file.parent
-        for name in sorted({*_files(homes[0]), *_files(homes[1])}):
-            if not _is_same(homes[0] / name, homes[1] / name):
-                yield name
+        return [first.file.name]
+    contents, others = _files(first), _files(second)
+    return sorted(name for name in {**contents, **others} if contents.get(name) != others.get(name))
 
 
-def _files(home: Path) -> Iterator[str]:
-    """Yield the paths of a client's files, without those that Python and pytest write."""
-    for path in home.rglob("*"):
-        name = path.relative_to(home)
-        if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in name.parts):
-            yield str(name)
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
+def _files(source: ClientSource) -> dict[str, bytes]:
+    """Return a client's files by their paths, without those that Python and pytest write."""
+    home = source.file.parent
+    paths = home.rglob("*") if source.has_folder else [source.file]
+    files = {str(path.relative_to(home)): path for path in paths if path.is_file() and path.suffix != ".pyc"}
+    return {name: path.read_bytes() for name, path in files.items() if "/." not in f"/{name}"}
 
 
 #: The beginning of the error for a request without a model.

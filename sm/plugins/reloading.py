@@ -125,34 +125,15 @@ class LiveClients(Mapping[str, Client]):
             if not changed_files(scanned, before, file.parent)
         }
         load_errors: dict[str, str] = {}
-        exit_errors: dict[Path, str] = {}
 
         def report(source: ClientSource, error: StartError) -> None:
             changes = repr((source.file, files_below(scanned, source.file.parent)))
-            if source.file in self._clients and tried_to_exit(error):
-                exit_errors[source.file] = str(error)
-                sentence = f"the old version of {names[source.file]!r} serves: {error}"
-                self._log_once(logging.ERROR, sentence, changes)
-                return
             for name in {source.name, names.get(source.file, source.name)}:
                 load_errors[name] = str(error)
             self._log_once(logging.ERROR, describe_change(source, error), changes)
 
-        registry = self._build(reusable=reusable, report=report)
-        # Keep the old client only if no new one has its name.
-        old = {file: self._clients[file] for file in exit_errors if names[file] not in registry.clients}
-        clients = {**registry.clients, **{client.name: client for client in old.values()}}
-        reload_errors = {
-            name: reason
-            for name, reason in self.reload_errors.items()
-            if self.registry.clients.get(name) in reusable.values()
-        }
-        self.reload_errors = {**reload_errors, **{names[file]: exit_errors[file] for file in old}}
-        self._clients, self.load_errors, self.registry = (
-            {**reusable, **old},
-            load_errors,
-            replace(registry, clients=clients),
-        )
+        self.registry = self._build(reusable=reusable, report=report)
+        self._clients, self.load_errors, self.reload_errors = reusable, load_errors, {}
 
     def _publish(self, before: Mapping[Path, Client], changes: str) -> None:
         for file, client in self._clients.items():
@@ -230,14 +211,6 @@ def files_below(scanned: Files, folder: Path) -> Files:
 def changed_files(scanned: Files, before: Files, folder: Path) -> bool:
     """True if any file in ``folder`` has changed."""
     return files_below(scanned, folder) != files_below(before, folder)
-
-
-def tried_to_exit(error: StartError) -> bool:
-    """True if the client called ``sys.exit()`` or raised ``KeyboardInterrupt`` while it was loaded.
-
-    The exception has no message that would help callers, so the old version goes on serving.
-    """
-    return error.__cause__ is not None and not isinstance(error.__cause__, Exception)
 
 
 def describe_change(source: ClientSource, error: StartError) -> str:

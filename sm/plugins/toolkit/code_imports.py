@@ -24,12 +24,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from sm.errors import StartError
 from sm.settings import HERE
@@ -39,13 +39,8 @@ log = logging.getLogger(__name__)
 
 #: Used in place of the toolkit if that is not installed.
 STAND_IN = str(Path(__file__).parent / "stand_in")
-#: Modules of Python that define the path class of namespace packages. Other path objects are not iterated.
-PATH_CLASSES = ("_frozen_importlib_external", "importlib._bootstrap_external")
 #: The folders from which scripts were loaded in this process.
 _imported_folders: set[Path] = set()
-#: Objects that a file put into ``sys.modules`` in its own place, with the file's folder: the object itself
-#: does not tell where it came from.
-_replaced: dict[str, tuple[object, Path]] = {}
 _lock = threading.RLock()
 #: The folders from which the thread that holds the lock is loading.
 _loading_folders: list[Path] = []
@@ -68,31 +63,17 @@ def plain_names(folder: Path) -> Iterator[None]:
         _imported_folders.difference_update(removed)
         importlib.invalidate_caches()
         _loading_folders.append(folder)
-        before = dict(sys.modules)
         try:
             yield
         finally:
             _loading_folders.pop()
-            _record_replaced(folder, before)
-
-
-class AddedModules:
-    """Finds what :func:`add_module` made, for ``importlib.util.find_spec``."""
-
-    specs: ClassVar[dict[str, ModuleSpec]] = {}
-
-    @classmethod
-    def find_spec(cls, name: str, *_: object) -> ModuleSpec | None:
-        return cls.specs.get(name)
 
 
 def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
     """Add a module of the stand-in. Its classes and functions then say that they come from it."""
     module = ModuleType(name)
-    module.__spec__ = AddedModules.specs[name] = ModuleSpec(name, None)
+    module.__spec__ = ModuleSpec(name, None)
     module.__path__ = []
-    if AddedModules not in sys.meta_path:
-        sys.meta_path.append(AddedModules)
     for member in members:
         if member.__module__ == name.partition(".")[0]:
             member.__module__ = name
@@ -140,7 +121,6 @@ def _import_roots(folder: Path) -> tuple[Path, Path]:
 def _remove(names: list[str]) -> None:
     for name in names:
         sys.modules.pop(name, None)
-        _replaced.pop(name, None)
 
 
 def _homes() -> dict[str, Path]:
@@ -148,53 +128,22 @@ def _homes() -> dict[str, Path]:
 
     All are determined before any is removed: the path of a namespace package needs its parent.
     """
-    homes = {name: _home(name, module) for name, module in list(sys.modules.items())}
+    homes = {name: _home(module) for name, module in list(sys.modules.items())}
     return {name: home for name, home in homes.items() if home}
 
 
-def _home(name: str, module: object) -> Path | None:
-    """Return the code folder that a module came from."""
-    replaced = _replaced.get(name)
-    if replaced and replaced[0] is module:
-        return replaced[1]
-    # Code folders may be nested: take the innermost.
-    parents = (parent for path in _module_paths(module) for parent in Path(path).parents)
-    return next((parent for parent in parents if parent in _imported_folders), None)
+def _home(module: object) -> Path | None:
+    """Return the code folder that a module came from, as its import set its file and folders.
 
-
-def _module_paths(module: object) -> list[str]:
-    """Return the file and the folders of a module, as its import set them.
-
-    ``sys.modules`` may hold anything: None, or an object whose attributes raise or never return. So only the
-    module's own dictionary is read.
+    ``sys.modules`` may hold anything, also what raises: only the dictionary of a module is read.
     """
-    attributes = _dictionary(module)
-    path = attributes.get("__path__")
-    if not isinstance(path, (list, tuple)) and type(path).__module__ not in PATH_CLASSES:
-        path = ()
-    try:
-        paths = [attributes.get("__file__"), *path]  # type: ignore[misc]  # a namespace's path is a class without types
-    except Exception:
-        # A namespace package whose parent is gone.
-        paths = [attributes.get("__file__")]
-    return [path for path in paths if isinstance(path, str)]
-
-
-def _dictionary(module: object) -> Mapping[str, object]:
-    try:
-        attributes = object.__getattribute__(module, "__dict__")
-    except Exception:
-        return {}
-    return attributes if type(attributes) is dict else {}
-
-
-def _record_replaced(folder: Path, before: Mapping[str, object]) -> None:
-    """Record objects that ``folder``'s files put into ``sys.modules`` in their own place since ``before``."""
-    names = _importable_names(folder)
-    for name, module in list(sys.modules.items()):
-        is_new = module is not None and before.get(name) is not module
-        if is_new and name.partition(".")[0] in names and not _module_paths(module):
-            _replaced[name] = (module, folder)
+    attributes = vars(module) if issubclass(type(module), ModuleType) else {}
+    paths = [attributes.get("__file__")]
+    with suppress(Exception):  # a namespace package whose parent is gone
+        paths += attributes.get("__path__", ())
+    # Code folders may be nested: take the innermost.
+    parents = (parent for path in paths if isinstance(path, str) for parent in Path(path).parents)
+    return next((parent for parent in parents if parent in _imported_folders), None)
 
 
 REQUIREMENTS_FILE = "requirements.txt"

@@ -97,7 +97,7 @@ def client_entries(repository: Path, folders: Sequence[Path], exclusion: Exclusi
     for source in sources:
         other = in_code.setdefault(source.name, source)
         if other is not source:
-            if differing := next(find_differences(other, source), ""):
+            if differing := next(iter(find_differences(other, source)), ""):
                 raise CommandError(
                     f"{source.file} and {other.file} are two clients of one name; they differ in {differing}."
                 )

@@ -114,20 +114,6 @@ def test_odd_objects_in_sys_modules_do_not_break_a_load(module: Any, tmp_path: P
     assert sys.modules["toolkit_foreign"] is module
 
 
-def test_a_module_that_replaces_itself_in_sys_modules_belongs_to_its_folder(tmp_path: Path) -> None:
-    self_replacing_module = (
-        "import sys\n\nclass Word:\n    WORD = {word!r}\n\nsys.modules[__name__] = Word()\n"
-    )
-    first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
-    for script_folder in (first, second):
-        (script_folder / "toolkit_helper.py").write_text(
-            self_replacing_module.format(word=f"object of {script_folder.name}")
-        )
-    assert [import_words(first)[0], import_words(second)[0]] == ["object of a", "object of b"]
-    code_imports.forget_modules(second)
-    assert "toolkit_helper" not in sys.modules
-
-
 def test_a_changed_package_without_init_is_imported_again(tmp_path: Path) -> None:
     script_folder = write_script_folder(tmp_path / "a", "a")
     (script_folder / "parts" / "bare").mkdir()
