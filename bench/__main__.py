@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench import decoding, files, flame, plots
+from bench import decoding, files, flame
 from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS
 from bench.contestants import CONTESTANTS, find
 from bench.measuring import Measurements, draw
@@ -62,9 +62,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--draws", type=int, default=1, help="fresh starts of each contestant")
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d-%H%M")
     parser.add_argument("--out", type=Path, default=RESULTS / f"{today}.json", help="the result's file")
-    parser.add_argument(
-        "--show", type=Path, metavar="FILE", help="tables and plots of a result that is there"
-    )
+    parser.add_argument("--show", type=Path, metavar="FILE", help="the tables of a result that is there")
     parser.add_argument(
         "--flame", type=Path, metavar="FILE", help="a flame graph of one of the box's workers, as SVG"
     )
@@ -137,12 +135,10 @@ def progress(line: str) -> None:
 
 
 def write(results: Results, out: Path) -> None:
-    """Print the tables, and write them and the plots beside the results."""
+    """Print the tables, and write them beside the results."""
     text = markdown(results)
     out.with_suffix(".md").write_text(text)
     print(text)
-    for path in plots.write(results, out):
-        print(path)
 
 
 if __name__ == "__main__":

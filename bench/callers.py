@@ -1,8 +1,8 @@
 """Load for a Triton alone: callers whose tensors are prepared beforehand.
 
-    python -m bench.callers PORT shared|bytes MODEL FILES CALLERS SECONDS
+    python -m bench.callers PORT MODEL FILES CALLERS SECONDS
 
-Messages are made once; each caller has, in shared memory, a region of its own.
+Messages are made once; each caller has a region of shared memory of its own.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ COMPARED_BYTES = 64
 UNBOUNDED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
-def main(port: int, tensors: str, model: str, files: Path, callers: int, seconds: float) -> None:
+def main(port: int, model: str, files: Path, callers: int, seconds: float) -> None:
     inputs, outputs = (load(files / part / f"{model}.npz") for part in ("inputs", "outputs"))
-    make = {"shared": shared, "bytes": in_message}[tensors]
 
     def steps(count: int) -> list[Step]:
         channel = grpc.insecure_channel(f"127.0.0.1:{port}", UNBOUNDED)
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        return [make(stub, model, inputs, outputs, place) for place in range(count)]
+        return [shared(stub, model, inputs, outputs, place) for place in range(count)]
 
     processes = min(PROCESSES, callers)
     try:
@@ -54,22 +53,6 @@ def main(port: int, tensors: str, model: str, files: Path, callers: int, seconds
 def load(file: Path) -> Tensors:
     with np.load(file) as tensors:
         return dict(tensors)
-
-
-def in_message(stub: Any, model: str, inputs: Tensors, outputs: Tensors, _place: int) -> Step:
-    """Send and receive tensors as bytes in the messages."""
-    message = request(model, inputs)
-    message.raw_input_contents.extend(array.tobytes() for array in inputs.values())
-    message.outputs.extend(pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs)
-
-    def step() -> bool:
-        answer = stub.ModelInfer(message)
-        received = dict(
-            zip((tensor.name for tensor in answer.outputs), answer.raw_output_contents, strict=True)
-        )
-        return all(matches(received[name], array) for name, array in outputs.items())
-
-    return step
 
 
 def shared(stub: Any, model: str, inputs: Tensors, outputs: Tensors, place: int) -> Step:
@@ -123,5 +106,5 @@ def matches(raw: bytes, array: NDArray[Any]) -> bool:
 
 
 if __name__ == "__main__":
-    _, port, tensors, model, files, callers, seconds = sys.argv
-    main(int(port), tensors, model, Path(files), int(callers), float(seconds))
+    _, port, model, files, callers, seconds = sys.argv
+    main(int(port), model, Path(files), int(callers), float(seconds))

@@ -32,11 +32,12 @@ from bench.contestants import find
 from bench.contestants.trireme import Trireme
 from bench.open_loop import Plan, plan_request
 from bench.running import free_port, running, wait_until_idle
+from bench.table import rows_of
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
 
 REPORT = Path(__file__).with_name("reports") / "mixed.md"
-CONTESTANTS = ("trireme", "reference", "fastapi", "litserve", "bentoml", "mlserver", "rayserve")
+CONTESTANTS = ("trireme", "reference", "fastapi", "litserve", "bentoml", "mlserver")
 #: Each model's share of the arrivals.
 SHARES: Mapping[str, int] = {"resnet": 4, "yolov5": 1, "bert_base": 4}
 #: Shares of a service's capacity, and the callers that measure the capacity.
@@ -125,7 +126,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--draws", type=int, default=1, help="fresh starts of each, one after the other")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="each measurement")
     parser.add_argument("--loads", nargs="*", type=float, default=LOADS, help="parts of the capacity")
-    parser.add_argument("--out", type=Path, default=REPORT, help="the report; plot and figures go beside it")
+    parser.add_argument("--out", type=Path, default=REPORT, help="the report; the figures go beside it")
     parser.add_argument("--show", type=Path, metavar="FILE", help="the report of figures that are there")
     return parser.parse_args(words)
 
@@ -335,13 +336,12 @@ def verdict(met: bool) -> str:
     return "met" if met else "missed"
 
 
-def markdown(results: Results, plot: str) -> str:
+def markdown(results: Results) -> str:
     lines = [*HEAD, ""]
     lines += [f"- {name}: {value}" for name, value in {**results.machine, **results.settings}.items()]
-    lines += ["", *table(("contestant", "what it is"), results.about.items())]
+    lines += ["", *rows_of(("contestant", "what it is"), results.about.items())]
     lines += [f"\nNot measured: {name}. {reason}" for name, reason in results.missing.items()]
-    lines += ["", "## Targets", "", *table(("what", "target", "reached", ""), targets(results))]
-    lines += ["", f"![p99 beside a flooded model, and answers a second]({plot})"] if plot else []
+    lines += ["", "## Targets", "", *rows_of(("what", "target", "reached", ""), targets(results))]
     for phase in dict.fromkeys(row.phase for row in results.rows):
         lines += ["", f"## {TITLES.get(phase, f'{phase} of its own capacity')}", ""]
         head = (
@@ -355,7 +355,7 @@ def markdown(results: Results, plot: str) -> str:
             "failed",
             "MB",
         )
-        lines += table(head, cells(results, phase))
+        lines += rows_of(head, cells(results, phase))
     return "\n".join(lines) + "\n"
 
 
@@ -393,51 +393,10 @@ def cells(results: Results, phase: str) -> Iterator[tuple[str, ...]]:
                 )
 
 
-def table(head: Sequence[str], rows: Any) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def draw_plot(results: Results, path: Path) -> str:
-    """Draw the plot and return its file's name; empty, with a sentence, without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: there is no matplotlib; pip install -e '.[bench]'")
-        return ""
-    matplotlib.use("svg")
-    from matplotlib.figure import Figure
-
-    names = [name for name in results.about if results.of(contestant=name)]
-    figure = Figure(figsize=(15, 3.2))
-    panels = figure.subplots(1, len(LIGHT) + 1)
-    for panel, model in zip(panels, LIGHT, strict=False):
-        for place, name in enumerate(names):
-            for phase, mark in (("light", "o"), ("flood", "D")):
-                rows = [row for row in results.of(contestant=name, phase=phase, model=model) if row.answers]
-                if rows:
-                    value = 1000 * (median_of(rows, lambda row: row.p99) or 0)
-                    panel.plot(value, place, mark, color="tab:blue" if name == "trireme" else "tab:gray")
-        panel.set_xscale("log")
-        panel.set_xlabel(f"{model}, p99 in ms: alone (circle), beside the flood (diamond)")
-    for place, name in enumerate(names):
-        rate = total(results, name, f"{LOADS[-1]:.0%}") or 0.0
-        panels[-1].barh(place, rate, color="tab:blue" if name == "trireme" else "tab:gray")
-    panels[-1].set_xlabel(f"answers a second, all models, at {LOADS[-1]:.0%}")
-    for panel in panels:
-        panel.set_yticks(range(len(names)), names)
-        panel.invert_yaxis()
-    figure.tight_layout()
-    figure.savefig(path, bbox_inches="tight")
-    return path.name
-
-
 def write(results: Results, out: Path) -> None:
-    """Write the report, the figures as JSON, and the plot."""
+    """Write the report, and the figures as JSON."""
     save(results, out)
-    text = markdown(results, draw_plot(results, out.with_suffix(".svg")))
+    text = markdown(results)
     out.write_text(text)
     print(text)
     print(f"written {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC: {out}")

@@ -1,4 +1,4 @@
-"""The report of :mod:`bench.photos`: targets, a table for each regime and form, a plot."""
+"""The report of :mod:`bench.photos`: targets, and a table for each regime and form."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Row = Mapping[str, Any]
 
 
 def write(path: Path, about: Mapping[str, object], photos: Sequence[Any], rows: Sequence[Row]) -> str:
-    """Write the report into ``path`` and the plot beside it; return the text."""
-    text = "\n".join(lines(about, photos, rows, plot(path, rows))) + "\n"
+    """Write the report into ``path``; return the text."""
+    text = "\n".join(lines(about, photos, rows)) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     before, after = "# Photographs\n\n", ""
     if path.is_file() and BEGIN in path.read_text() and END in path.read_text():
@@ -35,9 +35,7 @@ def write(path: Path, about: Mapping[str, object], photos: Sequence[Any], rows: 
     return text
 
 
-def lines(
-    about: Mapping[str, object], photos: Sequence[Any], rows: Sequence[Row], plotted: str
-) -> Iterator[str]:
+def lines(about: Mapping[str, object], photos: Sequence[Any], rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"- {name}: {value}" for name, value in about.items())
     sizes = ", ".join(f"{photo.name} {len(photo.content):,} bytes" for photo in photos)
     yield f"- pictures: {sizes}"
@@ -47,8 +45,6 @@ def lines(
         for form in distinct(rows, "form"):
             yield from table(rows, regime, form)
     yield from base64_costs(rows)
-    if plotted:
-        yield f"\n![Rates of all contestants]({plotted})"
 
 
 def targets(rows: Sequence[Row]) -> Iterator[str]:
@@ -111,33 +107,3 @@ def of(rows: Sequence[Row], **wanted: object) -> list[Row]:
 
 def distinct(rows: Sequence[Row], name: str) -> list[str]:
     return list(dict.fromkeys(row[name] for row in rows))
-
-
-def plot(path: Path, rows: Sequence[Row]) -> str:
-    """Draw a panel for each regime; return the file's name, empty without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: there is no matplotlib; pip install -e '.[bench]'")
-        return ""
-    matplotlib.use("svg")
-    from matplotlib.figure import Figure
-
-    regimes, names, pictures = (distinct(rows, name) for name in ("regime", "contestant", "photo"))
-    figure = Figure(figsize=(10, 4 * max(1, len(regimes))))
-    panels = figure.subplots(max(1, len(regimes)), 1, squeeze=False)[:, 0]
-    for panel, regime in zip(panels, regimes, strict=False):
-        for place, name in enumerate(names):
-            rates = [
-                rate(rows, contestant=name, regime=regime, photo=photo, form="json") or 0
-                for photo in pictures
-            ]
-            places = [index + place * 0.8 / len(names) for index in range(len(pictures))]
-            panel.bar(places, rates, 0.8 / len(names), label=name)
-        panel.set_xticks([index + 0.35 for index in range(len(pictures))], pictures)
-        panel.set_yscale("log")
-        panel.set_ylabel(f"answers a second, {regime}, JSON")
-        panel.legend()
-    svg = path.with_suffix(".svg")
-    figure.savefig(svg, bbox_inches="tight")
-    return svg.name

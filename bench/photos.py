@@ -2,7 +2,7 @@
 
 The pictures are made of the ``resnet`` client's coffee, enlarged, with the noise of a sensor, so that a file
 has the size that a phone's has. Every draw starts each contestant afresh and sends all pictures in all forms.
-Writes ``bench/reports/photos.md`` and its plot.
+Writes ``bench/reports/photos.md``.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--photos", nargs="+", type=int, metavar="N", help="which of the five, from 1 on")
     parser.add_argument("--seconds", type=float, default=4.0, help="each measurement")
     parser.add_argument("--draws", type=int, default=3, help="fresh starts of each contestant, interleaved")
-    parser.add_argument("--out", type=Path, default=REPORT, help="the report; its plot lies beside it")
+    parser.add_argument("--out", type=Path, default=REPORT, help="the report")
     return parser.parse_args(words)
 
 

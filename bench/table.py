@@ -29,7 +29,7 @@ def _head(results: Results) -> Iterator[str]:
     for name, value in {**results.machine, **results.settings}.items():
         yield f"- {name}: {value}"
     yield ""
-    yield from _rows(("contestant", "what it is"), results.about.items())
+    yield from rows_of(("contestant", "what it is"), results.about.items())
     for name, reason in results.missing.items():
         yield f"\nNot measured: {name}. {reason}"
 
@@ -37,7 +37,7 @@ def _head(results: Results) -> Iterator[str]:
 def _targets(results: Results) -> Iterator[str]:
     rows = [_target(ratio) for ratio in ratios(results) if ratio.reached is not None]
     yield "\nRatios of medians.\n"
-    yield from _rows(("what", "against", "target", "reached", ""), rows)
+    yield from rows_of(("what", "against", "target", "reached", ""), rows)
 
 
 def _target(ratio: Ratio) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def _tables(results: Results) -> Iterator[str]:
                 rows = [*_cells(results, regime, model, (form, READY))]
                 if rows:
                     yield f"\n{regime}, {model}, {form}: medians of the draws, and the range of answers/s.\n"
-                    yield from _rows(("contestant", "callers", *(column[0] for column in COLUMNS)), rows)
+                    yield from rows_of(("contestant", "callers", *(column[0] for column in COLUMNS)), rows)
 
 
 def _cells(results: Results, regime: str, model: str, forms: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -81,7 +81,7 @@ def _columns(records: Sequence[Record]) -> Iterator[str]:
         yield text
 
 
-def _rows(head: Sequence[str], rows: object) -> Iterator[str]:
+def rows_of(head: Sequence[str], rows: object) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     for row in rows:  # type: ignore[attr-defined]

@@ -20,15 +20,11 @@ CONTESTANTS = {
     "bentoml": "bentoml:BentoMl",
     "mlserver": "mlserver:MlServer",
     "mlserver_one": "mlserver:OneProcess",
-    "rayserve": "rayserve:RayServe",
     "triton": "triton:SharedMemory",
-    "triton_bytes": "triton:Bytes",
     "loop": "loop:Loop",
 }
 #: Those that run the models in their own processes, each an ordinary service, on ONNX Runtime in fp32.
-PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "mlserver_one", "rayserve")
-#: Those that do only a part of the work.
-FLOORS = ("triton", "triton_bytes", "loop")
+PEERS = ("fastapi", "litserve", "bentoml", "mlserver", "mlserver_one")
 
 
 def find(name: str) -> type[Contestant]:

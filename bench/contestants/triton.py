@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import ClassVar
 
 from bench import repositories
 from bench.contestant import READY, Contestant
@@ -18,7 +17,6 @@ class SharedMemory(Contestant):
         "Triton by gRPC, ready tensors in shared memory, no picture decoded; its callers count as part of it"
     )
     asked_by_itself = True
-    tensors: ClassVar[str] = "shared"
 
     def prepare(self) -> None:
         repository = self.folder / "repository"
@@ -40,11 +38,5 @@ class SharedMemory(Contestant):
             return None
         # The tensors are those that the model takes: the box's own, or everybody's.
         recorded = self.files / "box" if self.regime == "instant" else self.files
-        values = (self._box.grpc_port, self.tensors, model, recorded, callers, seconds)
+        values = (self._box.grpc_port, model, recorded, callers, seconds)
         return (sys.executable, "-m", "bench.callers", *map(str, values))
-
-
-class Bytes(SharedMemory):
-    name = "triton_bytes"
-    about = "Triton by gRPC, ready tensors as bytes of the message; its callers count as part of it"
-    tensors = "bytes"

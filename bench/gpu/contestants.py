@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from bench.contestant import PROCESSES, Contestant, Regime, Request
 from bench.contestants.fastapi import FastApi
@@ -83,7 +82,6 @@ class FastApiBox(OnGpu, FastApi):
 
 class BareTriton(OnGpu, SharedMemory):
     name = "triton"
-    tensors: ClassVar[str] = "shared"
 
     def prepare(self) -> None:
         # Not self.environment(), which needs the command made here.
@@ -96,7 +94,7 @@ class BareTriton(OnGpu, SharedMemory):
     def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
         if form != "ready":
             return None
-        values = (self._box.grpc_port, self.tensors, model, self.files / "box", callers, seconds)
+        values = (self._box.grpc_port, model, self.files / "box", callers, seconds)
         return (sys.executable, "-m", "bench.callers", *map(str, values))
 
 

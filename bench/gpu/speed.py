@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,16 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import requests
 
 from bench.driver import Load, Request, wrk
 from bench.gpu.building import MODELS
 from bench.gpu.contestants import CONTESTANTS, OnGpu
 from bench.gpu.stages import Check, Context, Outcome, Result
+from bench.photos import jpeg
 from bench.running import free_port, running
-from bench.samples import CLIENTS, Sample
+from bench.samples import Sample
 
 CALLERS = (8, 32)
 FORMS = ("json", "raw")
@@ -80,18 +77,8 @@ def start_contestant(context: Context, name: str) -> Iterator[OnGpu]:
             yield contestant
 
 
-def large_picture() -> Sample:
-    """The sample enlarged, with noise so that the file is as large as a photo's."""
-    payload = json.loads((CLIENTS / "resnet" / "sample" / "payload.json").read_bytes())
-    small = cv2.imdecode(np.frombuffer(base64.b64decode(payload["image"]), np.uint8), cv2.IMREAD_COLOR)
-    large = cv2.resize(small, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC).astype(np.int16)
-    large += np.random.default_rng(5).integers(-6, 7, large.shape, dtype=np.int16)
-    _, encoded = cv2.imencode(".jpg", large.clip(0, 255).astype(np.uint8), (cv2.IMWRITE_JPEG_QUALITY, 85))
-    return Sample(encoded.tobytes(), "image/jpeg", b"")
-
-
 def _measure_service(contestant: OnGpu, context: Context) -> Iterator[dict[str, Any]]:
-    photo = large_picture()
+    photo = Sample(jpeg(WIDTH, HEIGHT), "image/jpeg", b"")
     for size, picture in (("small", None), ("12 megapixels", photo)):
         contestant.picture = picture
         for model in MODELS if picture is None else ("resnet", "yolov5"):

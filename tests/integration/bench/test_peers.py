@@ -19,7 +19,7 @@ REQUIREMENTS = HERE / "bench" / "contestants"
 #: The libraries that do the work in every peer.
 COMMON_LIBRARIES = ("onnxruntime", "numpy", "opencv-python-headless", "pillow", "tokenizers")
 #: Peers that accept a picture or a text as the raw body.
-ACCEPTS_RAW_BODY = {"fastapi", "bentoml", "rayserve"}
+ACCEPTS_RAW_BODY = {"fastapi", "bentoml"}
 
 
 @pytest.mark.parametrize("name", [path.stem for path in REQUIREMENTS.glob("*.txt")])
