@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
+import math
 import os
 import threading
 import time
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from sm.multimodel.versions import Versions
 from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
-#: More requests for ``/metrics`` get the last text again: while series are collected, ``/ping`` is slower.
-MAX_SCRAPES_PER_S = 5
+#: More requests for ``/metrics`` get the same text: while series are collected, ``/ping`` is slower.
+MAX_TEXT_AGE_S = 0.2
 #: SageMaker's default for the payload of one request, and its limit for all concurrent requests, in MiB.
 DEFAULT_PAYLOAD_MB, MAX_TOTAL_MB = 6, 100
 
@@ -43,7 +43,7 @@ def blueprint(box: Box) -> Blueprint:
     """Create the routes of the control plane."""
     routes = Blueprint("control", __name__)
     limit_bodies(routes)
-    scrapes = ScrapeCache(lambda: router_metrics(box) + triton_metrics(box))
+    scrape = collected_once(lambda: router_metrics(box) + triton_metrics(box))
 
     @routes.route("/ping", methods=["GET", "POST"])
     def ping() -> Response:
@@ -52,35 +52,27 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/metrics")
     def metrics() -> Response:
-        return respond(Answer(scrapes.text(), CONTENT_TYPE_LATEST))
+        return respond(Answer(scrape(), CONTENT_TYPE_LATEST))
 
     return routes
 
 
-class ScrapeCache:
-    """The text of ``/metrics``. One thread at a time collects it; the text is less than a second old."""
+def collected_once(
+    collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic
+) -> Callable[[], bytes]:
+    """Return a function that collects a new text, or returns one that is not :data:`MAX_TEXT_AGE_S` old."""
+    lock, text, collected_at = threading.Lock(), b"", -math.inf
 
-    def __init__(self, collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic) -> None:
-        self._collect, self._clock = collect, clock
-        self._lock = threading.Lock()
-        self._collecting = False
-        #: When the last collections started.
-        self._starts: deque[float] = deque(maxlen=MAX_SCRAPES_PER_S)
-        self._text: bytes | None = None
+    def read() -> bytes:
+        nonlocal text, collected_at
+        with lock:
+            if clock() - collected_at >= MAX_TEXT_AGE_S:
+                text = collect()
+                # Whoever waited meanwhile gets this text, however long it took.
+                collected_at = clock()
+            return text
 
-    def text(self) -> bytes:
-        """Return a new text; the last one while another thread collects, or if the limit is reached."""
-        with self._lock:
-            limit_reached = len(self._starts) == MAX_SCRAPES_PER_S and self._clock() - self._starts[0] < 1
-            if self._text is not None and (limit_reached or self._collecting):
-                return self._text
-            self._starts.append(self._clock())
-            self._collecting = True
-        try:
-            self._text = self._collect()
-        finally:
-            self._collecting = False
-        return self._text
+    return read
 
 
 def router_metrics(box: Box) -> bytes:

@@ -24,6 +24,8 @@ MAX_COPIED_BYTES = 256 * 2**20
 READ_BY_THE_BOX = ("config.pbtxt", ".py")
 #: Limits of an archive: files and folders, and the depth of folders.
 MAX_ENTRIES, MAX_DEPTH = 100_000, 32
+#: Errors of an entry that may not be read, or that is removed or replaced meanwhile.
+READ_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 #: Bytes of a path in the copy. The kernel allows 4096, and Triton's folder is a little deeper.
 MAX_PATH_BYTES = 3500
 
@@ -61,7 +63,7 @@ def copy_archive(
                 raise BadInput(f"the archive has more than {max_entries} files and folders")
             try:
                 copy_entry(path, target / path.name, depth)
-            except (FileNotFoundError, PermissionError) as error:
+            except READ_ERRORS as error:
                 raise BadInput(f"{name_of(path)} cannot be read: {error.strerror}") from None
 
     def copy_entry(path: Path, target: Path, depth: int) -> None:

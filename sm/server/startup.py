@@ -1,4 +1,4 @@
-"""Choose what the box serves, and check it before the start: repository, clients, default model, access."""
+"""Choose what the box serves, and check it before the start: repository, clients, access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from sm.errors import StartError
 from sm.repository import models
 from sm.repository.models import CODE as CODE
-from sm.repository.models import SCRIPT_NAME, CodeFolder
+from sm.repository.models import CodeFolder
 from sm.run_state import Box
 from sm.server.access import certificates, keys
 from sm.server.access.keys import save_copy
@@ -88,33 +88,6 @@ def check_client_folders(settings: Settings) -> None:
             raise StartError(
                 f"TRIREME_CLIENTS names {folder}, which is not a folder: correct the path or make the folder."
             )
-
-
-def check_default_model(settings: Settings, repository: Path) -> None:
-    """Raise :class:`StartError` if the default model is certainly not served.
-
-    This is known before the models are loaded, which may take minutes. A client's name may differ from its
-    file's: if a file contains the name in quotes, the registry decides later.
-    """
-    requested, code = settings.default_model, CodeFolder.of(settings, repository)
-    folders = (*settings.clients, code.folder)
-    files = {
-        file for folder in folders for pattern in ("*.py", "*/client.py") for file in folder.glob(pattern)
-    }
-    bundled = {file for file in files if HERE / "clients" in file.parents}
-    names = {path.name for path in repository.iterdir() if path.is_dir()} - {CODE}
-    names |= {_client_name(file) for file in files - bundled} | ({SCRIPT_NAME} if code.script else set())
-    if not requested or requested in names or requested in map(_client_name, bundled):
-        return
-    quoted = (f'"{requested}"'.encode(), f"'{requested}'".encode())
-    if any(text in file.read_bytes() for file in files - bundled for text in quoted):
-        return
-    served = ", ".join(sorted(names)) or "none"
-    raise StartError(f"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME={requested!r} is not served; there are: {served}.")
-
-
-def _client_name(file: Path) -> str:
-    return file.parent.name if file.name == "client.py" else file.stem
 
 
 def check_readable(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""The box's state at start: its run folder, repository, default model, temporary folder and shared memory."""
+"""The box's state at start: its run folder, repository, temporary folder and shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sm.errors import StartError
 from sm.repository import models
 from sm.run_state import Box, python_instances, shared_bytes, temporary_folder, write_atomically
-from sm.server.startup import check_default_model, choose_repository, find_repository
+from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
 
@@ -124,43 +124,6 @@ def test_a_config_at_the_root_of_the_repository_has_the_contracts_error(tmp_path
     (tmp_path / "config.pbtxt").touch()
     with pytest.raises(StartError, match="^Model directory needs to contain the top level folder"):
         find_repository(replace(Settings(), repository=tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("default_model", "is_accepted"),
-    [
-        ("", True),
-        ("a", True),
-        ("mine", True),
-        ("renamed", True),
-        ("resnet", True),
-        ("model", False),
-        ("code", False),
-        ("nobody", False),
-    ],
-)
-def test_a_default_model_that_cannot_be_served_is_refused_before_loading(
-    tmp_path: Path, default_model: str, is_accepted: bool
-) -> None:
-    chosen = write_repository(tmp_path / "models", "a")
-    for name, text in {"mine": "", "other": "name = 'renamed'"}.items():
-        (chosen / "code" / name).mkdir(parents=True)
-        (chosen / "code" / name / "client.py").write_text(text)
-    settings = replace(Settings(), default_model=default_model)
-    if is_accepted:
-        check_default_model(settings, chosen)
-        return
-    with pytest.raises(
-        StartError, match=f"DEFAULT_MODEL_NAME='{default_model}' is not served; .*: a, mine, other"
-    ):
-        check_default_model(settings, chosen)
-
-
-def test_a_toolkit_script_may_be_the_default_model(tmp_path: Path) -> None:
-    chosen = write_repository(tmp_path / "models", "a")
-    (chosen / "code").mkdir()
-    (chosen / "code" / "inference.py").write_text("def model_fn(folder): ...")
-    check_default_model(replace(Settings(), default_model="model"), chosen)
 
 
 def test_the_shared_memory_setting_is_divided_among_the_workers(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ from sm.server.logs import Formatter, Log, LogFile, open_log_file
 from sm.server.startup import (
     BAKED_REPOSITORY,
     check_client_folders,
-    check_default_model,
     check_readable,
     choose_repository,
     find_repository,
@@ -181,8 +180,6 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             built = preparation.run(("sm.server.hugging_face", *checkpoint), lambda _: None)
             settings = replace(settings, repository=Path(built))
         repository = None if settings.multi_model else find_repository(settings)
-        if repository:
-            check_default_model(settings, repository)
         machine = Machine.find(settings)
         if repository and settings.build_engines == "never":
             check_models(repository, machine, settings, log)

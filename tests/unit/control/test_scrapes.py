@@ -6,20 +6,19 @@ import threading
 
 import pytest
 
-from sm.control.routes import MAX_SCRAPES_PER_S, ScrapeCache
+from sm.control.routes import MAX_TEXT_AGE_S, collected_once
 
 
 class Clock:
     """A time that a test sets."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def test_many_scrapes_need_few_collections_and_get_no_text_older_than_a_second() -> None:
+def test_many_scrapes_need_few_collections_and_get_no_old_text() -> None:
     clock, collections = Clock(), 0
 
     def collect() -> bytes:
@@ -27,38 +26,32 @@ def test_many_scrapes_need_few_collections_and_get_no_text_older_than_a_second()
         collections += 1
         return str(clock.now).encode()
 
-    cache = ScrapeCache(collect, clock)
+    scrape = collected_once(collect, clock)
     for milliseconds in range(10_000):
         clock.now = 100 + milliseconds / 1000
-        assert clock.now - float(cache.text()) < 1
-    assert collections <= 10 * MAX_SCRAPES_PER_S
+        assert clock.now - float(scrape()) < MAX_TEXT_AGE_S
+    assert collections <= 51
 
 
-def test_during_a_collection_other_scrapes_get_the_last_text_at_once() -> None:
-    collecting_second, may_end = threading.Event(), threading.Event()
-    texts = iter([b"first", b"second"])
+def test_scrapes_during_a_collection_get_its_text() -> None:
+    may_end, texts = threading.Event(), iter([b"first"])
 
     def collect() -> bytes:
-        text = next(texts)
-        if text == b"second":
-            collecting_second.set()
-            assert may_end.wait(10)
-        return text
+        assert may_end.wait(10)
+        return next(texts)
 
-    cache = ScrapeCache(collect)
-    assert cache.text() == b"first"
-    late_texts: list[bytes] = []
-    collecting_thread = threading.Thread(target=lambda: late_texts.append(cache.text()))
-    collecting_thread.start()
-    assert collecting_second.wait(10)
-    assert cache.text() == b"first"
+    scrape, read = collected_once(collect), []
+    threads = [threading.Thread(target=lambda: read.append(scrape())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     may_end.set()
-    collecting_thread.join()
-    assert late_texts == [b"second"]
+    for thread in threads:
+        thread.join()
+    assert read == [b"first"] * 3
 
 
 def test_after_a_failed_collection_the_next_scrape_collects_again() -> None:
-    texts = iter([b"first", None, b"third"])
+    texts = iter([None, b"second"])
 
     def collect() -> bytes:
         text = next(texts)
@@ -66,8 +59,7 @@ def test_after_a_failed_collection_the_next_scrape_collects_again() -> None:
             raise OSError("no series")
         return text
 
-    cache = ScrapeCache(collect)
-    assert cache.text() == b"first"
+    scrape = collected_once(collect)
     with pytest.raises(OSError, match="no series"):
-        cache.text()
-    assert cache.text() == b"third"
+        scrape()
+    assert scrape() == b"second"
