@@ -14,8 +14,9 @@ from sm.run_state import Box
 from sm.server.access import certificates, keys
 from sm.server.access.keys import save_copy
 from sm.settings import HERE, PACKAGE, Settings
-from sm.triton.quirks import WITHOUT_KNOWN_HOLES
 
+#: The first Triton without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
+WITHOUT_KNOWN_HOLES = (2, 70)
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.

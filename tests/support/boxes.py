@@ -22,7 +22,7 @@ from typing import Any
 import requests
 
 from sm import hardware
-from sm.control.routes import MAX_SCRAPES_PER_S
+from sm.control.routes import MAX_TEXT_AGE_S
 from sm.run_state import Box
 from sm.settings import HERE
 
@@ -81,8 +81,8 @@ class RunningBox:
     port: int
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    #: When the last requests for ``/metrics`` were answered.
-    scrapes: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_SCRAPES_PER_S))
+    #: When the last request for ``/metrics`` was answered.
+    scrapes: deque[float] = field(default_factory=lambda: deque(maxlen=1))
 
     @property
     def url(self) -> str:
@@ -118,8 +118,8 @@ class RunningBox:
 
     def scrape(self) -> str:
         """Return the present text of ``/metrics``. The box repeats its last text if it is asked more often."""
-        if len(self.scrapes) == MAX_SCRAPES_PER_S:
-            time.sleep(max(0.0, self.scrapes[0] + 1.0 - time.monotonic()))
+        if self.scrapes:
+            time.sleep(max(0.0, self.scrapes[0] + MAX_TEXT_AGE_S - time.monotonic()))
         text = requests.get(f"{self.url}/metrics", timeout=CONTROL_TIMEOUT_S).text
         self.scrapes.append(time.monotonic())
         return text

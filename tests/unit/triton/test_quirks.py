@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from sm.settings import HERE
-from sm.triton.quirks import QUIRKS, VERSION, WHEEL
+from tests.support.quirks import QUIRKS, VERSION, WHEEL
 from trireme_tools.prepare import servers
 
 
 def test_a_new_triton_makes_somebody_try_each_workaround() -> None:
     assert servers.WHEEL.version == WHEEL, (
-        "the pinned Triton changed: run the test of each quirk in sm/triton/quirks.py without its workaround, "
+        "the pinned Triton changed: run the test of each quirk in tests/support/quirks.py without its workaround, "
         "delete what is not needed any more, then name the new version there"
     )
 

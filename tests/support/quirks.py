@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 #: The ``nvidia-pytriton`` that requirements.lock pins, and the Triton in it (release 24.10).
 WHEEL, VERSION = "0.7.0", (2, 51)
-#: The first version without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
-WITHOUT_KNOWN_HOLES = (2, 70)
 
 
 class Quirk(NamedTuple):
