@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 from sm.errors import (
@@ -412,15 +411,12 @@ class Loader:
 
 def _check_collision(record: Record, other: Record) -> None:
     """Raise :class:`Conflict` if two records share a name or Target-Model: a request must mean one model."""
-    for own_name, other_name in product((record.name, record.target), (other.name, other.target)):
-        if own_name and other_name and plain(own_name) == plain(other_name):
-            subject = "the name" if own_name == record.name else f"the Target-Model of {record.name[:200]!r},"
-            conflict = (
-                "is loaded already"
-                if other_name == other.name
-                else f"is the Target-Model of {other.name[:200]!r}, which is loaded already"
+    names = {plain(name) for name in (other.name, other.target) if name}
+    for name in filter(None, (record.name, record.target)):
+        if plain(name) in names:
+            raise Conflict(
+                f"{name[:200]!r} is the name or Target-Model of {other.name[:200]!r}, which is loaded already"
             )
-            raise Conflict(f"{subject} {own_name[:200]!r} {conflict}")
 
 
 def plain(name: str) -> str:

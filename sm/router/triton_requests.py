@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import orjson
 
@@ -27,10 +27,9 @@ from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answers import finish, split_events
 from sm.router.classify import GenerateRequest, Message, TritonRequest
 from sm.triton.call_failures import translate_http_status
-from sm.triton.http_proxy import HEADER_SIZE, Reply, Request, Upstream, end_to_end
+from sm.triton.http_proxy import HEADER_SIZE, MODEL_PATH, Reply, Request, Upstream, end_to_end, model_in
 from sm.triton.inference_plan import REQUEST_TOKEN
 
-MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
 #: Triton answers 500 if it cannot parse a request.
 UNREADABLE_REQUEST = re.compile(
@@ -71,15 +70,14 @@ class Triton:
 
     def pass_on(self, method: str, message: Message) -> Answer:
         """Pass a request below ``/v2`` on as it is, but for a model that Triton knows by another name."""
-        headers, target = end_to_end(message.headers), message.target
-        match = MODEL_PATH.match(target)
-        name = unquote(match[1]) if match else ""
-        if match is None or self._registry.is_own_name(name):
-            return to_v2_answer(self._upstream.send(Request(method, target, message.body, headers)))
-        model = self._registry.triton_model(name)
-        target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
-        answer = to_v2_answer(self._upstream.send(Request(method, target, message.body, headers)))
-        return rename_model(answer, model, name)
+        target, match = message.target, MODEL_PATH.match(message.target)
+        name = model = model_in(target)
+        if match and not self._registry.is_own_name(name):
+            model = self._registry.triton_model(name)
+            target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
+        request = Request(method, target, message.body, end_to_end(message.headers))
+        answer = to_v2_answer(self._upstream.send(request))
+        return answer if model == name else rename_model(answer, model, name)
 
 
 def to_upstream(request: TritonRequest | GenerateRequest, model: str) -> Request:

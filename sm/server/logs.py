@@ -13,7 +13,6 @@ import re
 import select
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -166,7 +165,10 @@ def parse(line: str) -> Members:
 def _parse_json_line(line: str) -> Members | None:
     if not line.startswith("{"):
         return None
-    members = _parse_json(line)
+    try:
+        members = json.loads(line)  # takes a little more than orjson
+    except (ValueError, RecursionError):
+        return None
     if not isinstance(members, dict) or not isinstance(members.get("message"), str):
         return None
     members["message"] = TERMINAL_CODE.sub("", members["message"])
@@ -175,16 +177,6 @@ def _parse_json_line(line: str) -> Members | None:
     if "time" in members and not _is_time(members["time"]):
         del members["time"]
     return members
-
-
-def _parse_json(line: str) -> Any:
-    """Parse JSON; None if it is none. Python's parser accepts a little more."""
-    for loads in (orjson.loads, json.loads):
-        try:
-            return loads(line)
-        except (ValueError, RecursionError):
-            continue
-    return None
 
 
 def _is_time(value: object) -> bool:
@@ -369,8 +361,7 @@ class NonBlockingWriter:
     def __init__(self, descriptor: int, selector: BaseSelector, report_lost: Callable[[int], bytes]) -> None:
         """``report_lost`` returns the line that reports a number of dropped lines."""
         self.descriptor, self.selector, self.report_lost = descriptor, selector, report_lost
-        self._buffer: deque[bytes] = deque()
-        self._buffered_bytes = 0
+        self._buffer = bytearray()
         self._dropped = 0
         self._reader_gone = False
 
@@ -378,13 +369,18 @@ class NonBlockingWriter:
         """Write one line with its line end."""
         if self._reader_gone:
             return
-        if self._buffered_bytes + len(line) > MAX_BUFFERED_BYTES:
+        if len(self._buffer) + len(line) > MAX_BUFFERED_BYTES:
             self._dropped += 1
             return
         if self._dropped:
-            note, self._dropped = self.report_lost(self._dropped), 0
-            self._append(note)
-        self._append(line)
+            line, self._dropped = self.report_lost(self._dropped) + line, 0
+        if not self._buffer:
+            try:
+                self.selector.register(self.descriptor, EVENT_WRITE, self._write)
+            except (OSError, ValueError):
+                self._give_up()
+                return
+        self._buffer += line
 
     def flush(self, seconds: float) -> None:
         """Write what is waiting, for at most ``seconds``."""
@@ -395,44 +391,16 @@ class NonBlockingWriter:
             if poll.poll(remaining * 1000):
                 self._write()
 
-    def _append(self, line: bytes) -> None:
-        if not self._buffer:
-            try:
-                self.selector.register(self.descriptor, EVENT_WRITE, self._write)
-            except (OSError, ValueError):
-                self._give_up()
-                return
-        self._buffer.append(line)
-        self._buffered_bytes += len(line)
-
     def _write(self) -> None:
-        chunk = b"".join(self._take(PIPE_BUF_BYTES))
         try:
-            written = os.write(self.descriptor, chunk)
+            del self._buffer[: os.write(self.descriptor, self._buffer[:PIPE_BUF_BYTES])]
         except BlockingIOError:  # somebody else made it non-blocking
-            written = 0
+            return
         except OSError:
             self._give_up()
             return
-        if written < len(chunk):
-            self._buffer.appendleft(chunk[written:])
-            self._buffered_bytes += len(chunk) - written
         if not self._buffer:
             self.selector.unregister(self.descriptor)
-
-    def _take(self, max_bytes: int) -> list[bytes]:
-        """Remove at most ``max_bytes`` from the buffer and return them."""
-        lines: list[bytes] = []
-        while self._buffer and max_bytes > 0:
-            line = self._buffer.popleft()
-            self._buffered_bytes -= len(line)
-            if len(line) > max_bytes:
-                self._buffer.appendleft(line[max_bytes:])
-                self._buffered_bytes += len(line) - max_bytes
-                line = line[:max_bytes]
-            lines.append(line)
-            max_bytes -= len(line)
-        return lines
 
     def _give_up(self) -> None:
         """Stop writing: the reader is gone for good."""
@@ -440,7 +408,6 @@ class NonBlockingWriter:
         if self.descriptor in self.selector.get_map():
             self.selector.unregister(self.descriptor)
         self._buffer.clear()
-        self._buffered_bytes = 0
 
 
 class Log:

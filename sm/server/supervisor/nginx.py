@@ -155,25 +155,19 @@ WITHOUT_NGINX = (
 
 def find_nginx(settings: Settings) -> Path | None:
     """Find the nginx to use; None if gunicorn is the front."""
-    if settings.nginx == "off":
-        if settings.multi_model:
-            raise StartError(f"TRIREME_NGINX=off: {MODELS_NEED_NGINX}.")
-        _check_nginx_settings(settings, "TRIREME_NGINX=off")
-        return None
-    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:{NGINX_PATHS}")
-    if nginx is None and settings.nginx == "on":
+    path = f"{os.environ.get('PATH', os.defpath)}:{NGINX_PATHS}"
+    nginx = None if settings.nginx == "off" else shutil.which("nginx", path=path)
+    if nginx is not None:
+        return Path(nginx)
+    if settings.nginx == "on":
         raise StartError("TRIREME_NGINX=on, but there is no nginx on PATH: install it, or set it to auto.")
-    if nginx is None and settings.multi_model:
-        raise StartError(f"There is no nginx on PATH: {MODELS_NEED_NGINX}.")
-    if nginx is None:
-        _check_nginx_settings(settings, "There is no nginx on PATH")
-    return Path(nginx) if nginx else None
-
-
-def _check_nginx_settings(settings: Settings, reason: str) -> None:
+    reason = "TRIREME_NGINX=off" if settings.nginx == "off" else "There is no nginx on PATH"
+    if settings.multi_model:
+        raise StartError(f"{reason}: {MODELS_NEED_NGINX}.")
     for name in NGINX_SETTINGS:
         if getattr(settings, name):
             raise StartError(f"{reason}, and {names_of(name)[0]} works only with nginx.")
+    return None
 
 
 def prepare_nginx(nginx: Path, settings: Settings, box: Box) -> tuple[str, ...]:

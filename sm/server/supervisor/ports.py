@@ -37,7 +37,8 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise StartError(_describe_bind_error(port, variable, error)) from error
+        reason = "already in use" if error.errno == errno.EADDRINUSE else f"not to be had ({error.strerror})"
+        raise StartError(f"Port {port} is {reason}: stop what listens there, or set {variable}.") from error
     listener.setblocking(False)
     return listener
 
@@ -137,12 +138,6 @@ def _bind(port: int, address: str = LOOPBACK) -> socket.socket | None:
         sock.close()
         return None
     return sock
-
-
-def _describe_bind_error(port: int, variable: str, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"Port {port} is already in use: stop what listens there, or set {variable}."
-    return f"Port {port} cannot be opened ({error.strerror}): set {variable} to another."
 
 
 #: Connections that are answered at once; further ones wait in the kernel's queue.

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import http.client
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -192,8 +191,11 @@ class Watchdog:
         self.pid, self._pipe = pid, pipe
 
     @classmethod
-    def start(cls) -> Watchdog:
-        """Start the process before anything else is opened or started, as it inherits every open file."""
+    def start(cls, clean: Callable[[], object]) -> Watchdog:
+        """Start the process before anything else is opened or started, as it inherits every open file.
+
+        ``clean`` removes the files of boxes that are dead.
+        """
         receiver, sender = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -202,7 +204,7 @@ class Watchdog:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
             with os.fdopen(receiver) as lines:
-                _watch(lines)
+                _watch(lines, clean)
             os._exit(0)
         os.close(receiver)
         return cls(pid, os.fdopen(sender, "w", buffering=1))
@@ -214,10 +216,6 @@ class Watchdog:
     def remove_group(self, pid: int) -> None:
         """Remove a process group that has ended."""
         self._send("forget", pid)
-
-    def add_path(self, path: Path) -> None:
-        """Add a file or folder to remove; ``*`` at the end stands for any suffix."""
-        self._send("path", path)
 
     def dismiss(self) -> None:
         """End the process: the supervisor has cleaned up itself."""
@@ -231,35 +229,21 @@ class Watchdog:
             self._pipe.write(f"{command} {argument}\n")
 
 
-def _watch(lines: TextIO) -> None:
-    """Collect groups and paths until the pipe ends; then kill and remove them, unless dismissed."""
+def _watch(lines: TextIO, clean: Callable[[], object]) -> None:
+    """Collect groups until the pipe ends; then kill them and clean up, unless dismissed."""
     groups: set[int] = set()
-    paths: list[Path] = []
     for line in lines:
-        command, _, argument = line.rstrip("\n").partition(" ")
+        command, _, group = line.rstrip("\n").partition(" ")
         if command == "done":
             return
         if command == "group":
-            groups.add(int(argument))
-        elif command == "forget":
-            groups.discard(int(argument))
+            groups.add(int(group))
         else:
-            paths.append(Path(argument))
-    for group in groups:
+            groups.discard(int(group))
+    for pid in groups:
         with contextlib.suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
-    for path in paths:
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a folder, or all files that match a path with ``*`` at its end, if there are any."""
-    for entry in path.parent.glob(path.name) if path.name.endswith("*") else [path]:
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                entry.unlink()
+            os.killpg(pid, signal.SIGKILL)
+    clean()
 
 
 #: System calls, which have the same numbers on all architectures, and a flag that asks for the version.

@@ -187,7 +187,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         if repository and settings.build_engines == "missing":
             repository = PlanBuilder(settings, preparation, log).run(repository)
             check_models(repository, machine, settings, log)
-        box, generation = stack.enter_context(prepare_box(settings, repository, nginx, watchdog, reload))
+        box, generation = stack.enter_context(prepare_box(settings, repository, nginx, reload))
         box = replace(box, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds) if fetch else box
         if on_demand:
             box = replace(box, catalog=find_catalog(settings, source))
@@ -381,7 +381,7 @@ def describe_open_ports(settings: Settings, box: Box) -> str:
 @contextlib.contextmanager
 def with_watchdog() -> Iterator[Watchdog]:
     """Start a watchdog, and dismiss it after a clean end."""
-    watchdog = Watchdog.start()
+    watchdog = Watchdog.start(remove_dead_boxes)
     try:
         yield watchdog
     finally:
@@ -392,7 +392,7 @@ def with_watchdog() -> Iterator[Watchdog]:
 
 @contextlib.contextmanager
 def prepare_box(
-    settings: Settings, repository: Path | None, nginx: Path | None, watchdog: Watchdog | None, reload: bool
+    settings: Settings, repository: Path | None, nginx: Path | None, reload: bool
 ) -> Iterator[tuple[Box, SharedGeneration]]:
     """Create the box's run folder and record; both are removed at the end, with its shared memory."""
     http, grpc, metrics = ports.choose_ports(settings)
@@ -401,13 +401,6 @@ def prepare_box(
     # Its mode is 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-", dir=temporary_folder()))
     folder_lock = lock_folder(run_folder)
-    if watchdog:
-        for path in (
-            run_folder,
-            SHARED_MEMORY / f"trireme-{box_id}-*",
-            SHARED_MEMORY / f"trireme-{box_id}.lock",
-        ):
-            watchdog.add_path(path)
     try:
         generation = create_generation(box_id, run_folder)
         box = Box(
@@ -447,16 +440,21 @@ def create_generation(box_id: str, run_folder: Path) -> SharedGeneration:
         return SharedGeneration.create(run_folder / name)
 
 
-def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | None:
-    """Take the box's lock in shared memory, and remove what dead boxes left."""
-    if not SHARED_MEMORY.is_dir():
-        return None
+def remove_dead_boxes() -> None:
+    """Remove the shared memory and the run folders of boxes that were killed."""
     shared_memory_cleanup.sweep(SHARED_MEMORY)
     for file in temporary_folder().glob("trireme-*/box.json"):
         # Read only the id: a box of another version may have written other members.
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
                 remove_dead_folder(file.parent)
+
+
+def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | None:
+    """Take the box's lock in shared memory, and remove what dead boxes left."""
+    if not SHARED_MEMORY.is_dir():
+        return None
+    remove_dead_boxes()
     try:
         return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY, is_new=True)
     except (PermissionError, FileNotFoundError) as error:
