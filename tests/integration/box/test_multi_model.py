@@ -264,7 +264,7 @@ def replace_by_link(target: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("replace_file", "sentence"),
     [
-        (replace_by_pipe, "named pipe"),
+        (replace_by_pipe, "is not a file or folder"),
         (replace_by_link("/dev/zero"), "out of the archive"),
         (replace_by_link("/etc/passwd"), "out of the archive"),
     ],
