@@ -1,4 +1,4 @@
-"""What a request is: its message, the five types that it may be, and the rules that choose one.
+"""What a request is: its message, the four types that it may be, and the rules that choose one.
 
 A body is parsed at most once.
 """
@@ -120,7 +120,7 @@ class Message(NamedTuple):
 
 
 class TritonRequest(NamedTuple):
-    """A body of Triton's v2 protocol, JSON or binary, or any request to a model's own path below ``/v2``."""
+    """A body for Triton: its v2 protocol, JSON or binary, its generate extension, or a path in ``/v2``."""
 
     message: Message
     #: The model or client that it names, or the default; empty if there is neither.
@@ -135,21 +135,6 @@ class TritonRequest(NamedTuple):
     def streamed(self) -> bool:
         """True if the answer is a stream of events."""
         return self.verb == "generate_stream"
-
-
-class GenerateRequest(NamedTuple):
-    """A body of Triton's generate extension. ``streamed``: the answer is a stream of events."""
-
-    message: Message
-    model: str
-    version: str = ""
-    streamed: bool = False
-    is_binary: bool = False
-
-    @property
-    def verb(self) -> str:
-        """The last part of Triton's path."""
-        return "generate_stream" if self.streamed else "generate"
 
 
 class LinesRequest(NamedTuple):
@@ -260,7 +245,7 @@ INFERENCE = re.compile(r"/v2/models/([^/]+)(/versions/[^/]+)?/(infer|generate|ge
 MAX_COMMAND_BYTES = 1024
 
 #: A request for a model; a line of JSON lines may be one too.
-ModelRequest = DispatchRequest | TritonRequest | GenerateRequest
+ModelRequest = DispatchRequest | TritonRequest
 ClassifiedRequest = ModelRequest | LinesRequest | SessionCommand
 
 
@@ -386,8 +371,7 @@ class Classifier:
             if body.is_v2():
                 return TritonRequest(message, name, version)
         elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
-            streamed = self.inference_type == "generate_stream" and not is_line
-            return GenerateRequest(message, name, version, streamed)
+            return TritonRequest(message, name, version, "generate" if is_line else self.inference_type)
         if takes_json:
             return dispatch(body.dispatch_members())
         if OBJECT.match(message.body) and body.is_dispatch(naming_model=True):

@@ -25,7 +25,7 @@ from sm.errors import (
 from sm.http.messages import BINARY, JSON, Answer
 from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answers import finish, split_events
-from sm.router.classify import GenerateRequest, Message, TritonRequest
+from sm.router.classify import Message, TritonRequest
 from sm.triton.call_failures import translate_http_status
 from sm.triton.http_proxy import HEADER_SIZE, MODEL_PATH, Reply, Request, Upstream, end_to_end, model_in
 from sm.triton.inference_plan import REQUEST_TOKEN
@@ -49,7 +49,7 @@ class Triton:
     def __init__(self, upstream: Upstream, registry: Registry) -> None:
         self._upstream, self._registry = upstream, registry
 
-    def run(self, request: TritonRequest | GenerateRequest) -> tuple[str, Answer]:
+    def run(self, request: TritonRequest) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
         if request.message.target and self._registry.is_own_name(request.model):
             return request.model, self.pass_on("POST", request.message)
@@ -80,7 +80,7 @@ class Triton:
         return answer if model == name else rename_model(answer, model, name)
 
 
-def to_upstream(request: TritonRequest | GenerateRequest, model: str) -> Request:
+def to_upstream(request: TritonRequest, model: str) -> Request:
     """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
     message = request.message
     headers = end_to_end(message.headers)

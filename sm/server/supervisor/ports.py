@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import socket
 import ssl
@@ -37,8 +36,9 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        reason = "already in use" if error.errno == errno.EADDRINUSE else f"not to be had ({error.strerror})"
-        raise StartError(f"Port {port} is {reason}: stop what listens there, or set {variable}.") from error
+        raise StartError(
+            f"Port {port} cannot be opened ({error.strerror}): stop what listens there, or set {variable}."
+        ) from error
     listener.setblocking(False)
     return listener
 

@@ -65,7 +65,10 @@ def test_a_port_with_tls_that_is_taken_is_named_by_its_variable(tmp_path: Path, 
             TRIREME_TLS_CERTIFICATE=str(certificate),
             TRIREME_TLS_KEY=str(key),
         )
-    assert f"Port {port} is already in use: stop what listens there, or set TRIREME_TLS_PORT" in log
+    assert (
+        f"Port {port} cannot be opened (Address already in use): stop what listens there, or set TRIREME_TLS_PORT"
+        in log
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sm.settings import Settings
 def test_a_port_in_use_is_named_in_one_sentence() -> None:
     with socket.create_server(("0.0.0.0", 0)) as occupied:
         port = occupied.getsockname()[1]
-        with pytest.raises(StartError, match=f"^Port {port} is already in use: .*SAGEMAKER_BIND_TO_PORT"):
+        with pytest.raises(StartError, match=f"^Port {port} cannot be opened .*SAGEMAKER_BIND_TO_PORT"):
             ports.listen(port)
 
 

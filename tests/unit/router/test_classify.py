@@ -20,7 +20,6 @@ from sm.router.classify import (
     ClassifiedRequest,
     Classifier,
     DispatchRequest,
-    GenerateRequest,
     LinesRequest,
     Message,
     RawRecord,
@@ -86,7 +85,7 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
     if isinstance(request, DispatchRequest):
         record = request.records[0]
         return DispatchRequest, request.model, "raw" if isinstance(record, RawRecord) else record
-    if isinstance(request, (TritonRequest, GenerateRequest)):
+    if isinstance(request, TritonRequest):
         return type(request), request.model, request.verb
     return (type(request),)
 
@@ -120,25 +119,25 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
             b'{"prompt":"x"}',
             "application/json",
             {"inference_type": "generate"},
-            (GenerateRequest, "pictures", "generate"),
+            (TritonRequest, "pictures", "generate"),
         ),
         (
             b'{"prompt":"x"}',
             "text/x",
             {"inference_type": "generate_stream"},
-            (GenerateRequest, "pictures", "generate_stream"),
+            (TritonRequest, "pictures", "generate_stream"),
         ),
         (
             b'{"prompt":',
             "application/json",
             {"inference_type": "generate"},
-            (GenerateRequest, "pictures", "generate"),
+            (TritonRequest, "pictures", "generate"),
         ),
         (
             b'{"payload":1,"more":2}',
             "application/json",
             {"inference_type": "generate"},
-            (GenerateRequest, "pictures", "generate"),
+            (TritonRequest, "pictures", "generate"),
         ),
         (
             b'{"payload":1}',
@@ -216,7 +215,7 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
             b'{"requestType":"CLOSE"}',
             "application/json",
             {"inference_type": "generate"},
-            (GenerateRequest, "pictures", "generate"),
+            (TritonRequest, "pictures", "generate"),
         ),
     ],
 )
@@ -270,7 +269,7 @@ EMPTY_LINES_REQUEST = LinesRequest(Message(b"", {}, {}, "id"))
         (b'{"modelname":"other","payload":1}', "infer", (DispatchRequest, "other", 1)),
         (b'{"inputs":[]}', "infer", (TritonRequest, "pictures", "infer")),
         # The answer of a line is never streamed.
-        (b"1", "generate_stream", (GenerateRequest, "pictures", "generate")),
+        (b"1", "generate_stream", (TritonRequest, "pictures", "generate")),
         (b'{"payload":1}', "generate_stream", (DispatchRequest, "pictures", 1)),
     ],
 )

@@ -9,7 +9,6 @@ from sm.plugins.registry import Registry
 from sm.router.classify import (
     Classifier,
     DispatchRequest,
-    GenerateRequest,
     JsonBody,
     Message,
     TritonRequest,
@@ -52,7 +51,7 @@ def test_json_for_triton_may_have_any_content_type(
     classifier = Classifier(Registry({}, models=("m",)), "m", inference_type=inference_type)
     request = classifier.parse(Message(body, {"content-type": content_type}, {}, "id"))
     if verb:
-        assert isinstance(request, (TritonRequest, GenerateRequest))
+        assert isinstance(request, TritonRequest)
         assert (request.model, request.verb) == ("m", verb)
     else:
         assert isinstance(request, DispatchRequest)
