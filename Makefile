@@ -28,7 +28,7 @@ test-rest: .venv/.dev  ## run the tests that make test leaves out, except the lo
 	@.venv/bin/sm prepare
 	$(PYTEST) --ignore=tests/unit --ignore=tests/e2e/faults --ignore=tests/cluster -m 'not (core or exhaustive)' $(ARGS)
 
-test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: python -m tests.support.faults
+test-all: test test-rest  ## run every test, and the standing attack in its short form; for the full form: TRIREME_FULL_ATTACK=true
 	.venv/bin/pytest -m exhaustive --ignore=tests/e2e/faults
 	.venv/bin/pytest tests/e2e/faults
 	TRIREME_TEST_LIBRARIES=true .venv/bin/pytest tests/integration/reference/test_toolkit_containers.py
@@ -143,7 +143,7 @@ gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m bench.gpu ta
 
 endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simulated SageMaker
 	@.venv/bin/sm prepare
-	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.support.platform examples/endpoint-life.sh
+	@IMAGE=111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played .venv/bin/python -m tests.support.played_aws examples/endpoint-life.sh
 
 # FULL=1 measures all forms and numbers of callers with more draws; it takes hours. With ARGS only the last part runs.
 bench: needs-wrk .venv/.dev  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options

@@ -1,6 +1,6 @@
 """Fixtures: a namespace of the cluster that ``KUBECONFIG`` names, two pods in it, and a report.
 
-``TRIREME_CLUSTER_IMAGE`` names an image with the models of ``tests/support/cluster_repository.py`` that the nodes can
+``TRIREME_CLUSTER_IMAGE`` names an image with the models of ``tests/cluster/repository.py`` that the nodes can
 pull. Without it the image is built with Podman, and ``TRIREME_CLUSTER_TOOL load IMAGE`` copies it to the nodes; the same
 program stops and starts nodes (``stop-node b`` for a node called node-b). ``TRIREME_CLUSTER_ADDRESS`` is a machine that
 answers on node ports (127.0.0.1).
@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from tests.support.cluster_repository import write_cluster_repository
+from tests.cluster.kubernetes import Cluster, Deployment, cluster_tool
+from tests.cluster.repository import write_cluster_repository
 from tests.support.containers import build_flags
-from tests.support.kubernetes_cluster import Cluster, Deployment, cluster_tool
 
 IMAGE = "localhost/trireme-cluster:test"
 REPORT = HERE / "build" / "cluster" / "report.md"

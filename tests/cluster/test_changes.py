@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.cluster.kubernetes import Cluster, Deployment
 from tests.support.boxes import wait_until
 from tests.support.helm_runner import documents_of, fetch_helm, render_chart
-from tests.support.kubernetes_cluster import Cluster, Deployment
 
 
 def test_helms_output_is_served(cluster: Cluster, tmp_path: Path) -> None:

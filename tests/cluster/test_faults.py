@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tests.support.kubernetes_cluster import CALLERS, Deployment, cluster_tool, wait_slowly
+from tests.cluster.kubernetes import CALLERS, Deployment, cluster_tool, wait_slowly
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.kubernetes import Cluster, Deployment
+from tests.cluster.repository import WAIT, samples
 from tests.support.boxes import wait_until
-from tests.support.cluster_repository import WAIT, samples
 from tests.support.faults.callers import Callers
-from tests.support.kubernetes_cluster import Cluster, Deployment
 
 CALLERS, SECONDS = 32, 20.0
 #: Of what so many times one pod's answers would be.

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.support.kubernetes_cluster import Cluster, wait_slowly
+from tests.cluster.kubernetes import Cluster, wait_slowly
 
 #: A start takes several seconds of a whole processor.
 SLOW_START_S = 300.0

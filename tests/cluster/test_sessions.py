@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from requests import Response
 
+from tests.cluster.kubernetes import Cluster, Deployment
 from tests.support.boxes import wait_until
-from tests.support.kubernetes_cluster import Cluster, Deployment
 
 COUNT = {"modelname": "counter", "payload": {"text": "once more"}}
 

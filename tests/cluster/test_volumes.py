@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.support.cluster_repository import DOUBLE
-from tests.support.kubernetes_cluster import Cluster, wait_slowly
+from tests.cluster.kubernetes import Cluster, wait_slowly
+from tests.cluster.repository import DOUBLE
 
 #: A claim, and a pod that copies one of the image's models into it.
 CLAIM = """

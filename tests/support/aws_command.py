@@ -1,9 +1,7 @@
-"""Run the real ``aws`` command, version 1 from PyPI. Version 2 is not on PyPI, so no test runs it."""
+"""The real ``aws`` command, version 1 from PyPI. Version 2 is not on PyPI, so no test runs it."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,17 +14,3 @@ ISOLATED_ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_DEFAULT_REGION": "eu-west-1",
 }
-TIMEOUT_S = 60
-
-
-def run_aws(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``aws`` in ``folder`` against the service at ``url``."""
-    return subprocess.run(
-        [PROGRAM, *arguments, "--endpoint-url", url],
-        cwd=folder,
-        env={**os.environ, **ISOLATED_ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )

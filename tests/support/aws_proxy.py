@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 #: Operations that begin so change nothing in the account; all others do.
@@ -151,8 +151,8 @@ class Proxy:
         has_failed = isinstance(state, dict) and state["EndpointStatus"] == "Failed"
         return state if has_failed else self.endpoint_states.pop(0)
 
-    def _forward(self, request: Request) -> Response:
-        upstream = http.client.HTTPConnection(self.moto, timeout=30)
+    def _forward(self, request: Request, address: str = "") -> Response:
+        upstream = http.client.HTTPConnection(address or self.moto, timeout=60)
         try:
             upstream.request(request.method, request.path, request.body, request.headers)
             response = upstream.getresponse()
@@ -192,10 +192,12 @@ class Proxy:
         return dict(json.loads(answer.body)) if answer.body else {}
 
 
+P = TypeVar("P", bound="Proxy")
+
+
 @contextmanager
-def running_proxy(moto: str) -> Iterator[Proxy]:
-    """Run a proxy in front of ``moto`` (``host:port``) on a free port."""
-    proxy = Proxy(moto)
+def running_proxy(proxy: P) -> Iterator[P]:
+    """Run a proxy in front of moto on a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

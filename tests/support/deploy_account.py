@@ -139,7 +139,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="session")
 def proxy() -> Iterator[Proxy]:
-    with fake_aws() as moto, running_proxy(moto) as made:
+    with fake_aws() as moto, running_proxy(Proxy(moto)) as made:
         yield made
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 
 from tests.support.boxes import CLIENTS, RunningBox, running_box, wait_until
-from tests.support.model_archives import ArchiveFolder
+from tests.support.model_archives import ArchiveFolder, multiplying_model
 
 REQUEST_BODY: dict[str, Any] = {
     "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
@@ -23,11 +23,21 @@ class MultiModelEndpoint:
 
     def __init__(self, box: RunningBox, platform: ArchiveFolder) -> None:
         self.box, self.platform, self.url = box, platform, box.url
+        #: Sent with :meth:`request`, which has the key of a box with restricted routes.
+        self.key: dict[str, str] = {}
+
+    def request(self, method: str, path: str, **options: Any) -> requests.Response:
+        headers = {**self.key, **options.pop("headers", {})}
+        return requests.request(method, f"{self.url}{path}", headers=headers, timeout=120, **options)
 
     def load(self, name: str, url: str, target: str = "") -> requests.Response:
         headers = {"X-Amzn-SageMaker-Target-Model": target} if target else {}
-        body = {"model_name": name, "url": url}
-        return requests.post(f"{self.url}/models", json=body, headers=headers, timeout=120)
+        return self.request("POST", "/models", json={"model_name": name, "url": url}, headers=headers)
+
+    def ensure_loaded(self, name: str, target: str = "") -> None:
+        """Load an archive of a model that doubles, unless it is loaded already."""
+        if self.request("GET", f"/models/{name}").status_code != 200:
+            self.load_successfully(name, self.platform.write_flat(name, multiplying_model(2)), target)
 
     def wait_until_load_begins(self, name: str, load: Future[requests.Response]) -> None:
         """Wait until the box stages the model of an unfinished load."""
@@ -83,12 +93,10 @@ def states(box: RunningBox) -> dict[str, str]:
 
 @contextmanager
 def running_endpoint(
-    folder: Path, clients: tuple[Path, ...] = (CLIENTS,), **variables: str
+    folder: Path, clients: tuple[Path, ...] = (CLIENTS,), command_prefix: str = "", **variables: str
 ) -> Iterator[MultiModelEndpoint]:
     """Run a box in multi-model mode; its archives lie in ``folder``."""
     platform = ArchiveFolder(folder / "models")
-    home = str(platform.home)
-    with running_box(
-        folder, None, True, clients, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home, **variables
-    ) as box:
+    variables |= {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_MODEL_ARCHIVES": str(platform.home)}
+    with running_box(folder, None, True, clients, command_prefix, **variables) as box:
         yield MultiModelEndpoint(box, platform)

@@ -57,13 +57,6 @@ class Screen:
 
 DESKTOP, PHONE = Screen(1280, 900, "light"), Screen(360, 780, "dark")
 SCREENS = (DESKTOP, Screen(1280, 900, "dark"), PHONE, Screen(360, 780, "light"))
-#: JavaScript that copies a picture of the box to the clipboard.
-COPY_PICTURE = """
-const done = arguments[arguments.length - 1];
-fetch(arguments[0]).then(answer => answer.blob())
-  .then(blob => navigator.clipboard.write([new ClipboardItem({ [blob.type]: blob })]))
-  .then(() => done(""), error => done(String(error)));
-"""
 
 
 @lru_cache(maxsize=1)
@@ -165,15 +158,6 @@ class Playground:
         }
         for kind in ("dragEnter", "dragOver", "drop"):
             self.browser.execute_cdp_cmd("Input.dispatchDragEvent", {"type": kind, **place})
-
-    def copy_picture(self, address: str) -> None:
-        """Copy a picture of the box to the clipboard."""
-        permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
-        self.browser.execute_cdp_cmd(
-            "Browser.grantPermissions", {"origin": self.url, "permissions": permissions}
-        )
-        failure = self.browser.execute_async_script(COPY_PICTURE, address)
-        assert not failure, failure
 
     def shown_json(self) -> Any:
         return json.loads(self.browser.execute_script("return document.getElementById('answer').textContent"))

@@ -20,9 +20,3 @@ def exchange(port: int, request: bytes, *, half_close: bool = False) -> bytes:
         if half_close:
             connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def send_and_hang_up(port: int, request: bytes) -> None:
-    """Send bytes and close the connection without reading a response."""
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
-        connection.sendall(request)

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import boxes as boxes
 from tests.support.boxes import RunningBox
-from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
 
 CLIENTS = boxes.CLIENT_FOLDERS / "streaming"
@@ -40,8 +38,3 @@ def box(start: StartBox) -> Iterator[RunningBox]:
     """A box that handles four callers at once; no test may break it."""
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_THREADS="4") as started:
         yield started
-
-
-def runtime(box: RunningBox) -> Any:
-    """Return boto3's client of SageMaker's runtime with the box as its endpoint."""
-    return runtime_client(box.url)

@@ -13,11 +13,8 @@ import pytest
 import requests
 
 from sm.settings import HERE
-from tests.support.aws import fake_aws
 from tests.support.containers import Container, build_flags, podman, running_container, write_team_repository
-from tests.support.platform.account import Account
-from tests.support.platform.host import Host
-from tests.support.platform.machines import PodmanLauncher
+from tests.support.played_aws import Account, as_container, played_aws
 from tests.support.reference.tokenizing import TEXT, TOKENS, write_client
 
 DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
@@ -65,15 +62,12 @@ def test_an_image_with_the_demo_answers_without_a_mount(demo_image: str, cat: by
 
 def test_an_endpoint_without_model_data_answers(demo_image: str, tmp_path: Path) -> None:
     """Moto has SageMaker's records; boto3 and the image are real."""
-    with fake_aws() as address:
-        host = Host(f"http://{address}", PodmanLauncher(), tmp_path / "machines")
-        with host.run():
-            account = Account(host.url)
-            account.create("bare", "", image=demo_image)
-            record = account.wait_until_steady("bare")
-            assert record["EndpointStatus"] == "InService", record
-            answer = json.loads(account.invoke_text("bare", TEXT, CustomAttributes="modelname=bert_base"))
-            assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
+    with played_aws(tmp_path / "boxes", as_container) as aws:
+        account = Account(aws.url)
+        record = account.create("bare", "", demo_image)
+        assert record["EndpointStatus"] == "InService", record
+        answer = json.loads(account.invoke_text("bare", TEXT, CustomAttributes="modelname=bert_base"))
+        assert (answer["modelname"], len(answer["result"])) == ("bert_base", 5)
 
 
 def test_sm_test_passes_for_the_models_inside(demo_image: str) -> None:

@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from threading import Event
+
 from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
-from tests.support.killable_sm import runner
+
+
+def run_sm(cloud: FakeAccount, words: tuple[str, ...]) -> None:
+    """In a process of its own, which has loaded boto3 already."""
+    os._exit(cloud.sm(*words).code)
+
+
+def killed_after_each_change(cloud: FakeAccount, *words: str) -> list[str]:
+    """Run a command again and again, killing it after each kind of change, until it ends by itself.
+
+    Returns:
+        The changes after which it was killed, in order.
+    """
+    seen: list[str] = []
+    while True:
+        process, started = get_context("fork").Process(target=run_sm, args=(cloud, words)), Event()
+
+        def kill(process: BaseProcess = process, started: Event = started) -> None:
+            assert started.wait(10)
+            process.kill()
+
+        cloud.proxy.after_change = kill
+        process.start()
+        started.set()
+        process.join()
+        cloud.proxy.after_change = None
+        if process.exitcode == 0:
+            return seen
+        assert process.exitcode == -signal.SIGKILL, process.exitcode
+        seen.append(cloud.proxy.changes[-1])
 
 
 def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: FakeAccount) -> None:
@@ -12,30 +47,29 @@ def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: Fa
         *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
         *("--autoscale", "1:2", "--target-invocations", "60"),
     )
-    with runner(cloud.proxy, cloud.env) as killed:
-        assert killed.killed_after_each_change(*words) == [
-            *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig"),
-            *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
-        ]
-        first = cloud.deployed_configuration()
-        assert {kind: len(names) for kind, names in cloud.list_resources().items()} == dict.fromkeys(
-            cloud.list_resources(), 1
-        )
+    assert killed_after_each_change(cloud, *words) == [
+        *("PutBucket", "PutObject", "PutMetricAlarm", "CreateModel", "CreateEndpointConfig"),
+        *("CreateEndpoint", "RegisterScalableTarget", "PutScalingPolicy"),
+    ]
+    first = cloud.deployed_configuration()
+    assert {kind: len(names) for kind, names in cloud.list_resources().items()} == dict.fromkeys(
+        cloud.list_resources(), 1
+    )
 
-        write_repository(cloud.repository, "2")
-        cloud.proxy.interrupted_operations = {
-            "PutMetricAlarm",
-            "RegisterScalableTarget",
-            "PutScalingPolicy",
-        }  # seen above
-        updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
-        assert killed.killed_after_each_change(*words) == updating
-        assert cloud.deployed_configuration() != first
-        assert cloud.sm("deploy", "ships", "--rollback").code == 0
-        assert cloud.deployed_configuration() == first, "what served before was forgotten"
+    write_repository(cloud.repository, "2")
+    cloud.proxy.interrupted_operations = {
+        "PutMetricAlarm",
+        "RegisterScalableTarget",
+        "PutScalingPolicy",
+    }  # seen above
+    updating = ["PutObject", "CreateModel", "CreateEndpointConfig", "AddTags", "UpdateEndpoint"]
+    assert killed_after_each_change(cloud, *words) == updating
+    assert cloud.deployed_configuration() != first
+    assert cloud.sm("deploy", "ships", "--rollback").code == 0
+    assert cloud.deployed_configuration() == first, "what served before was forgotten"
 
-        cloud.proxy.interrupted_operations = set()
-        deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
-        deleted = killed.killed_after_each_change("delete", "ships", "--yes")
-        assert deleted == [*deleting, "DeleteObject", "DeleteModel"]
+    cloud.proxy.interrupted_operations = set()
+    deleting = ["DeregisterScalableTarget", "DeleteEndpoint", "DeleteAlarms", "DeleteEndpointConfig"]
+    deleted = killed_after_each_change(cloud, "delete", "ships", "--yes")
+    assert deleted == [*deleting, "DeleteObject", "DeleteModel"]
     assert not any(cloud.list_resources().values())

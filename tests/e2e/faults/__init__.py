@@ -1,5 +1,8 @@
-"""The standing attack: break a real box on purpose while checked callers use it, and report what they saw.
+"""The standing attack: break a real box on purpose while callers check every answer. See docs/inside/standing-attack.md."""
 
-As tests in a bounded form (``pytest tests/e2e/faults``, part of ``make test-all``), and as a command in full:
-``python -m tests.support.faults --help``. See docs/inside/standing-attack.md.
-"""
+import os
+
+#: ``TRIREME_FULL_ATTACK=true``: every fault, and as many requests as take hours, instead of minutes.
+FULL = os.environ.get("TRIREME_FULL_ATTACK") == "true"
+#: Of all that is drawn.
+SEED = int(os.environ.get("TRIREME_ATTACK_SEED", "1"))

@@ -1,14 +1,16 @@
-"""The box that the bounded attacks share."""
+"""The box that the attacks share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from tests.e2e.faults import FULL
 from tests.support.boxes import RunningBox
-from tests.support.faults.boxes import attacked_box, learn_samples, make_repository
+from tests.support.faults.attack import attacked_box, learn_samples, make_repository
 from tests.support.faults.inputs import Sample
 
 
@@ -17,12 +19,17 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_repository(tmp_path_factory.mktemp("faults"))
 
 
-@pytest.fixture(scope="session")
+def each_time(fixture_name: str, config: pytest.Config) -> Literal["function", "session"]:
+    """In full each test has a fresh box, as a box delays each further restart in a row more."""
+    return "function" if FULL else "session"
+
+
+@pytest.fixture(scope=each_time)
 def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     with attacked_box(tmp_path_factory.mktemp("box"), repository) as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope=each_time)
 def samples(box: RunningBox) -> list[Sample]:
     return learn_samples(box)

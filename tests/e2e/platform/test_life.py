@@ -17,7 +17,7 @@ def test_the_script_creates_invokes_updates_and_deletes_an_endpoint() -> None:
     prepare(Settings.read({}))
     image = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.platform", "examples/endpoint-life.sh"],
+        [sys.executable, "-m", "tests.support.played_aws", "examples/endpoint-life.sh"],
         cwd=HERE,
         env={**os.environ, "IMAGE": image},
         capture_output=True,

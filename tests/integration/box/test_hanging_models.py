@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.faults.boxes import stubs, triton
+from tests.support.faults.attack import stubs, triton
 from tests.support.tritons import DecoupledModel, Model
 
 DEADLINE_S, MODEL_TIMEOUT_S = 3, 4

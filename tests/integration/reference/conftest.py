@@ -9,6 +9,7 @@ import pytest
 
 from sm.settings import Settings
 from tests.support.boxes import RunningBox, running_box
+from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.reference import official
 from trireme_tools.prepare.demo import prepare
 
@@ -21,7 +22,7 @@ def single_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]
 
 
 @pytest.fixture(scope="session")
-def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[official.MultiModel]:
+def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     """The same box in multi-model mode."""
     with official.running_multi_model_box(tmp_path_factory.mktemp("multi_model")) as endpoint:
         yield endpoint

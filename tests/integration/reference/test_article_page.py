@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
@@ -25,12 +24,9 @@ import requests
 from sm.run_state import Box
 from sm.settings import HERE, Settings
 from sm.triton import server
-from tests.support.aws import fake_aws
 from tests.support.boxes import RunningBox, free_port, running_box, wait_until
 from tests.support.pages import code_blocks
-from tests.support.platform.account import IMAGE, ROLE, Account
-from tests.support.platform.host import REGION, Host
-from tests.support.platform.machines import ProcessLauncher
+from tests.support.played_aws import IMAGE, REGION, ROLE, Account, played_aws
 from tests.support.reference.article import JSON, PICTURES, request
 from tests.support.reference.repositories import write_bert, write_resnet, write_yolov5
 from tests.support.reference.usual_ports import PORTS, are_free, usual_ports
@@ -213,35 +209,24 @@ def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path:
 def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp_path: Path) -> None:
     """moto and a simulated host stand in for AWS. The box is real."""
     shutil.copy(PICTURES["yolov5"], tmp_path / "dog.jpg")
-    with fake_aws() as address:
-        host = Host(f"http://{address}", ProcessLauncher(), tmp_path / "machines")
-        (tmp_path / "machines").mkdir()
-        with host.run():
-            account = Account(host.url)
-            variables: dict[str, Any] = {
-                "image": IMAGE,
-                "role": ROLE,
-                "model_data": account.upload("article/model.tar.gz", repository),
-            }
-            assignments = "".join(f"{name} = {value!r}\n" for name, value in variables.items())
-            (tmp_path / "notebook.py").write_text(assignments + CODE["notebook.py"])
-            completed = subprocess.run(
-                [sys.executable, "notebook.py"],
-                cwd=tmp_path,
-                env={
-                    **os.environ,
-                    "AWS_ENDPOINT_URL": host.url,
-                    "AWS_DEFAULT_REGION": REGION,
-                    "AWS_ACCESS_KEY_ID": "test",
-                    "AWS_SECRET_ACCESS_KEY": "test",
-                },
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-            assert completed.returncode == 0, completed.stderr
-            wait_until(lambda: not account.sagemaker.list_endpoints()["Endpoints"], description="no endpoint")
+    with played_aws(tmp_path / "boxes") as aws:
+        account = Account(aws.url)
+        model_data = account.upload("article/model.tar.gz", repository)
+        variables = {"image": IMAGE, "role": ROLE, "model_data": model_data}
+        assignments = "".join(f"{name} = {value!r}\n" for name, value in variables.items())
+        (tmp_path / "notebook.py").write_text(assignments + CODE["notebook.py"])
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+        completed = subprocess.run(
+            [sys.executable, "notebook.py"],
+            cwd=tmp_path,
+            env={**os.environ, **keys, "AWS_ENDPOINT_URL": aws.url, "AWS_DEFAULT_REGION": REGION},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert completed.returncode == 0, completed.stderr
+        assert not account.sagemaker.list_endpoints()["Endpoints"]
     answers = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
     assert len(answers[0]["result"]) == 3

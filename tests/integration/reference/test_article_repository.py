@@ -5,7 +5,6 @@ TensorRT is missing here: python models on ONNX Runtime with the same names, typ
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +16,8 @@ import requests
 from PIL import Image
 
 from tests.support.boxes import RunningBox, running_box
-from tests.support.reference.article import JSON, PICTURES, picture, request
+from tests.support.reference.article import PICTURES, picture
 from tests.support.reference.repositories import write_bert, write_ensemble, write_resnet, write_yolov5
-from tests.support.runtime_client import runtime_client
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +39,6 @@ def result_of(box: RunningBox, model: str, payload: object) -> Any:
     response = box.invoke(model, payload)
     assert response.status_code == 200, response.text
     return response.json()["result"]
-
-
-@pytest.mark.parametrize("model", ["resnet", "yolov5", "bert_base"])
-def test_the_notebooks_requests_are_answered(box: RunningBox, model: str) -> None:
-    response = runtime_client(box.url).invoke_endpoint(
-        EndpointName="MyTritonEndpoint", ContentType=JSON, Body=request(model), Accept=JSON
-    )
-    result = json.loads(response["Body"].read())["result"]
-    assert len(result) == {"resnet": 3, "bert_base": 5}.get(model, len(result))
-    assert result
 
 
 def test_resnet_gives_the_result_of_the_articles_own_code(box: RunningBox) -> None:

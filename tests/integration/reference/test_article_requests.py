@@ -59,13 +59,6 @@ def test_the_notebooks_request_is_answered_through_boto3(demo_box: RunningBox, m
     assert_article_result(model, answer["result"])
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_the_notebooks_request_is_answered_on_invocations(demo_box: RunningBox, model: str) -> None:
-    response = demo_box.send(request(model).encode(), JSON, headers={"Accept": JSON})
-    assert response.status_code == 200
-    assert_article_result(model, response.json()["result"])
-
-
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
 def test_img_and_image_get_the_same_result(demo_box: RunningBox, model: str) -> None:
     with_img = demo_box.invoke(model, {"img": picture(model)}).json()

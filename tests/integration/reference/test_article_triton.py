@@ -155,11 +155,6 @@ def test_the_setting_all_opens_the_ports_on_every_address(echo: Path, tmp_path: 
         assert triton_ports(box) == dict.fromkeys(ports.values(), "all")
 
 
-def test_the_three_ports_are_closed_by_default(demo_box: RunningBox) -> None:
-    assert set(triton_ports(demo_box).values()) == {"loopback"}
-    assert not set(PORTS) & set(triton_ports(demo_box))
-
-
 def test_open_ports_outside_the_safe_range_stop_the_start(echo: Path, tmp_path: Path) -> None:
     log = log_of_failed_start(
         tmp_path, echo, TRIREME_TRITON_PORTS="all", SAGEMAKER_SAFE_PORT_RANGE="21000-21400"

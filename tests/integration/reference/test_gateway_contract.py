@@ -15,17 +15,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sm.settings import HERE
 from tests.support.aws import fake_aws
 from tests.support.boxes import wait_until
 from tests.support.gateways import (
-    BUCKET,
     KEY,
     FakeBucket,
     Gateway,
     environment,
     prepare_empty_triton,
-    running_chalice_local,
     running_gateway_server,
 )
 from tests.support.tritons import HEAD, Model, TritonProcess
@@ -390,22 +387,3 @@ def test_a_load_longer_than_a_request_goes_on_and_delays_no_other_caller(
             description="the model",
         )
     assert reference.loads("slow_onnx") == 1
-
-
-def test_chalice_local_has_the_same_contract_and_chalices_own_errors(
-    reference: ReferenceGateway, tmp_path: Path
-) -> None:
-    with running_chalice_local(tmp_path / "local.log", reference.env) as gateway:
-        assert gateway.request("GET", "/health", key=None).json() == {"status": "healthy"}
-        answer = gateway.request("POST", "/infer/densenet", json=JPEG_REQUEST).json()
-        assert list(answer) == ["status", "model", "predictions", "result_s3_key"]
-        assert list(gateway.request("POST", "/infer", json={}).json()) == ["status", "output"]
-        wrong_type = gateway.request("POST", "/infer", data=b"x", headers={"Content-Type": "image/jpeg"})
-        assert (wrong_type.status_code, list(wrong_type.json())) == (415, ["Code", "Message"])
-
-
-def test_the_short_names_of_the_page_are_the_ones_tested() -> None:
-    page = (HERE / "docs" / "deploy" / "gateway-reference.md").read_text()
-    for short_name in ("densenet", "resnet50"):
-        assert json.dumps(SHORT_NAMES[short_name]) in page
-    assert BUCKET not in page

@@ -47,15 +47,6 @@ def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud:
     assert predefined == "SageMakerVariantInvocationsPerInstance"
 
 
-def test_a_target_that_is_no_longer_given_is_removed(cloud: FakeAccount) -> None:
-    assert cloud.deploy("--autoscale", "1:4", "--target-gpu", "90", "--target-cpu", "300").code == 0
-    assert set(scaling_policies(cloud)) == {"ships-cpu", "ships-gpu"}
-    assert cloud.deploy("--autoscale", "1:4", "--target-gpu", "80").code == 0
-    assert {name: policy["TargetValue"] for name, policy in scaling_policies(cloud).items()} == {
-        "ships-gpu": 80
-    }
-
-
 def put_metric(cloud: FakeAccount, namespace: str, name: str, *values: float) -> None:
     """Send metric data to CloudWatch as SageMaker would have some minutes ago."""
     dimensions = [

@@ -112,14 +112,6 @@ def test_inspect_and_serve_report_the_same_sentence(tmp_path: Path, case: str) -
     assert "loading resnet" not in output, "Triton was started"
 
 
-def test_serve_reports_every_problem(tmp_path: Path) -> None:
-    write_without_script(tmp_path / "first")
-    write_misspelled_field(tmp_path / "second")
-    _, output = run_failing_serve(tmp_path)
-    assert "first/1 has no model.py" in output
-    assert "second/config.pbtxt is not a Triton configuration: line 6" in output
-
-
 def test_a_field_that_a_newer_triton_may_know_is_a_warning(tmp_path: Path) -> None:
     write_misspelled_field(tmp_path / "resnet")
     (problem,) = problems.find(tmp_path, Machine(triton=(99, 0)))

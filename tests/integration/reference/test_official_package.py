@@ -73,12 +73,6 @@ def test_excluding_a_file_that_a_model_needs_is_refused(tmp_path: Path, pattern:
     assert not (tmp_path / "model.tar.gz").exists()
 
 
-def test_a_whole_model_can_be_excluded(tmp_path: Path) -> None:
-    write_repository(tmp_path / "repository", "first", "second")
-    package_successfully("repository", "--exclude", "second", cwd=tmp_path)
-    assert {name.partition("/")[0] for name in archive_names(tmp_path / "model.tar.gz")} == {"first"}
-
-
 def test_copies_have_the_given_first_number_and_name(tmp_path: Path) -> None:
     write_repository(tmp_path / "repository", "model")
     options = ("--mme", "--copies", 3, "--copies-from", 0, "--copy-name", "{model}_{number}")

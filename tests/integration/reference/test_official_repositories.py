@@ -18,8 +18,7 @@ from sm.repository.machine import Machine
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
 from tests.support.fake_gpu import fake_nvidia_smi
-from tests.support.model_archives import ArchiveFolder
-from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.reference.official_repositories import (
     GPU_LIST,
     KIND_GPU,
@@ -74,11 +73,8 @@ def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
-    folder = tmp_path_factory.mktemp("endpoint")
-    platform = ArchiveFolder(folder / "archives")
-    home = str(platform.home)
-    with running_box(folder, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_MODEL_ARCHIVES=home) as box:
-        yield MultiModelEndpoint(box, platform)
+    with running_endpoint(tmp_path_factory.mktemp("endpoint")) as endpoint:
+        yield endpoint
 
 
 def infer(box: RunningBox, name: str) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.boxes import RunningBox
-from tests.support.reference.official import MultiModel, runtime
+from tests.support.multi_model_endpoint import MultiModelEndpoint
+from tests.support.runtime_client import runtime_client
 
 ECHO_REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 #: Triton's keys, in Triton's order.
@@ -23,7 +24,7 @@ CONTENT_TYPES = [
 
 
 def invoke(box: RunningBox, body: str, content_type: str, **options: str) -> tuple[Any, str]:
-    response = runtime(box).invoke_endpoint(
+    response = runtime_client(box.url).invoke_endpoint(
         EndpointName="triton", ContentType=content_type, Body=body, **options
     )
     return json.loads(response["Body"].read().decode("utf8")), response["ContentType"]
@@ -48,7 +49,7 @@ def test_the_target_model_names_the_model_of_v2_json(single_box: RunningBox, con
 
 
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "application/json"])
-def test_the_target_model_names_an_archive(multi_model: MultiModel, content_type: str) -> None:
+def test_the_target_model_names_an_archive(multi_model: MultiModelEndpoint, content_type: str) -> None:
     multi_model.ensure_loaded("resnet", "resnet_pt_v0.tar.gz")
     answer, _ = invoke(
         multi_model.box, json.dumps(ECHO_REQUEST), content_type, TargetModel="resnet_pt_v0.tar.gz"

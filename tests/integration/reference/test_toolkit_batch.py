@@ -7,15 +7,13 @@ them by the strategy, and joins the responses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import requests
-from botocore.config import Config
 
 from tests.support.boxes import RunningBox, running_box
+from tests.support.runtime_client import runtime_client
 from tests.support.script_archives import write_script
 
 SCRIPT = """
@@ -57,14 +55,7 @@ def run_transform_job(
     assert job["MaxPayloadInMB"] > 0
     lines = text.splitlines(keepends=True)
     bodies = lines if job["BatchStrategy"] == "SingleRecord" else ["".join(lines)]
-    runtime = boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=box.url,
-        region_name="us-east-1",
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    runtime = runtime_client(box.url)
     accept_option = {"Accept": accept} if accept else {}
     output = ""
     for body in bodies:
@@ -91,16 +82,3 @@ def test_json_lines_are_answered_line_by_line(box: RunningBox, strategy: str) ->
 def test_libsvm_is_read_into_rows(box: RunningBox, content_type: str, accept: str) -> None:
     output = run_transform_job(box, "0 1:1 3:2\n1 2:5\n\n1 1:0.5 4:1 # last\n", content_type, accept)
     assert [float(line) for line in output.splitlines() if line] == [3, 5, 1.5]
-
-
-def test_a_caller_that_accepts_json_gets_one_list(box: RunningBox) -> None:
-    response = box.send(b"[1, 2]\n[3, 4]\n", "application/jsonlines", headers={"Accept": "application/json"})
-    assert response.json() == [3, 7]
-
-
-def test_a_strategy_that_is_set_is_announced_in_the_containers_spelling(tmp_path: Path) -> None:
-    write_script(tmp_path / "model", SCRIPT)
-    variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_BATCH_STRATEGY": "SingleRecord"}
-    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as box:
-        parameters = requests.get(f"{box.url}/execution-parameters", timeout=10).json()
-        assert parameters["BatchStrategy"] == "SINGLE_RECORD"

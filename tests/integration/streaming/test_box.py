@@ -17,7 +17,8 @@ from botocore.exceptions import EventStreamError
 from urllib3.exceptions import ProtocolError
 
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
-from tests.support.streaming_box import StartBox, runtime
+from tests.support.runtime_client import runtime_client
+from tests.support.streaming_box import StartBox
 
 
 def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.Response:
@@ -49,7 +50,7 @@ def data_of_events_and_error(response: requests.Response) -> list[Any]:
 
 def invoke_with_boto3(box: RunningBox, model: str, payload: object, **options: str) -> Any:
     body = json.dumps({"modelname": model, "payload": payload})
-    return runtime(box).invoke_endpoint_with_response_stream(
+    return runtime_client(box.url).invoke_endpoint_with_response_stream(
         EndpointName="any", ContentType="application/json", Body=body, **options
     )
 
@@ -102,31 +103,18 @@ def test_a_list_of_records_cannot_be_streamed(box: RunningBox) -> None:
     assert (response.status_code, response.json()["field"]) == (422, "payload")
 
 
-def test_boto3_reads_the_parts(box: RunningBox) -> None:
-    response = invoke_with_boto3(box, "words", {"text": "a small cat"})
-    assert parts_of(response) == [b"a", b"small", b"cat"]
-    assert response["InvokedProductionVariant"] == "AllTraffic"
-    assert response["ContentType"] == "application/octet-stream"
-
-
 def test_boto3_reads_events_if_it_accepts_them(box: RunningBox) -> None:
     response = invoke_with_boto3(box, "numbers", {"count": 2}, Accept="text/event-stream")
     assert parts_of(response) == [b'data: {"number":0}\n\n', b'data: {"number":1}\n\n']
     assert response["ContentType"] == "text/event-stream; charset=utf-8"
 
 
-def test_boto3_gets_the_one_answer_of_a_client_that_does_not_stream(box: RunningBox) -> None:
-    response = invoke_with_boto3(box, "slow", [{"seconds": 0}])
-    assert parts_of(response) == [b'{"modelname":"slow","result":[0.0]}']
-    assert response["ContentType"] == "application/json"
-
-
 def test_an_error_before_the_first_part_is_an_ordinary_error_response(box: RunningBox) -> None:
     response = post_for_events(box, "words", text="bad luck")
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
     assert response.headers["Content-Type"] == "application/json"
-    runtime_client = runtime(box)
-    with pytest.raises(runtime_client.exceptions.ModelError) as excinfo:
+    runtime = runtime_client(box.url)
+    with pytest.raises(runtime.exceptions.ModelError) as excinfo:
         invoke_with_boto3(box, "words", {"text": "bad luck"})
     assert excinfo.value.response["OriginalStatusCode"] == 400
 
@@ -276,35 +264,3 @@ def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: S
             assert time.monotonic() - started > 4
             assert parts
             assert last["code"] == "deadline_passed"
-
-
-def test_boto3_reads_tritons_own_streams(start: StartBox) -> None:
-    with start(
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="counts",
-    ) as box:
-        body = json.dumps({"count": 3, "seconds": 0.0})
-        direct = requests.post(
-            f"{box.url}/invocations", data=body, headers={"Content-Type": "application/json"}
-        )
-        assert direct.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert [event["number"] for event in data_of_events_and_error(direct)] == [0, 1, 2]
-        response = runtime(box).invoke_endpoint_with_response_stream(
-            EndpointName="any", ContentType="application/json", Body=body
-        )
-        assert b"".join(parts_of(response)) == direct.content
-        assert response["ContentType"] == "text/event-stream; charset=utf-8"
-        failing_body = json.dumps({"count": 20, "seconds": 0.0})
-        response = requests.post(
-            f"{box.url}/invocations", data=failing_body, headers={"Content-Type": "application/json"}
-        )
-        assert (
-            data_of_events_and_error(response)[-1]["error"]
-            == "model 'counts' failed: ValueError: no such luck"
-        )
-        response = runtime(box).invoke_endpoint_with_response_stream(
-            EndpointName="any", ContentType="application/json", Body=failing_body
-        )
-        with closing(response["Body"]) as body, pytest.raises(EventStreamError, match="no such luck"):
-            list(body)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
-from collections.abc import Callable, Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +15,9 @@ import requests
 import websocket
 
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.faults import streams
 from tests.support.memory import PeakMemory
 from tests.support.streaming_box import StartBox
+from tests.support.websocket_frames import CASES, CLOSE, PONG, Case, close_code, frame, play
 
 Connect = Callable[..., websocket.WebSocket]
 
@@ -135,19 +138,55 @@ def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: S
         connection.shutdown()  # type: ignore[no-untyped-call]
 
 
+def open_websocket(box: RunningBox) -> socket.socket:
+    """Open a WebSocket and return its socket. Each message gets one answer: an error, as it names no model."""
+    connection = socket.create_connection(("127.0.0.1", box.port), timeout=20)
+    connection.sendall(
+        b"GET /invocations-bidirectional-stream HTTP/1.1\r\nHost: box\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c2l4dGVlbiBieXRlcyEhIQ==\r\n\r\n"
+    )
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    assert head.startswith(b"HTTP/1.1 101"), head
+    return connection
+
+
+def failed_cases(box: RunningBox, cases: Sequence[Case] = CASES) -> list[object]:
+    """Send each case's frames; return the cases that were not answered as the protocol says."""
+    failed: list[object] = []
+    for case in cases:
+        with open_websocket(box) as connection:
+            frames = play(connection, case)
+        expected = [*(opcode == PONG for opcode, _ in case.replies), False]
+        if (
+            not frames
+            or [opcode == PONG for opcode, _ in frames] != expected
+            or (frames[-1][0] != CLOSE or close_code(frames[-1][1]) != case.close)
+        ):
+            failed.append((case.name, [(opcode, payload[:50]) for opcode, payload in frames]))
+    return failed
+
+
 @pytest.mark.parametrize("nginx", ["on", "off"])
 def test_the_cases_of_the_autobahn_suite(start: StartBox, nginx: str) -> None:
     """Through the whole box: each answer, in its place, and the close with its code."""
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_NGINX=nginx) as box:
         (worker,) = box.wait_for_workers(1)
-        assert streams.failed_cases(box) == []
+        assert failed_cases(box) == []
         assert box.workers() == [worker]
 
 
 def test_broken_frames_followed_by_a_flood_cost_no_memory(start: StartBox) -> None:
     with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
         memory = PeakMemory(box)
-        streams.flood(box)
+        message = frame(2, bytes(2**20), fin=False)
+        for broken in (frame(1, b"\xff"), frame(1, b"x", masked=False), frame(1, b"x", rsv=4)):
+            with open_websocket(box) as connection, contextlib.suppress(OSError):
+                connection.sendall(broken)
+                end = time.monotonic() + 3
+                while time.monotonic() < end:
+                    connection.sendall(message)
         assert memory.bytes < 64 * 2**20
         assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
 

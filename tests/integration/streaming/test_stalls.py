@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import selectors
 import signal
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,42 +23,142 @@ from h2.events import DataReceived, StreamEnded
 from h2.exceptions import ProtocolError
 
 from sm.triton.answer_guard import MAX_GROWTH_BYTES
-from tests.support import certificates
-from tests.support.boxes import RunningBox, free_port, retry_until_ok, wait_until
-from tests.support.faults import streams
+from tests.support import boxes, certificates
+from tests.support.boxes import RunningBox, free_port, memory_field, retry_until_ok, wait_until
+from tests.support.faults.callers import RIGHT, Callers
+from tests.support.faults.inputs import echo_samples, with_golden_answers
 from tests.support.multi_model_endpoint import running_endpoint
 from tests.support.streaming_box import StartBox
 from tests.support.tritons import MODELS
 
+STALL_S = 3.0
+#: Seconds that a stream would take whose caller reads nothing: much longer than a test waits.
+ENDLESS_S = 300.0
+#: Slots of a model.
+THREADS = 4
+SLOW_READERS, SLOW_READS_S = 100, 20.0
+#: What a caller may add to the memory of Triton and the worker, beside the models' own.
+MEMORY_BYTES = 300 * 2**20
+END_OF_STREAM = b"\r\n0\r\n\r\n"
+
+
+def stalling_box(folder: Path) -> StartBox:
+    """Return a function that starts a box with models and a client that stream as fast as they can."""
+    (folder / "notes").mkdir()
+    for name in ("torrent", "stubborn", "echo"):
+        MODELS[name].write(folder / "repository" / name)
+    return partial(
+        boxes.running_box,
+        folder,
+        folder / "repository",
+        clients=(boxes.CLIENT_FOLDERS / "torrents",),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        TRIREME_STREAM_STALL_SECONDS=str(STALL_S),
+    )
+
+
+def request_stream(
+    box: RunningBox, seconds: float = ENDLESS_S, model: str = "torrent", direct: bool = False
+) -> socket.socket:
+    """Ask for a stream. ``direct``: of Triton's own route."""
+    wanted = {"seconds": seconds, "size": 100_000}
+    path, body = f"/v2/models/{model}/generate_stream", json.dumps(wanted)
+    if not direct:
+        path, body = (
+            "/invocations",
+            json.dumps({"modelname": "torrent", "payload": {**wanted, "model": model}}),
+        )
+    connection = socket.create_connection(("127.0.0.1", box.port), timeout=60)
+    connection.sendall(
+        f"POST {path} HTTP/1.1\r\nHost: box\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    return connection
+
+
+def ask(
+    box: RunningBox, seconds: float = ENDLESS_S, model: str = "torrent", direct: bool = False
+) -> socket.socket:
+    """Ask for a stream and read its first bytes only."""
+    connection = request_stream(box, seconds, model, direct)
+    head = connection.recv(15)
+    assert head == b"HTTP/1.1 200 OK", head
+    return connection
+
+
+def box_bytes(box: RunningBox) -> int:
+    """Memory of Triton and the workers."""
+    return sum(memory_field(pid, "Pss:") for pid in (box.child("triton")["pid"], *box.workers()))
+
+
+def lost_streams(box: RunningBox) -> float:
+    return sum(
+        box.metric("trireme_invocations_total", model=name, status="408") for name in ("torrent", "stubborn")
+    )
+
+
+def wait_until_idle(box: RunningBox) -> None:
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of all streams")
+
+
+@contextmanager
+def peak_of(measure: Callable[[], int]) -> Iterator[list[int]]:
+    """Yield a list that has the value before the block, and after the block its peak."""
+    values, done = [measure()], threading.Event()
+    peak = values[0]
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.2):
+            with suppress(OSError, ProcessLookupError):
+                peak = max(peak, measure())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield values
+    finally:
+        done.set()
+        thread.join()
+        values.append(peak)
+
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> StartBox:
-    return streams.stalling_box(tmp_path_factory.mktemp("stalls"))
+    return stalling_box(tmp_path_factory.mktemp("stalls"))
 
 
 @pytest.fixture(scope="module")
 def box(start: StartBox) -> Iterator[RunningBox]:
-    with start(TRIREME_THREADS=str(streams.THREADS)) as started:
+    with start(TRIREME_THREADS=str(THREADS)) as started:
         yield started
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
 def test_an_unread_stream_ends_and_costs_little_memory(box: RunningBox, direct: bool) -> None:
-    with streams.peak_of(partial(streams.box_bytes, box)) as memory:
-        streams.read_nothing(box, direct)
-    assert memory[-1] - memory[0] < streams.MEMORY_BYTES
-    streams.wait_until_idle(box)
+    lost = lost_streams(box)
+    with peak_of(partial(box_bytes, box)) as memory, ask(box, direct=direct):
+        wait_until(lambda: lost_streams(box) == lost + 1, description="the end of the unread stream")
+    assert memory[-1] - memory[0] < MEMORY_BYTES
+    wait_until_idle(box)
     assert '"code":"stream_stalled"' in box.log.read_text().replace(" ", "")
 
 
 def test_callers_who_read_nothing_give_their_models_slots_back(box: RunningBox) -> None:
-    streams.hold_all_slots(box)
+    with ExitStack() as stack:
+        began = time.monotonic()
+        for _ in range(THREADS):
+            stack.enter_context(ask(box))
+        with ask(box, seconds=0.1) as connection:
+            # It waited for a slot.
+            assert connection.recv(1)
+        assert time.monotonic() - began < STALL_S + 15
 
 
 def test_a_stop_does_not_wait_for_callers_who_read_nothing(start: StartBox) -> None:
     with start() as box, ExitStack() as stack:
         for direct in (False, True, False, True):
-            stack.enter_context(streams.ask(box, direct=direct))
+            stack.enter_context(ask(box, direct=direct))
         box.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         assert box.process.wait(60) == 0
@@ -64,10 +167,10 @@ def test_a_stop_does_not_wait_for_callers_who_read_nothing(start: StartBox) -> N
 
 
 def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path) -> None:
-    with running_endpoint(tmp_path, TRIREME_STREAM_STALL_SECONDS=str(streams.STALL_S)) as endpoint:
+    with running_endpoint(tmp_path, TRIREME_STREAM_STALL_SECONDS=str(STALL_S)) as endpoint:
         url = endpoint.platform.write_flat("torrent", MODELS["torrent"])
         endpoint.load_successfully("torrent", url)
-        with streams.ask(endpoint.box, seconds=60.0, direct=True):
+        with ask(endpoint.box, seconds=60.0, direct=True):
             began = time.monotonic()
             assert endpoint.unload("torrent").status_code == 200
             assert time.monotonic() - began < 25
@@ -75,7 +178,52 @@ def test_an_unload_does_not_wait_for_the_end_of_an_unread_stream(tmp_path: Path)
 
 
 def test_a_slow_reader_gets_the_error_as_the_last_event(box: RunningBox) -> None:
-    streams.read_slowly(box)
+    received, began = b"", time.monotonic()
+    with ask(box) as connection:
+        while (more := connection.recv(2**16)) and time.monotonic() - began < 60:
+            received = received[-2000:] + more
+            if received.endswith(END_OF_STREAM):
+                break
+            time.sleep(0.03)
+    assert received.endswith(END_OF_STREAM)
+    assert b'event: error\ndata: {"error":' in received
+    assert b'"code":"stream_stalled"' in received
+
+
+def test_a_hundred_slow_readers_cost_little_memory_and_harm_no_other_caller(box: RunningBox) -> None:
+    """Read 10 kB a second of each of 100 streams, of which the box serves a few and refuses the others."""
+    heads: Counter[bytes] = Counter()
+    samples = with_golden_answers([*echo_samples("echo")], box.port)
+    others = Callers(box.port, samples, THREADS).start()
+    with (
+        selectors.DefaultSelector() as selector,
+        ExitStack() as stack,
+        peak_of(partial(box_bytes, box)) as memory,
+    ):
+        stack.callback(others.stop)
+        for number in range(SLOW_READERS):
+            reader = stack.enter_context(request_stream(box, direct=bool(number % 2)))
+            selector.register(reader, selectors.EVENT_READ, data=True)
+        end = time.monotonic() + SLOW_READS_S
+        while time.monotonic() < end and selector.get_map():
+            for key, _ in selector.select(1.0):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                try:
+                    received = connection.recv(1000)
+                except ConnectionResetError:
+                    received = b""
+                if key.data:
+                    heads[received[:12]] += 1
+                    selector.modify(connection, selectors.EVENT_READ, data=False)
+                if not received:
+                    selector.unregister(connection)
+            time.sleep(0.1)
+    assert set(heads) <= {b"HTTP/1.1 200", b"HTTP/1.1 429"}, heads
+    assert heads[b"HTTP/1.1 200"] >= THREADS, heads
+    assert set(others.outcomes()) == {RIGHT}, others.details
+    assert memory[-1] - memory[0] < MEMORY_BYTES
+    wait_until_idle(box)
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["client", "triton's own"])
@@ -86,8 +234,8 @@ def test_a_model_that_ignores_the_end_of_its_stream_is_loaded_again(start: Start
     """
     with start() as box:
         hangs = partial(box.metric, "trireme_model_hangs_total", model="stubborn")
-        with streams.peak_of(partial(streams.box_bytes, box)) as memory:
-            streams.ask(box, seconds=20.0, model="stubborn", direct=direct).close()
+        with peak_of(partial(box_bytes, box)) as memory:
+            ask(box, seconds=20.0, model="stubborn", direct=direct).close()
             wait_until(lambda: hangs() == 1, 20.0, description="the end of the model's process")
         assert memory[-1] - memory[0] < 2 * MAX_GROWTH_BYTES
 
@@ -140,7 +288,7 @@ def tls_box(start: StartBox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     certificate, key = certificates.write(tmp_path_factory.mktemp("tls"))
     port = free_port()
     with start(
-        TRIREME_THREADS=str(streams.THREADS),
+        TRIREME_THREADS=str(THREADS),
         TRIREME_TLS_CERTIFICATE=str(certificate),
         TRIREME_TLS_KEY=str(key),
         TRIREME_TLS_PORT=str(port),
@@ -172,21 +320,21 @@ def stalled(box: RunningBox) -> int:
     return box.log.read_text().count('"code":"stream_stalled"')
 
 
-TORRENT: dict[str, float] = {"seconds": streams.ENDLESS_S, "size": 100_000}
+TORRENT: dict[str, float] = {"seconds": ENDLESS_S, "size": 100_000}
 SHORT: dict[str, float] = {"seconds": 0.1, "size": 10}
 
 
 def test_an_unread_stream_over_tls_ends_and_costs_little_memory(tls_box: tuple[RunningBox, int]) -> None:
     box, port = tls_box
     lost, body = stalled(box), json.dumps(TORRENT)
-    with streams.peak_of(partial(streams.box_bytes, box)) as memory, connect(port, "http/1.1") as connection:
+    with peak_of(partial(box_bytes, box)) as memory, connect(port, "http/1.1") as connection:
         connection.sendall(
             b"POST /v2/models/torrent/generate_stream HTTP/1.1\r\nHost: box\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body.encode())
         )
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
         wait_until(lambda: stalled(box) == lost + 1, description="the end of the stream")
-    assert memory[-1] - memory[0] < streams.MEMORY_BYTES
+    assert memory[-1] - memory[0] < MEMORY_BYTES
 
 
 def test_a_stream_over_http_2_arrives_while_others_of_its_connection_are_unread(
@@ -194,14 +342,14 @@ def test_a_stream_over_http_2_arrives_while_others_of_its_connection_are_unread(
 ) -> None:
     box, port = tls_box
     lost = stalled(box)
-    with streams.peak_of(partial(streams.box_bytes, box)) as memory, http2(port) as connection:
-        for _ in range(streams.THREADS - 1):
+    with peak_of(partial(box_bytes, box)) as memory, http2(port) as connection:
+        for _ in range(THREADS - 1):
             connection.ask("torrent", TORRENT)
         # The unread streams take the 65,535 bytes that a connection begins with.
         connection.protocol.increment_flow_control_window(2**20)
         assert b'"text":"xxxxxxxxxx"' in connection.read(connection.ask("torrent", SHORT))
-        wait_until(lambda: stalled(box) == lost + streams.THREADS - 1, description="the streams' end")
-    assert memory[-1] - memory[0] < streams.MEMORY_BYTES
+        wait_until(lambda: stalled(box) == lost + THREADS - 1, description="the streams' end")
+    assert memory[-1] - memory[0] < MEMORY_BYTES
 
 
 def test_streams_that_are_reset_at_once_by_the_hundred_harm_nobody(tls_box: tuple[RunningBox, int]) -> None:

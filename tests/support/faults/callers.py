@@ -1,4 +1,4 @@
-"""Callers that compare every answer with the golden one, and a thread that watches ``/ping``."""
+"""Callers that compare every answer with the golden one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ from tests.support.faults.inputs import Sample
 RIGHT, WRONG, RESET, REFUSED, HANG = "200", "wrong answer", "reset", "refused", "hang"
 #: Some records of a request failed; the answers to the others are right.
 PARTLY_RIGHT = "200 in part"
-#: A caller repeats a failed request so soon, unless it honours ``Retry-After``, to see the recovery early.
+#: A caller repeats a failed request so soon, to see the recovery early.
 RETRY_INTERVAL_S = 0.1
-PING_INTERVAL_S = 0.1
-#: More than SageMaker's 2 s, so that the report shows how long a stopped box takes.
-PING_TIMEOUT_S = 15.0
 MAX_DETAILS = 20  # sentences kept for the report
 
 
@@ -46,8 +43,6 @@ class Result:
     outcome: str
     detail: str = ""
     broken: bool = False
-    #: Until the caller's next request.
-    wait_s: float = RETRY_INTERVAL_S
 
 
 @dataclass
@@ -70,8 +65,6 @@ class Callers:
     host: str = "127.0.0.1"
     #: Of every two callers so many keep their connection.
     kept_of_two: int = 1
-    #: Wait after a 429 or 503 as long as ``Retry-After`` says.
-    honour_retry_after: bool = False
     replies: list[Reply] = field(default_factory=list)
     #: What was wrong, in sentences.
     details: list[str] = field(default_factory=list)
@@ -139,7 +132,7 @@ class Callers:
                 connection.close()
                 connection = None
             if reply.failed:
-                self._stopped.wait(result.wait_s)
+                self._stopped.wait(RETRY_INTERVAL_S)
         if connection is not None:
             connection.close()
 
@@ -165,55 +158,8 @@ class Callers:
                 detail = f"{response.status} without Retry-After"
             elif response.status not in (429, 503, 504):
                 detail = f"{response.status} {answer[:200]!r}"
-            wait_s = float(advice) if self.honour_retry_after and advice.isdigit() else RETRY_INTERVAL_S
-            return Result(str(response.status), detail, response.will_close, wait_s)
+            return Result(str(response.status), detail, response.will_close)
         differences = sample.differences(answer)
         if differences:
             return Result(WRONG, f"WRONG ANSWER: {differences[0]}")
         return Result(PARTLY_RIGHT) if sample.failed_records(answer) else Result(RIGHT)
-
-
-@dataclass(frozen=True)
-class Ping:
-    """One answer of ``/ping``; status 0 if there was none."""
-
-    started: float
-    seconds: float
-    status: int
-
-
-@dataclass
-class PingWatcher:
-    """Requests ``/ping`` on a new connection every tenth of a second."""
-
-    port: int
-    pings: list[Ping] = field(default_factory=list)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def start(self) -> PingWatcher:
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def stop(self) -> PingWatcher:
-        self._stopped.set()
-        if self._thread:
-            self._thread.join()
-        return self
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(PING_INTERVAL_S):
-            self.pings.append(self._ping())
-
-    def _ping(self) -> Ping:
-        started = time.monotonic()
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PING_TIMEOUT_S)
-        try:
-            connection.request("GET", "/ping")
-            status = connection.getresponse().status
-        except (OSError, HTTPException):
-            status = 0
-        finally:
-            connection.close()
-        return Ping(started, time.monotonic() - started, status)

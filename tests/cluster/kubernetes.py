@@ -19,8 +19,8 @@ import requests
 import yaml
 
 from sm.settings import HERE
+from tests.cluster.repository import samples
 from tests.support.boxes import wait_until
-from tests.support.cluster_repository import samples
 from tests.support.faults.callers import RIGHT, Callers
 
 #: The names of the same documents in releases before 1.23 and 1.21; all that the tests use is the same in them.

@@ -1,5 +1,0 @@
-"""A fake AWS whose endpoints are real boxes."""
-
-from tests.support.platform.fixtures import platform
-
-__all__ = ["platform"]

@@ -1,0 +1,255 @@
+"""An AWS whose endpoints are real boxes: moto keeps the records, and for each endpoint one box is started.
+
+``python -m tests.support.played_aws COMMAND …`` runs a command in such an account.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tests.support.aws import fake_aws
+from tests.support.aws_proxy import Proxy, Request, Response, json_error, running_proxy
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.containers import Container, running_container
+
+REGION, BUCKET = "eu-west-1", "team"
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
+ROLE = "arn:aws:iam::123456789012:role/serving"
+KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION}
+
+#: Starts a box with a model folder (``None``: the image has the models), an image and variables.
+Launch = Callable[
+    [Path, Path | None, str, Mapping[str, str]], AbstractContextManager["RunningBox | Container"]
+]
+
+
+def as_process(
+    folder: Path, model: Path | None, _image: str, variables: Mapping[str, str]
+) -> AbstractContextManager[RunningBox | Container]:
+    """Start a box of this checkout, whatever the image."""
+    return running_box(folder, model, False, (), "", "serve", **variables)
+
+
+def as_container(
+    _folder: Path, model: Path | None, image: str, variables: Mapping[str, str]
+) -> AbstractContextManager[RunningBox | Container]:
+    flags = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]
+    return running_container(image, model, *flags, wait_until_ready=False)
+
+
+@dataclass
+class Endpoint:
+    """An endpoint's state, and its box once it is ready; ``stack`` stops the box."""
+
+    status: str
+    reason: str = ""
+    box: RunningBox | Container | None = None
+    stack: ExitStack = field(default_factory=ExitStack)
+    changing: threading.Thread = field(default_factory=threading.Thread)
+
+
+@dataclass
+class PlayedAws(Proxy):
+    """Starts, replaces and stops boxes as the account's endpoints are created, updated and deleted."""
+
+    folder: Path = Path()
+    launch: Launch = as_process
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def respond(self, request: Request) -> Response | None:
+        if request.operation == "InvokeEndpoint":
+            return self._invoke(request)
+        response = super().respond(request)
+        if response is None or response.status != 200 or not request.operation.endswith("Endpoint"):
+            return response
+        name = json.loads(request.body)["EndpointName"]
+        if request.operation == "DescribeEndpoint" and (endpoint := self.endpoints.get(name)):
+            state = {"EndpointStatus": endpoint.status, "FailureReason": endpoint.reason}
+            response.body = json.dumps({**json.loads(response.body), **state}).encode()
+        elif request.operation in ("CreateEndpoint", "UpdateEndpoint"):
+            endpoint = self.endpoints.setdefault(name, Endpoint("Creating"))
+            endpoint.status = "Updating" if endpoint.box else "Creating"
+            endpoint.changing = threading.Thread(target=self._replace_box, args=(name, endpoint))
+            endpoint.changing.start()
+        elif request.operation == "DeleteEndpoint":
+            self._stop(self.endpoints.pop(name))
+        return response
+
+    def close(self) -> None:
+        for endpoint in self.endpoints.values():
+            self._stop(endpoint)
+
+    def _stop(self, endpoint: Endpoint) -> None:
+        endpoint.changing.join()
+        endpoint.stack.close()
+
+    def _invoke(self, request: Request) -> Response:
+        """Send the request to the box, whose route of this path answers as SageMaker's runtime does."""
+        endpoint = self.endpoints.get(request.path.split("/")[2])
+        if endpoint is None or endpoint.box is None:
+            return json_error(400, "ValidationError", "The endpoint is not in service.")
+        return self._forward(request, urlsplit(endpoint.box.url).netloc)
+
+    def _replace_box(self, name: str, endpoint: Endpoint) -> None:
+        """Start a box for the endpoint's configuration. The old one serves until the new one is ready."""
+        stack = ExitStack()
+        try:
+            box = stack.enter_context(self._start_box(name))
+            box.wait_ready()
+            self._send_log(name, box.log.read_text() if isinstance(box, RunningBox) else box.logs())
+        except (AssertionError, ClientError, tarfile.TarError) as error:
+            stack.close()
+            endpoint.status, endpoint.reason = "Failed", str(error)
+            return
+        old, endpoint.stack = endpoint.stack, stack
+        endpoint.box, endpoint.status = box, "InService"
+        old.close()
+
+    def _start_box(self, name: str) -> AbstractContextManager[RunningBox | Container]:
+        sagemaker, folder = self._client("sagemaker"), self.folder / uuid.uuid4().hex
+        config_name = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
+        config = sagemaker.describe_endpoint_config(EndpointConfigName=config_name)
+        model_name = config["ProductionVariants"][0]["ModelName"]
+        container = sagemaker.describe_model(ModelName=model_name)["PrimaryContainer"]
+        folder.mkdir(parents=True)
+        url, model = container.get("ModelDataUrl"), None
+        if url:
+            model = folder / "model"
+            self._unpack(url, model)
+        return self.launch(folder, model, container["Image"], container.get("Environment", {}))
+
+    def _unpack(self, url: str, folder: Path) -> None:
+        """Unpack an archive of the account, readable for the user of a container."""
+        parts, packed = urlsplit(url), io.BytesIO()
+        self._client("s3").download_fileobj(parts.netloc, parts.path.lstrip("/"), packed)
+        packed.seek(0)
+        folder.mkdir()
+        with tarfile.open(fileobj=packed) as archive:
+            archive.extractall(folder, filter="data")
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+
+    def _send_log(self, name: str, log: str) -> None:
+        """Write the lines to the endpoint's log group, each start into a stream of its own."""
+        logs, group = self._client("logs"), f"/aws/sagemaker/Endpoints/{name}"
+        stream = {"logGroupName": group, "logStreamName": f"AllTraffic/i-{uuid.uuid4().hex[:17]}"}
+        if not logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+            logs.create_log_group(logGroupName=group)
+        logs.create_log_stream(**stream)
+        now = int(time.time() * 1000)
+        events = [{"timestamp": now, "message": line} for line in log.splitlines() if line.strip()]
+        logs.put_log_events(**stream, logEvents=events)
+
+    def _client(self, service: str) -> Any:
+        return boto3.client(service, endpoint_url=f"http://{self.moto}", **KEYS)
+
+
+@contextmanager
+def played_aws(folder: Path, launch: Launch = as_process) -> Iterator[PlayedAws]:
+    """Run such an AWS; the boxes stop with the block."""
+    with fake_aws() as moto, running_proxy(PlayedAws(moto, folder=folder, launch=launch)) as aws:
+        try:
+            yield aws
+        finally:
+            aws.close()
+
+
+@dataclass
+class Account:
+    """The calls of a SageMaker customer, made with boto3."""
+
+    url: str
+    sagemaker: Any = field(init=False)
+    s3: Any = field(init=False)
+    runtime: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        # No retries: a test must see every lost request.
+        options = {**KEYS, "endpoint_url": self.url, "config": Config(retries={"total_max_attempts": 1})}
+        self.sagemaker, self.s3, self.runtime = (
+            boto3.client(name, **options) for name in ("sagemaker", "s3", "sagemaker-runtime")
+        )
+        self.s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+    def upload(self, key: str, folder: Path) -> str:
+        """Upload a folder as ``model.tar.gz`` under ``key``, and return its S3 URL."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(folder, ".")
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
+        return f"s3://{BUCKET}/{key}"
+
+    def create(
+        self, name: str, model_data_url: str, image: str = IMAGE, environment: Mapping[str, str] | None = None
+    ) -> Any:
+        """Create an endpoint, and return its description once it is ``InService`` or ``Failed``."""
+        variables = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1", **(environment or {})}
+        data = {"ModelDataUrl": model_data_url} if model_data_url else {}
+        container = {"Image": image, "Environment": variables, **data}
+        self.sagemaker.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
+        variant: dict[str, Any] = {
+            "VariantName": "AllTraffic",
+            "ModelName": name,
+            "InstanceType": "ml.c5.large",
+        }
+        variant |= {"InitialInstanceCount": 1, "InitialVariantWeight": 1.0}
+        self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+        self.sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+        def is_steady() -> Any:
+            record = self.sagemaker.describe_endpoint(EndpointName=name)
+            return record if record["EndpointStatus"] in ("InService", "Failed") else None
+
+        return wait_until(is_steady, 120, f"the endpoint {name} to be InService or Failed")
+
+    def invoke_text(self, name: str, text: str, **options: Any) -> str:
+        """Invoke the endpoint with a text, and return the body of the response."""
+        response = self.runtime.invoke_endpoint(
+            EndpointName=name, ContentType="text/plain", Body=text.encode(), **options
+        )
+        return str(response["Body"].read().decode())
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="played-") as folder, played_aws(Path(folder)) as aws:
+        variables = {
+            "AWS_ENDPOINT_URL": aws.url,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        return subprocess.run(sys.argv[1:], env={**os.environ, **variables}, check=False).returncode
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
