@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from sm.settings import Settings
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
 from tests.support.playground import DESKTOP, Playground
 from tests.support.tritons import Model
-from trireme_tools.prepare import example_repositories
-from trireme_tools.prepare.demo import prepare
 from trireme_tools.scaffold.writing import NewClient
 
 __all__ = ["demo"]
 
-EXAMPLES_TIMEOUT_S = 240.0  # ten models, on a busy machine
 DOUBLES = Model('return {"y": 2 * tensor(request, "x")}', {"x": ("FP32", [2, 2])}, {"y": ("FP32", [2, 2])})
 
 
@@ -38,19 +34,6 @@ def page_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     with running_box(
         folder, repository, clients=(CLIENT_FOLDERS / "page", folder / "team" / "clients")
     ) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def examples_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with the demo and all examples, as ``make serve EXAMPLES=1`` starts it."""
-    settings = Settings.read({})
-    prepare(settings)
-    example_repositories.prepare(settings)
-    with running_box(
-        tmp_path_factory.mktemp("all"), None, wait_until_ready=False, clients=(), arguments="--examples"
-    ) as started:
-        started.wait_ready(EXAMPLES_TIMEOUT_S)
         yield started
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import wave
 from dataclasses import dataclass
 from functools import partial
@@ -91,17 +89,6 @@ def test_the_score_slider_filters_without_a_new_request(page: Playground, page_b
     )
     assert 0 < len(page.all(".object-list li")) < objects_before
     assert page_box.metric("trireme_invocations_total", model="yolov5") == requests_before
-
-
-def test_the_previous_picture_is_gone_when_a_text_model_answers(page: Playground) -> None:
-    page.open("yolov5")
-    page.run_sample()
-    page.wait(lambda: page.find("canvas.picture"))
-    page.click("[data-model=bert_base]")
-    page.wait(lambda: page.all("#payload textarea"))
-    page.run_sample()
-    assert page.all("#view-result canvas") == []
-    assert [mark.text for mark in page.all("mark")][:1] != []
 
 
 def test_a_result_that_fits_no_view_is_shown_as_json(page: Playground) -> None:
@@ -293,24 +280,6 @@ def test_the_time_view_shows_the_stages_and_the_last_requests(page: Playground) 
     stages = {row.text for row in page.all(".waterfall .name")}
     assert {"waited for a worker", "preprocess", "infer (Triton)", "postprocess"} <= stages
     page.wait(lambda: len(page.all("#history tbody tr")) == 2)
-
-
-def test_the_shown_code_makes_the_same_request(page: Playground) -> None:
-    page.open("bert_base")
-    page.run_sample()
-    answer = page.shown_json()
-    page.open_tab("code")
-    assert "curl" in page.text("#code")
-    curl = subprocess.run(
-        ["bash", "-c", page.text("#code")], capture_output=True, text=True, timeout=60, check=True
-    )
-    first_token = answer["result"][0]["token"]
-    assert first_token in curl.stdout
-    Select(page.wait(lambda: page.find("#language"))).select_by_visible_text("Python requests")
-    script = subprocess.run(
-        [sys.executable, "-c", page.text("#code")], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert first_token in script.stdout
 
 
 def test_a_model_without_a_client_has_a_form_for_its_tensors(page: Playground) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import requests
 
-from sm.settings import HERE
-from tests.support.boxes import running_box, wait_until
+from tests.support.boxes import running_box
 from tests.support.containers import (
     CLIENT_SOURCE,
     Container,
@@ -17,7 +16,6 @@ from tests.support.containers import (
     write_team_repository,
 )
 
-GOLDEN = HERE / "clients" / "resnet" / "sample" / "golden-pictures.json"
 #: A client that sends 12 MB to the model, gets 12 MB back and returns two of the numbers.
 LARGE = CLIENT_SOURCE.replace("np.full(3,", "np.full(3_000_000,").replace(
     '["y"].tolist()', '["y"][[0, -1]].tolist()'
@@ -29,15 +27,6 @@ ALL_USERS = (
     "print({int(re.search(r'Uid:\\t(\\d+)', status)[1]) for status in statuses})"
 )
 MASKED = b'{"modelname":"bert_base","payload":{"text":"The world has [MASK] people."}}'
-
-
-def labels(answer: list[str]) -> list[str]:
-    return [row.split(":", 1)[1] for row in answer]
-
-
-def test_a_picture_gets_its_golden_labels(shared_container: Container, cat: bytes) -> None:
-    answer = shared_container.send(cat, "image/png", "resnet").json()["result"]
-    assert labels(answer) == labels(json.loads(GOLDEN.read_text())["cat.png"])
 
 
 def test_answers_equal_those_of_make_serve_byte_for_byte(
@@ -85,20 +74,6 @@ def test_a_gigabyte_of_shared_memory_carries_all_tensors(image: str, demo: Path,
         assert box.transports() == {"shared_memory": 4.0, "grpc": 0.0}
 
 
-def test_the_box_serves_without_a_network(image: str, demo: Path) -> None:
-    script = (
-        "import time, urllib.request as u\n"
-        "def ready():\n"
-        "    try: return u.urlopen('http://127.0.0.1:8080/ping').status == 200\n"
-        "    except OSError: return False\n"
-        "while not ready(): time.sleep(0.1)\n"
-        f"r = u.Request('http://127.0.0.1:8080/invocations', {MASKED!r}, {{'Content-Type': 'application/json'}})\n"
-        "print(u.urlopen(r).read().decode())"
-    )
-    with running_container(image, demo, "--network", "none") as box:
-        assert len(json.loads(box.python(script))["result"]) == 5
-
-
 def test_the_box_runs_as_root_only_if_told_to(
     shared_container: Container, image: str, tmp_path: Path
 ) -> None:
@@ -131,28 +106,3 @@ def test_the_demo_does_not_start_in_half_a_gigabyte_of_memory_and_says_why(image
     errors = [line["message"] for line in lines if line["process"] == "serve" and line["level"] == "error"]
     assert errors
     assert all("memory ran out" in error for error in errors), errors
-
-
-def test_the_demo_answers_in_a_gigabyte_of_memory_or_says_that_it_ran_out(
-    image: str, demo: Path, cat: bytes, street: bytes
-) -> None:
-    # Either may happen. The container must not end, and a failure must have its reason.
-    with running_container(image, demo, "--memory", "1g", "--memory-swap", "1g") as box:
-        answers = [
-            box.send(cat, "image/png", "resnet"),
-            box.send(street, "image/jpeg", "yolov5"),
-            box.send(MASKED),
-        ]
-        if not all(answer.ok for answer in answers):
-            wait_until(lambda: "memory ran out" in box.logs(), description="the sentence")
-        assert box.state("Running") == "true"
-
-
-def test_two_containers_on_one_host_do_not_affect_each_other(
-    shared_container: Container, image: str, tmp_path: Path, cat: bytes
-) -> None:
-    with running_container(image, write_team_repository(tmp_path / "model")) as other:
-        assert other.send(b"four", "text/plain").ok
-        assert shared_container.send(cat, "image/png", "resnet").ok
-        assert other.stop() == 0
-    assert shared_container.send(cat, "image/png", "resnet").ok

@@ -25,21 +25,6 @@ def test_the_registry_has_the_domain_of_its_partition(checkout: Checkout, region
     assert f"sts get-caller-identity --region {region} " in printed[1]
 
 
-def test_the_commands_build_create_the_repository_log_in_tag_and_push(checkout: Checkout) -> None:
-    printed = dry_run_commands(checkout, "--region", "eu-west-1")
-    assert [line.split()[:2] for line in printed[2:]] == [
-        ["docker", "build"],
-        ["aws", "ecr"],
-        ["aws", "ecr"],
-        ["docker", "tag"],
-        ["docker", "push"],
-    ]
-    assert "--image-tag-mutability IMMUTABLE --image-scanning-configuration scanOnPush=true" in printed[3]
-    assert (
-        "get-login-password --region eu-west-1 | docker login --username AWS --password-stdin" in printed[4]
-    )
-
-
 def test_every_region_gets_every_tag_of_one_build(checkout: Checkout) -> None:
     printed = dry_run_commands(checkout, "--region", "eu-west-1", "--region", "us-east-1", "-t", "stable")
     assert len([line for line in printed if line.startswith("docker build")]) == 1

@@ -9,10 +9,8 @@ import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-import websocket
 
 from sm.server.access import keys
 from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
@@ -66,17 +64,6 @@ def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
     assert locked.request("POST", "/v2/models/echo/infer", v2_body, x_api_key=locked.key)[0] == 200
     for path in ("/metrics", "/models", "/openapi.json", "/v2/health/ready", "/execution-parameters"):
         assert locked.request("GET", path, x_api_key=locked.key)[0] == 200, path
-
-
-def test_a_websocket_needs_a_key(locked: LockedBox) -> None:
-    url = f"wss://127.0.0.1:{locked.tls_port}/invocations-bidirectional-stream"
-    options: dict[str, Any] = {"sslopt": {"cert_reqs": 0}, "timeout": 10}
-    with pytest.raises(websocket.WebSocketBadStatusException, match="401"):
-        websocket.create_connection(url, **options)
-    connection = websocket.create_connection(url, header=[f"x-api-key: {locked.key}"], **options)
-    connection.send('{"modelname":"probe","payload":{}}')
-    assert json.loads(connection.recv())["modelname"] == "probe"
-    connection.close()
 
 
 def test_a_body_without_a_key_is_refused_before_it_is_sent(locked: LockedBox) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -161,31 +160,6 @@ def test_only_the_flooded_model_is_refused_and_no_other_model_waits(admission_bo
         assert admission_box.gauge("rejected_total", "quiet") == rejected_before
     assert set(load.outcomes) == {"200", "429"}
     assert all("retry-after: 1" in head for head in load.headers)
-
-
-def test_a_caller_that_hangs_up_leaves_the_queue(admission_box: AdmissionBox) -> None:
-    body = dispatch_body("flooded", "wait")
-    head = f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nContent-Type: application/json\r\n\r\n"
-    connections = [
-        socket.create_connection(("127.0.0.1", admission_box.box.port), timeout=10) for _ in range(8)
-    ]
-    for connection in connections:
-        connection.sendall(head.encode() + body)
-    wait_until(
-        lambda: admission_box.gauge("queue_length", "flooded") >= 8 - MODEL_SHARE, description="a queue"
-    )
-
-    def count_cancelled() -> float:
-        return admission_box.box.metric("trireme_invocations_total", model="flooded", status="499")
-
-    cancelled_before = count_cancelled()
-    for connection in connections:
-        connection.close()
-    wait_until(lambda: admission_box.gauge("queue_length", "flooded") == 0, description="an empty queue")
-    wait_until(
-        lambda: count_cancelled() - cancelled_before >= 8 - MODEL_SHARE,
-        description="a 499 for each that waited",
-    )
 
 
 def test_many_busy_models_use_a_bounded_number_of_threads_and_metrics(admission_box: AdmissionBox) -> None:

@@ -67,11 +67,6 @@ def run_sm(*arguments: str, archive: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
 
 
-def test_clients_of_an_archive_may_have_modules_of_the_same_name(box: RunningBox) -> None:
-    answers = {name: box.invoke(name, {}).json()["result"] for name in ("one", "two")}
-    assert answers == {"one": "first", "two": "second"}
-
-
 def test_a_client_with_replaces_is_served_and_described_instead_of_the_boxs(box: RunningBox) -> None:
     assert box.invoke("resnet", {}).json()["result"] == "not ImageNet"
     document = requests.get(f"{box.url}/openapi.json", timeout=10).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ import requests
 from PIL import Image
 
 from tests.support.boxes import RunningBox
-from tests.support.raw_http import exchange, send_and_hang_up
 
 pytestmark = pytest.mark.core
 
@@ -51,15 +49,6 @@ def assert_error(response: requests.Response, status: int, *expected_words: str)
     return body
 
 
-def test_json_ten_thousand_levels_deep_is_a_400(box: RunningBox) -> None:
-    nested_lists = b"[" * 10_000 + b"]" * 10_000
-    assert_error(box.send(b'{"modelname":"resnet","payload":' + nested_lists + b"}"), 400, "not JSON")
-
-
-def test_an_unknown_version_is_a_404(box: RunningBox, cat: bytes) -> None:
-    assert_error(box.invoke("resnet", base64.b64encode(cat).decode(), version="9"), 404, "9")
-
-
 @pytest.mark.parametrize("model", ["resnet", "yolov5"])
 @pytest.mark.parametrize(
     "picture",
@@ -93,43 +82,5 @@ def test_a_picture_turned_by_exif_gets_the_result_of_the_upright_one(box: Runnin
     assert responses[0] == responses[1]
 
 
-def test_a_body_over_the_limit_is_a_413(box: RunningBox) -> None:
-    assert_error(box.send(b" " * (25 * 2**20 + 1)), 413)
-
-
-def test_a_body_at_the_limit_is_read(box: RunningBox) -> None:
-    assert_error(box.send(b" " * (25 * 2**20)), 400, "empty")
-
-
 def test_a_client_that_fails_is_a_500_without_a_traceback(box: RunningBox) -> None:
     assert assert_error(box.invoke("fragile", {}), 500)["code"] == "client_failed"
-
-
-def raw_request(content_length: object, body: bytes, extra: str = "") -> bytes:
-    head = f"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n{extra}Content-Length: {content_length}\r\n\r\n"
-    return head.encode() + body
-
-
-def test_a_content_length_larger_than_the_body_is_not_served(box: RunningBox) -> None:
-    response = exchange(box.port, raw_request(1000, b'{"modelname":"slow","payload":{}}'), half_close=True)
-    assert b" 200 " not in response.split(b"\r\n")[0]
-
-
-def test_a_content_length_smaller_than_the_body_is_a_400(box: RunningBox) -> None:
-    response = exchange(
-        box.port, raw_request(10, b'{"modelname":"slow","payload":{}}', "Connection: close\r\n")
-    )
-    assert b" 400 " in response.split(b"\r\n")[0]
-
-
-def test_a_content_length_that_is_not_a_number_is_a_400(box: RunningBox) -> None:
-    response = exchange(box.port, raw_request("many", b"{}"))
-    assert b" 400 " in response.split(b"\r\n")[0]
-    assert b"<html" not in response
-
-
-def test_the_box_survives_callers_that_hang_up(box: RunningBox, cat: bytes) -> None:
-    body = json.dumps({"modelname": "resnet", "payload": base64.b64encode(cat).decode()}).encode()
-    for bytes_sent in (len(body) // 2, len(body)):
-        send_and_hang_up(box.port, raw_request(len(body), body[:bytes_sent]))
-    assert box.invoke("resnet", base64.b64encode(cat).decode()).status_code == 200

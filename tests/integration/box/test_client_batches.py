@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,32 +73,3 @@ def test_no_caller_notices_that_triton_is_killed_under_their_batch(box: RunningB
         time.sleep(SECONDS / 2)
         box.kill_and_wait_for_restart("triton")
         assert all(answer.result() for answer in answers)
-
-
-def test_a_bad_record_among_many_callers_fails_alone(box: RunningBox) -> None:
-    ended = threading.Event()
-
-    def send_bad() -> set[tuple[int, str]]:
-        found = set()
-        while not ended.is_set():
-            answer = box.invoke("sentences", {"text": "this is unreadable"})
-            found.add((answer.status_code, answer.json()["error"]))
-        return found
-
-    with ThreadPoolExecutor(CALLERS + 1) as pool:
-        bad = pool.submit(send_bad)
-        answers = list(pool.map(lambda caller: ask(box, caller, SECONDS / 2), range(CALLERS)))
-        ended.set()
-        assert all(answers)
-        assert bad.result() == {(400, "payload.text: is unreadable")}
-
-
-def test_lines_and_a_long_list_are_answered_in_order(box: RunningBox) -> None:
-    records = [ids_of(number % 7, number) for number in range(100)]
-    answer = box.invoke("sentences", [{"token_ids": ids} for ids in records])
-    assert answer.json()["result"] == [answer_of(ids) for ids in records]
-    lines = "\n".join(
-        json.dumps({"modelname": "sentences", "payload": {"token_ids": ids}}) for ids in records
-    )
-    answered = box.send(lines.encode(), "application/jsonlines").text.splitlines()
-    assert [json.loads(line)["result"] for line in answered] == [answer_of(ids) for ids in records]

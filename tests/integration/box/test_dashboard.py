@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +11,6 @@ import pytest
 import requests
 from openapi_schema_validator import OAS31Validator
 
-from sm.control.history import Recorder
 from sm.run_state import Box
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.model_archives import multiplying_model
@@ -80,62 +76,6 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
 
 
-def test_faults_and_loads_become_events_and_rows(endpoint: MultiModelEndpoint) -> None:
-    """The test drives a recorder like the box's own, so that it decides when a point is taken."""
-    box = endpoint.box
-    recorder = Recorder(Box.load(box.run_folder()))
-
-    def record_and_read() -> dict[str, Any]:
-        recorder.record_point()
-        return dict(json.loads(recorder.read(time.time())))
-
-    def event_texts() -> list[str]:
-        return [event["text"] for event in record_and_read()["events"]]
-
-    def process_row(name: str) -> dict[str, Any]:
-        return next(dict(row) for row in record_and_read()["box"]["processes"] if row["name"] == name)
-
-    endpoint.load_successfully("leaving", endpoint.platform.write_flat("leaving", multiplying_model()))
-    record_and_read()
-    endpoint.unload("leaving")
-    assert "the model leaving was unloaded" in event_texts()
-
-    master_pid = process_row("data")["pid"]
-    assert master_pid == box.child("data")["pid"]
-    worker_pid = box.workers()[0]
-    os.kill(worker_pid, signal.SIGSTOP)
-    try:
-        wait_until(lambda: process_row("data")["stopped"] == 1, description="a stopped worker")
-    finally:
-        os.kill(worker_pid, signal.SIGCONT)
-    wait_until(
-        lambda: "all processes of data run again" in event_texts(), description="the event of its return"
-    )
-    os.kill(worker_pid, signal.SIGKILL)
-    wait_until(lambda: "1 worker of data ended" in event_texts(), description="the event of its end")
-    wait_until(lambda: process_row("data")["restarts"] == 1, description="the count of restarts")
-
-    triton_pid = process_row("triton")["pid"]
-    os.kill(triton_pid, signal.SIGKILL)
-
-    def is_triton_gone() -> bool:
-        """Whether one point shows it: at the next, a new Triton may be ready."""
-        recorded = record_and_read()["box"]
-        (triton,) = [row for row in recorded["processes"] if row["name"] == "triton"]
-        has_models = any(model["state"] not in ("unknown", "not ready") for model in recorded["models"])
-        return triton["state"] != "ready" and not has_models
-
-    wait_until(is_triton_gone, description="a Triton that is not ready")
-    wait_until(lambda: process_row("triton")["state"] == "ready", description="a new Triton")
-    assert process_row("triton")["restarts"] == 1
-    assert "triton was started again" in event_texts()
-    # The box's own recorder goes on.
-    previous_at = dashboard_data(box)["box"]["at"]
-    wait_until(
-        lambda: dashboard_data(box)["box"]["at"] > previous_at, description="a later point of the box itself"
-    )
-
-
 def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: MultiModelEndpoint) -> None:
     top = sm("top", "--once", "--url", "http://127.0.0.1:1")
     assert (top.status, top.out) == (1, "")
@@ -144,8 +84,3 @@ def test_sm_top_says_when_there_is_no_box_at_the_address(sm: RunSm, endpoint: Mu
     assert "looks like http://localhost:8080" in sm("top", "--url", "localhost:8080").err
     triton_url = f"http://127.0.0.1:{Box.load(endpoint.box.run_folder()).http_port}"
     assert "it is not a box of Trireme" in sm("top", "--once", "--url", triton_url).err
-
-
-def test_a_since_that_is_no_time_is_a_400(endpoint: MultiModelEndpoint) -> None:
-    response = requests.get(f"{endpoint.url}/dashboard/data?since=today", timeout=5)
-    assert (response.status_code, response.json()["code"]) == (400, "bad_input")

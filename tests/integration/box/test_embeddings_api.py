@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,12 +86,6 @@ def test_a_model_of_the_task_needs_no_client_file(client: OpenAI) -> None:
     assert caught.value.param == "input[1]"
 
 
-def test_base64_is_little_endian_float32(box: RunningBox) -> None:
-    body = {"model": "sentences", "input": TEXTS[0], "encoding_format": "base64"}
-    (row,) = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).json()["data"]
-    assert np.frombuffer(base64.b64decode(row["embedding"]), "<f4").tolist() == VECTORS[0]
-
-
 def test_one_text_and_token_ids_are_inputs_too(client: OpenAI) -> None:
     assert vectors(client.embeddings.create(model="sentences", input=TEXTS[0])) == VECTORS[:1]
     assert vectors(client.embeddings.create(model="sentences", input=[1, 3, 5])) == VECTORS[:1]
@@ -154,18 +147,6 @@ def test_garbage_is_a_400_in_openais_form(box: RunningBox, body: bytes) -> None:
     answer = requests.post(f"{box.url}/v1/embeddings", data=body, timeout=30)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
-
-
-def test_a_list_reaches_the_client_as_a_batch_and_the_invocation_is_counted(box: RunningBox) -> None:
-    def counted(stage: str) -> float:
-        return box.metric(
-            "trireme_invocation_duration_seconds_count", model="sentences", stage=stage, status="2xx"
-        )
-
-    before = counted("preprocess"), counted("total")
-    body = {"model": "sentences", "input": TEXTS * 8}
-    assert requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).status_code == 200
-    assert (counted("preprocess"), counted("total")) == (before[0] + 1, before[1] + 1)
 
 
 def test_the_client_answers_invocations_as_any_other(box: RunningBox) -> None:

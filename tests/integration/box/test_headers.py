@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-import requests
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.raw_http import exchange
 from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
@@ -71,60 +69,6 @@ def test_attributes_that_cannot_be_a_header_are_the_clients_failure(box: Running
     assert ATTRIBUTES not in response.headers
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/invocations", PROBE_BODY.replace(b"probe", b"nobody")),
-        ("/invocations", b'{"modelname":"probe","payload":{"numbers":[1]}}'),
-        ("/invocations", ECHO_BODY),
-        ("/invocations", b"{"),
-        ("/invocations", b" " * 100_001),
-        ("/v2/models/echo/infer", ECHO_BODY),
-        ("/nowhere", b""),
-        ("/ping", b""),
-    ],
-)
-def test_no_header_of_the_caller_is_echoed(box: RunningBox, path: str, body: bytes) -> None:
-    headers = dict.fromkeys(("X-Random", "Cookie", "Origin", "Authorization", ATTRIBUTES), "echo-me-not")
-    headers["X-Amzn-SageMaker-Enable-Explanations"] = "echo-me-not"
-    response = requests.post(
-        box.url + path, data=body, headers={"Content-Type": "application/json", **headers}, timeout=10
-    )
-    assert "echo-me-not" not in str(response.headers) + response.text
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/ping"),
-        ("GET", "/models"),
-        ("GET", "/metrics"),
-        ("GET", "/execution-parameters"),
-        ("GET", "/v2"),
-        ("GET", "/v2/health/ready"),
-        ("POST", "/v2/models/echo/infer"),
-        ("POST", "/invocations"),
-        ("PUT", "/invocations"),
-        ("GET", "/nowhere"),
-    ],
-)
-def test_a_response_that_is_no_stream_has_a_content_length(box: RunningBox, method: str, path: str) -> None:
-    body = ECHO_BODY if method == "POST" else None
-    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    response = requests.request(method, box.url + path, data=body, headers=headers, timeout=10)
-    assert int(response.headers["Content-Length"]) == len(response.content)
-    assert "Transfer-Encoding" not in response.headers
-
-
-def test_an_http_1_0_caller_gets_its_response_and_a_closed_connection(box: RunningBox) -> None:
-    head = b"POST /invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-    response = exchange(box.port, head % len(PROBE_BODY) + b"\r\n" + PROBE_BODY)
-    assert response.split(b"\r\n")[0].endswith(b" 200 OK")
-    assert b'"result"' in response
-    assert b"Transfer-Encoding" not in response
-    assert b" 200 " in exchange(box.port, b"GET /ping HTTP/1.0\r\n\r\n").split(b"\r\n")[0]
-
-
 def test_a_repeated_header_reaches_the_client_as_one_with_both_values(box: RunningBox) -> None:
     head = (
         b"POST /invocations HTTP/1.1\r\nHost: box\r\nConnection: close\r\n"
@@ -135,19 +79,3 @@ def test_a_repeated_header_reaches_the_client_as_one_with_both_values(box: Runni
     response = exchange(box.port, head % len(PROBE_BODY) + b"\r\n" + PROBE_BODY)
     body = json.loads(response.partition(b"\r\n\r\n")[2])
     assert body["result"]["headers"]["x-amzn-sagemaker-target-variant"].replace(" ", "") == "a,b"
-
-
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        b"Content-Length: 34\r\nContent-Length: 35\r\n",
-        b"Content-Length: 34\r\nTransfer-Encoding: chunked\r\n",
-        b"Content-Length: -1\r\n",
-    ],
-)
-def test_contradictory_lengths_are_a_400_and_the_box_goes_on(box: RunningBox, lengths: bytes) -> None:
-    head = b"POST /invocations HTTP/1.1\r\nHost: box\r\nContent-Type: application/json\r\n"
-    response = exchange(box.port, head + lengths + b"\r\n" + PROBE_BODY)
-    assert response.split(b"\r\n")[0].endswith(b" 400 Bad Request")
-    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
-    assert box.ping()[0] == 200

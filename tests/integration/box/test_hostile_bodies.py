@@ -5,7 +5,6 @@ Also: if Triton refuses a tensor, the error blames the caller who sent it or the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +13,7 @@ import pytest
 import requests
 from PIL import Image
 
-from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.boxes import RunningBox, running_box
 from tests.support.hostile_pictures import encode, large_png, many_scans
 from tests.support.memory import PeakMemory
 from tests.support.npy_bodies import encode_npy
@@ -154,55 +153,6 @@ def test_large_pictures_at_once_wait_or_get_a_429(box: RunningBox, large_picture
     assert send_picture(box, large_picture).status_code == 200
 
 
-def test_a_flood_of_large_pictures_leaves_memory_for_another_models_small_one(box: RunningBox) -> None:
-    # Four of these would fill the budget up to the last 33 KB.
-    large = encode(Image.new("RGB", (3620, 3620)), "JPEG")
-    small = encode(Image.new("RGB", (1000, 1000)), "JPEG")
-    release_file = box.log.parent / "go"
-    with ThreadPoolExecutor(6) as pool:
-        pending_responses = [
-            pool.submit(box.send, large, "image/jpeg", params={"modelname": "holding"}) for _ in range(6)
-        ]
-        try:
-            wait_until(
-                lambda: box.metric("trireme_decoded_bytes") > BUDGET / 2,
-                description="decoded pictures in memory",
-            )
-            # The rest of the flood now waits for memory, or got a 429.
-            wait_until(lambda: box.metric("trireme_model_in_flight", model="holding") >= 3)
-            assert send_picture(box, small, "image/jpeg").json() == {
-                "modelname": "shape",
-                "result": [1000, 1000, 3],
-            }
-        finally:
-            release_file.touch()
-        statuses = [pending.result().status_code for pending in pending_responses]
-    release_file.unlink()
-    assert statuses.count(200) >= 3
-    assert set(statuses) <= {200, 429}
-
-
-def test_a_metric_shows_the_memory_of_decoded_pictures(box: RunningBox, large_picture: bytes) -> None:
-    memory_seen = threading.Event()
-
-    def send_until_seen() -> set[int]:
-        statuses = {send_picture(box, large_picture).status_code}
-        while not memory_seen.is_set():
-            statuses.add(send_picture(box, large_picture).status_code)
-        return statuses
-
-    with ThreadPoolExecutor(1) as pool:
-        statuses = pool.submit(send_until_seen)
-        try:
-            wait_until(
-                lambda: box.metric("trireme_decoded_bytes") >= 40 * MIB, description="the memory in the gauge"
-            )
-        finally:
-            memory_seen.set()
-        assert statuses.result() == {200}
-    wait_until(lambda: box.metric("trireme_decoded_bytes") == 0, description="an empty gauge")
-
-
 @pytest.mark.parametrize("content_type", ["application/json", "application/jsonlines"])
 def test_json_of_millions_of_lists_is_refused_before_it_is_parsed(box: RunningBox, content_type: str) -> None:
     body = b'{"modelname":"flat","payload":[' + b"[]," * 5_000_000 + b"[]]}"
@@ -244,26 +194,6 @@ def test_a_wrong_tensor_of_a_client_is_a_500(box: RunningBox, model: str, log_wo
     log = box.wait_for_log(log_words)
     if model != "no_datatype":
         assert "the model has the inputs x (FP32 [-1]) and the outputs y (FP32 [-1])" in log
-
-
-def test_a_picture_that_a_client_did_not_resize_is_a_500(box: RunningBox) -> None:
-    response = box.send(
-        encode(Image.new("RGB", (8, 6)), "PNG"), "image/png", params={"modelname": "not_resized"}
-    )
-    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
-    box.wait_for_log("'x' as [1, 6, 8, 3], not [-1, -1]")
-
-
-def test_a_wrong_tensor_of_a_client_is_a_500_in_a_list_and_in_a_stream_too(box: RunningBox) -> None:
-    list_response = box.invoke("wrong_name", [{"tensor": [1]}, {"tensor": [2]}])
-    assert (list_response.status_code, list_response.json()["code"]) == (500, "client_failed")
-    stream_response = requests.post(
-        f"{box.url}/invocations",
-        json={"modelname": "wrong_name", "payload": {"tensor": [1]}},
-        headers={"Accept": "text/event-stream"},
-        timeout=20,
-    )
-    assert (stream_response.status_code, stream_response.json()["code"]) == (500, "client_failed")
 
 
 def test_a_wrong_tensor_of_a_caller_is_a_400(box: RunningBox) -> None:

@@ -12,6 +12,7 @@ def test_a_single_model_is_shown_as_in_the_list(box: RunningBox) -> None:
     model = requests.get(f"{box.url}/models/resnet", timeout=5).json()
     assert model in rows
     assert (model["modelName"], model["ready"]) == ("resnet", True)
+    assert (model["versions"], model["client"]) == (["1"], "Resnet")
     assert requests.get(f"{box.url}/models/nobody", timeout=5).status_code == 404
 
 

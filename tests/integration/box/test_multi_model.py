@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -50,14 +49,6 @@ class Times(TensorClient):
     def postprocess(self, outputs, payload):
         return [NAME, helper.NAME, outputs["y"].tolist()]
 """
-CLIENT_WITHOUT_MODEL = """
-from sm.client.base import Client
-
-
-class Named(Client):
-    def inference(self, payload):
-        return "{name}"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +64,6 @@ def endpoint(shared_endpoint: MultiModelEndpoint) -> Iterator[MultiModelEndpoint
     yield shared_endpoint
     for name in shared_endpoint.names():
         assert shared_endpoint.unload(name).status_code == 200
-
-
-def test_a_name_that_is_loaded_again_serves_the_new_archive(endpoint: MultiModelEndpoint) -> None:
-    for factor in (2, 3):
-        url = endpoint.platform.write_flat(
-            "h1", multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = 'number {factor}'"
-        )
-        endpoint.load_successfully("h1", url)
-        response = endpoint.invoke("h1", {"payload": {"x": [1, 2]}})
-        assert response.json()["result"] == [f"number {factor}"] * 2 + [[factor, 2 * factor]]
-        endpoint.unload("h1")
 
 
 def test_ensembles_whose_steps_have_the_same_names_do_not_mix(endpoint: MultiModelEndpoint) -> None:
@@ -137,40 +117,6 @@ def test_v2_answers_name_the_archive_where_triton_has_another_name(endpoint: Mul
     assert np.frombuffer(response.content[size:], np.float32).tolist() == [2, 4]
 
 
-def test_clients_of_two_archives_may_have_modules_of_the_same_name(endpoint: MultiModelEndpoint) -> None:
-    for name, factor in (("one", 2), ("two", 3)):
-        url = endpoint.platform.write_flat(
-            name, multiplying_model(factor), client=CLIENT_SOURCE, helper=f"NAME = {name!r}"
-        )
-        endpoint.load_successfully(name, url)
-    for _ in range(4):  # often enough to reach both workers
-        for name, factor in (("one", 2), ("two", 3)):
-            response = endpoint.invoke(name, {"payload": {"x": [1, 2]}})
-            assert response.json() == {"modelname": name, "result": [name, name, [factor, 2 * factor]]}
-            assert endpoint.infer_y(name) == [factor, 2 * factor]
-
-
-def test_a_client_that_cannot_be_imported_is_a_500_with_the_reason_and_harms_no_other(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    endpoint.load_successfully(
-        "bad", endpoint.platform.write_flat("bad", multiplying_model(2), client="import no_such_module\n")
-    )
-    endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(3)))
-    response = endpoint.invoke("bad", {"payload": {"x": [1]}})
-    assert response.status_code == 500
-    assert "no_such_module" in response.json()["error"]
-    assert endpoint.infer_y("good") == [3, 6]
-
-
-def test_a_payload_for_a_model_without_a_client_is_a_400_that_names_v2(endpoint: MultiModelEndpoint) -> None:
-    endpoint.load_successfully("h1", endpoint.platform.write_flat("h1"))
-    response = endpoint.invoke("h1", {"payload": 1})
-    # A 404 would tell the platform that the model is not loaded.
-    assert response.status_code == 400
-    assert "v2" in response.json()["error"]
-
-
 @pytest.mark.parametrize(
     ("exception", "status"), [("ValueError('no such luck')", 400), ("MemoryError('no such luck')", 507)]
 )
@@ -184,17 +130,6 @@ def test_a_failed_load_says_why_and_ping_stays_200(
     assert endpoint.list_page() == {"models": []}
     endpoint.load_successfully("h1", endpoint.platform.write_flat("h1", multiplying_model(4)))
     assert endpoint.infer_y("h1") == [4, 8]
-
-
-def test_an_ensemble_whose_step_fails_leaves_no_step_loaded(endpoint: MultiModelEndpoint) -> None:
-    models = {
-        "a": multiplying_model(2),
-        "b": multiplying_model(failing="ValueError('no')"),
-        "whole": chain_config("a", "b"),
-    }
-    assert endpoint.load("e1", endpoint.platform.write_nested("e1", models)).status_code == 400
-    index = requests.post(f"{endpoint.url}/v2/repository/index", json={"ready": True}, timeout=10)
-    assert index.json() == []
 
 
 def test_an_archive_that_would_harm_triton_or_other_archives_is_a_400(endpoint: MultiModelEndpoint) -> None:
@@ -218,11 +153,6 @@ def test_an_archive_that_would_harm_triton_or_other_archives_is_a_400(endpoint: 
         assert (response.status_code, sentence in response.json()["error"]) == (400, True), response.text
     assert endpoint.child_pid("triton") == triton
     assert endpoint.infer_y("other") == [2, 4]
-
-
-def test_a_url_with_a_hyphen_is_accepted(endpoint: MultiModelEndpoint) -> None:
-    endpoint.load_successfully("a-b", endpoint.platform.write_flat("a-b-c", multiplying_model(2)))
-    assert endpoint.infer_y("a-b") == [2, 4]
 
 
 def test_a_name_equal_to_anothers_target_model_is_refused_in_either_order(
@@ -287,66 +217,9 @@ def test_a_pipe_or_an_outside_link_in_an_archive_is_a_400_at_once(
     assert endpoint.load("odd", f"{url}/1").status_code == 400
 
 
-def test_many_archives_with_pipes_do_not_delay_other_loads(endpoint: MultiModelEndpoint) -> None:
-    urls = [endpoint.platform.write_flat(f"pipe{index}") for index in range(40)]
-    for url in urls:
-        Path(url, "config.pbtxt").unlink()
-        os.mkfifo(f"{url}/config.pbtxt")
-    with ThreadPoolExecutor(len(urls)) as pool:
-        statuses = set(pool.map(lambda url: endpoint.load(Path(url).parent.name, url).status_code, urls))
-    # 429: more than the box loads at once.
-    assert 400 in statuses <= {400, 429}
-    endpoint.load_successfully("good", endpoint.platform.write_flat("good", multiplying_model(3)))
-    assert endpoint.infer_y("good") == [3, 6]
-
-
-def test_an_archive_may_link_to_its_own_files(endpoint: MultiModelEndpoint) -> None:
-    url = Path(endpoint.platform.write_flat("linked", multiplying_model(2)))
-    (url / "1" / "model.py").rename(url / "shared.py")
-    (url / "1" / "model.py").symlink_to("../shared.py")
-    endpoint.load_successfully("linked", str(url))
-    assert endpoint.infer_y("linked") == [2, 4]
-
-
-def test_an_archive_that_changes_during_its_load_is_loaded_or_refused_and_never_hangs(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    """Triton itself would wait for ever for a model.py that is gone."""
-    url = Path(endpoint.platform.write_flat("moving", multiplying_model(2)))
-    (url / "labels.txt").write_text("cat")
-    stop = threading.Event()
-
-    def move_files() -> None:
-        while not stop.is_set():
-            for file in (url / "labels.txt", url / "1" / "model.py"):
-                file.rename(url.parent / "away")
-                time.sleep(0.01)
-                (url.parent / "away").rename(file)
-                time.sleep(0.001)
-
-    mover = threading.Thread(target=move_files)
-    mover.start()
-    statuses: set[int] = set()
-    try:
-        started_at = time.monotonic()
-        while time.monotonic() < started_at + (5 if 400 in statuses else 120):
-            response = endpoint.load("moving", str(url))
-            statuses.add(response.status_code)
-            assert response.status_code in (200, 400), response.text
-            if response.status_code == 200:
-                assert endpoint.infer_y("moving") == [2, 4]
-                assert endpoint.unload("moving").status_code == 200
-    finally:
-        stop.set()
-        mover.join()
-    assert 400 in statuses
-    endpoint.load_successfully("moving", str(url))
-    assert endpoint.infer_y("moving") == [2, 4]
-
-
 def test_a_served_model_does_not_change_with_its_archive(endpoint: MultiModelEndpoint) -> None:
     """The box works on a copy: a restarted Triton still serves what was loaded."""
-    url = Path(endpoint.platform.write_flat("kept", multiplying_model(2)))
+    url = Path(endpoint.platform.write_flat("kept-one", multiplying_model(2)))
     endpoint.load_successfully("kept", str(url))
     multiplying_model(5).write(url / "other")
     (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
@@ -527,88 +400,6 @@ def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: Mult
     assert endpoint.infer_y("one") == [4, 8]
 
 
-def test_a_killed_model_process_is_replaced_without_disturbing_other_models(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
-    endpoint.load_successfully("two", endpoint.platform.write_flat("two", multiplying_model(3)))
-    triton_pid = endpoint.child_pid("triton")
-    with Load(endpoint.box.port, json.dumps(ECHO_REQUEST).encode(), path="/models/two/invoke").start(
-        callers=2
-    ) as load:
-        for _ in range(2):
-            stub = endpoint.box.pid("/models/one/1/model.py")
-            os.kill(stub, signal.SIGKILL)
-            assert endpoint.infer_y("one") == [2.0, 4.0]
-            assert endpoint.box.pid("/models/one/1/model.py") != stub
-    assert set(load.outcomes) == {"200"}
-    assert endpoint.child_pid("triton") == triton_pid
-
-
-def test_a_stalled_model_is_loaded_again_alone_and_no_answers_are_mixed_up(
-    endpoint: MultiModelEndpoint,
-) -> None:
-    """Its callers wait until it is back; the other models answer throughout."""
-    chain_models = {"pre": multiplying_model(2), "whole": chain_config("pre")}
-    factors = {
-        endpoint.load_successfully(
-            "stalled", endpoint.platform.write_flat("stalled", multiplying_model(3))
-        ): 3,
-        endpoint.load_successfully(
-            "python",
-            endpoint.platform.write_flat(
-                "python", multiplying_model(5), client=CLIENT_SOURCE, helper="NAME = 1"
-            ),
-        ): 5,
-        endpoint.load_successfully("chain", endpoint.platform.write_nested("chain", chain_models)): 2,
-    }
-    triton_pid = endpoint.child_pid("triton")
-    stub = endpoint.box.pid("/models/stalled/1/model.py")
-    loads: dict[tuple[str, float], Load] = {}
-    for name in factors:
-        for x in (1.0, 7.0):
-            body = json.dumps({"inputs": [{**ECHO_REQUEST["inputs"][0], "data": [x, 2 * x]}]}).encode()
-            path = f"/models/{name}/invoke"
-            loads[name, x] = Load(endpoint.box.port, body, path=path, retry_delay_s=0.2)
-    with ExitStack() as stack:
-        for load in loads.values():
-            stack.enter_context(load.start(callers=2))
-        wait_until(
-            lambda: all(load.outcomes["200"] > 5 for load in loads.values()),
-            description="answers before the stall",
-        )
-        os.kill(stub, signal.SIGSTOP)
-        time.sleep(1.5)
-        # The box may have killed the stub by now.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(stub, signal.SIGCONT)
-        stalled_at = time.monotonic()
-        answered_before = {key: load.outcomes["200"] for key, load in loads.items()}
-        wait_until(
-            lambda: all(load.outcomes["200"] > answered_before[key] + 5 for key, load in loads.items()),
-            90,
-            "answers again",
-        )
-        seconds = time.monotonic() - stalled_at
-    for (name, x), load in loads.items():
-        log.info(
-            "%s: %s, slowest %.1f s, all again %.1f s after the stall",
-            name,
-            dict(load.outcomes),
-            load.slowest_s,
-            seconds,
-        )
-        assert set(load.outcomes) == {"200"}, load.outcomes
-        assert {tuple(json.loads(body)["outputs"][0]["data"]) for body in load.bodies} == {
-            (factors[name] * x, factors[name] * 2 * x)
-        }
-        # Without another process requests hang for over 40 s.
-        assert load.slowest_s < 25
-    assert endpoint.child_pid("triton") == triton_pid
-    assert endpoint.names() == sorted(factors)
-    assert endpoint.box.ping()[0] == 200
-
-
 def test_an_archive_missing_at_a_restart_of_triton_affects_only_its_own_model(
     endpoint: MultiModelEndpoint,
 ) -> None:
@@ -663,26 +454,6 @@ def test_triton_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
     endpoint.load_successfully("half", url)
 
 
-def test_200_models_are_listed_in_pages(endpoint: MultiModelEndpoint) -> None:
-    """Clients without a Triton model, which need no process of their own."""
-    names = [f"m{index:03}" for index in range(200)]
-    for name in names:
-        client = CLIENT_WITHOUT_MODEL.format(name=name)
-        endpoint.load_successfully(name, endpoint.platform.write_nested(name, {}, client=client))
-    assert [endpoint.invoke(name, {"payload": {}}).json()["result"] for name in names] == names
-    seconds = []
-    for _ in range(10):
-        started_at = time.perf_counter()
-        first_page = endpoint.list_page()
-        seconds.append(time.perf_counter() - started_at)
-    assert sorted(seconds)[5] < 0.05
-    second_page = endpoint.list_page(next_page_token=first_page["nextPageToken"])
-    assert "nextPageToken" not in second_page
-    assert [row["modelName"] for row in first_page["models"] + second_page["models"]] == names
-    assert set(first_page["models"][0]) == {"modelName", "modelUrl"}
-    assert requests.get(f"{endpoint.url}/models", params={"limit": "no"}, timeout=5).status_code == 400
-
-
 def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp_path: Path) -> None:
     """A fake nvidia-smi on PATH prints the memory use from a file."""
     gpu_memory = tmp_path / "said"
@@ -720,3 +491,69 @@ def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp
 def test_multi_model_mode_without_nginx_does_not_start_and_says_so(tmp_path: Path) -> None:
     log = log_of_failed_start(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_NGINX="off")
     assert "needs nginx" in log
+
+
+CLIENT_WITHOUT_MODEL = """
+from sm.client.base import Client
+
+
+class Named(Client):
+    def inference(self, payload):
+        return "{name}"
+"""
+
+
+def test_200_models_are_listed_in_pages(endpoint: MultiModelEndpoint) -> None:
+    """Clients without a Triton model, which need no process of their own."""
+    names = [f"m{index:03}" for index in range(200)]
+    for name in names:
+        client = CLIENT_WITHOUT_MODEL.format(name=name)
+        endpoint.load_successfully(name, endpoint.platform.write_nested(name, {}, client=client))
+    assert [endpoint.invoke(name, {"payload": {}}).json()["result"] for name in names] == names
+    seconds = []
+    for _ in range(10):
+        started_at = time.perf_counter()
+        first_page = endpoint.list_page()
+        seconds.append(time.perf_counter() - started_at)
+    assert sorted(seconds)[5] < 0.05
+    second_page = endpoint.list_page(next_page_token=first_page["nextPageToken"])
+    assert "nextPageToken" not in second_page
+    assert [row["modelName"] for row in first_page["models"] + second_page["models"]] == names
+    assert set(first_page["models"][0]) == {"modelName", "modelUrl"}
+    assert requests.get(f"{endpoint.url}/models", params={"limit": "no"}, timeout=5).status_code == 400
+
+
+def test_an_archive_that_changes_during_its_load_is_loaded_or_refused_and_never_hangs(
+    endpoint: MultiModelEndpoint,
+) -> None:
+    """Triton itself would wait for ever for a model.py that is gone."""
+    url = Path(endpoint.platform.write_flat("moving", multiplying_model(2)))
+    (url / "labels.txt").write_text("cat")
+    stop = threading.Event()
+
+    def move_files() -> None:
+        while not stop.is_set():
+            for file in (url / "labels.txt", url / "1" / "model.py"):
+                file.rename(url.parent / "away")
+                time.sleep(0.01)
+                (url.parent / "away").rename(file)
+                time.sleep(0.001)
+
+    mover = threading.Thread(target=move_files)
+    mover.start()
+    statuses: set[int] = set()
+    try:
+        started_at = time.monotonic()
+        while time.monotonic() < started_at + (5 if 400 in statuses else 120):
+            response = endpoint.load("moving", str(url))
+            statuses.add(response.status_code)
+            assert response.status_code in (200, 400), response.text
+            if response.status_code == 200:
+                assert endpoint.infer_y("moving") == [2, 4]
+                assert endpoint.unload("moving").status_code == 200
+    finally:
+        stop.set()
+        mover.join()
+    assert 400 in statuses
+    endpoint.load_successfully("moving", str(url))
+    assert endpoint.infer_y("moving") == [2, 4]

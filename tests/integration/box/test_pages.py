@@ -2,71 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 import pytest
 import requests
-from openapi_schema_validator import OAS31Validator
-from openapi_spec_validator import validate
 
 from sm.settings import HERE
 from tests.support.boxes import RunningBox
-
-TEXT_PAYLOAD = {"text": "The world has [MASK] people."}
-
-
-@pytest.fixture(scope="module")
-def openapi(box: RunningBox) -> dict[str, Any]:
-    return dict(requests.get(f"{box.url}/openapi.json", timeout=5).json())
-
-
-def schema_validator(openapi: dict[str, Any], name: str) -> Any:
-    """A validator for one schema of the document, which may refer to the others."""
-    return OAS31Validator({"$ref": f"#/components/schemas/{name}", **openapi})
-
-
-def test_the_openapi_document_is_valid(openapi: dict[str, Any]) -> None:
-    validate(openapi)
-    assert openapi["openapi"].startswith("3.1")
-
-
-def test_every_client_is_in_the_openapi_document(openapi: dict[str, Any], box: RunningBox) -> None:
-    names = {row["name"] for row in requests.get(f"{box.url}/models", timeout=5).json()["models"]}
-    assert {"resnet", "yolov5", "bert_base"} <= names
-    assert all(f"{name}.Request" in openapi["components"]["schemas"] for name in names)
-
-
-@pytest.mark.parametrize("name", ["resnet", "yolov5", "bert_base"])
-def test_samples_and_their_answers_match_the_openapi_schemas(
-    openapi: dict[str, Any], box: RunningBox, name: str
-) -> None:
-    sample = HERE / "clients" / name / "sample"
-    payload = json.loads((sample / "payload.json").read_bytes())
-    request = {"modelname": name, "payload": payload}
-    schema_validator(openapi, f"{name}.Request").validate(request)
-    schema_validator(openapi, f"{name}.Answer").validate(box.invoke(name, payload).json())
-
-
-def test_the_box_refuses_what_its_openapi_schema_refuses(openapi: dict[str, Any], box: RunningBox) -> None:
-    for payload in ({"text": 7}, {}, {**TEXT_PAYLOAD, "more": 1}):
-        assert not schema_validator(openapi, "bert_base.Request").is_valid(
-            {"modelname": "bert_base", "payload": payload}
-        )
-        response = box.invoke("bert_base", payload)
-        assert response.status_code == 422
-        schema_validator(openapi, "Error").validate(response.json())
-
-
-def test_every_get_route_of_the_openapi_document_exists(openapi: dict[str, Any], box: RunningBox) -> None:
-    for path, operations in openapi["paths"].items():
-        if "get" in operations:
-            name = {"/page/{name}": "main.js", "/samples/{client}/{name}": "coffee.jpg"}.get(path, "resnet")
-            url_path = path.format(name=name, client="resnet", model="resnet", version="1")
-            # A WebSocket route answers a plain GET with 400.
-            expected_status = 200 if "200" in operations["get"]["responses"] else 400
-            assert requests.get(f"{box.url}{url_path}", timeout=10).status_code == expected_status, path
 
 
 def test_the_pages_may_load_nothing_from_elsewhere(box: RunningBox) -> None:

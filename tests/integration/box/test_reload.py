@@ -121,11 +121,6 @@ def nothing_else_disturbed(box: RunningBox) -> Iterator[None]:
     assert box.child("triton") == triton_before
 
 
-def test_the_log_says_that_reload_is_on_and_for_development_only(box: RunningBox) -> None:
-    assert "reload is on" in box.log.read_text()
-    assert "for development only" in box.log.read_text()
-
-
 def test_an_edit_is_served_without_a_restart_and_disturbs_nothing_else(
     box: RunningBox, word_file: Path
 ) -> None:
@@ -167,24 +162,6 @@ def test_a_syntax_error_is_in_the_response_and_once_in_the_log_until_it_is_mende
     assert "def setup(self) -> None\n" in new_log
 
 
-def test_an_exception_in_a_request_names_file_and_line(box: RunningBox, word_file: Path) -> None:
-    raising = WORD_CLIENT.replace('return f"{self', 'raise KeyError("no such word")  # f"{self')
-    word_file.write_text(raising)
-    wait_until_live(box, "KeyError")
-    response = box.invoke("word", "a")
-    assert (response.status_code, response.json()["code"]) == (500, "client_failed")
-    line = raising.splitlines().index(next(line for line in raising.splitlines() if "raise" in line)) + 1
-    assert f"{word_file}: line {line}: KeyError: 'no such word'" in response.json()["error"]
-
-
-def test_a_client_without_its_model_says_which_one(box: RunningBox, word_file: Path) -> None:
-    word_file.write_text(
-        WORD_CLIENT.replace("    payload = TextPayload", "    payload = TextPayload\n    models = ('gone',)")
-    )
-    wait_until_live(box, "its model 'gone' is not served by Triton")
-    box.wait_for_log(f"{word_file}: its model 'gone' is not served by Triton")
-
-
 def test_a_running_request_finishes_with_the_code_it_started_with(box: RunningBox, word_file: Path) -> None:
     wait_until_live(box, "cat 1")
     responses: list[requests.Response] = []
@@ -210,33 +187,3 @@ def test_a_new_client_is_served_and_a_removed_one_is_a_404(box: RunningBox, clie
         shutil.rmtree(new_folder)
         wait_until_live(box, "no model 'fresh'", "fresh")
     assert box.invoke("fresh", "a").status_code == 404
-
-
-@pytest.mark.parametrize("statement", ["raise KeyboardInterrupt", "raise SystemExit(1)"])
-def test_a_client_that_exits_on_reload_is_reported_and_the_next_edit_is_served(
-    box: RunningBox, word_file: Path, statement: str
-) -> None:
-    """Such a client once ended the thread that watches for changes."""
-
-    def reload_errors() -> dict[str, str | None]:
-        rows = requests.get(f"{box.url}/models", timeout=5).json()["models"]
-        return {row["modelName"]: row.get("reload_error") for row in rows}
-
-    wait_until_live(box, "cat 1")
-    wait_until(lambda: set(reload_errors().values()) == {None}, description="/models without an error")
-    log_length_before = len(box.log.read_text())
-    with nothing_else_disturbed(box):
-        word_file.write_text(
-            WORD_CLIENT.replace("        self.labels", f"        {statement}\n        self.labels")
-        )
-        wait_until(
-            lambda: "the old version of 'word' serves" in box.log.read_text()[log_length_before:],
-            description="the error in the log",
-        )
-        wait_until(lambda: reload_errors()["word"], description="the error in /models")
-        wait_until_live(box, "cat 1")
-        assert statement.split()[1].split("(")[0] in str(reload_errors()["word"])
-        assert reload_errors()["steady"] is None
-        word_file.write_text(WORD_CLIENT.replace("VERSION = 1", "VERSION = 2"))
-        wait_until_live(box, "cat 2")
-    wait_until(lambda: reload_errors()["word"] is None, description="/models without the error")

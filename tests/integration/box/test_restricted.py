@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 from collections.abc import Iterator
 
 import pytest
 import requests
 
-from sm.triton import server
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, command_line, running_box, wait_until
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.tritons import MODELS
 
@@ -59,22 +55,3 @@ def test_callers_of_triton_need_the_key(box: RunningBox) -> None:
     for path in ("/v2/health/ready", "/v2", "/v2/models/echo/config", "/v2/models/stats"):
         assert requests.get(box.url + path, timeout=5).status_code == 403
         assert requests.get(box.url + path, headers=KEY, timeout=5).status_code == 200
-
-
-def test_the_shared_memory_of_a_killed_worker_is_released(box: RunningBox) -> None:
-    assert box.invoke("doubling", {"value": 1}).status_code == 200
-    (worker,) = {
-        match[1] for name in box.shared_memory_files() if (match := re.match(r"trireme-\w+-(\d+)-", name))
-    }
-    os.kill(int(worker), signal.SIGKILL)
-    wait_until(
-        lambda: not [name for name in box.shared_memory_files() if f"-{worker}-" in name],
-        description="removal of its files",
-    )
-    triton = box.pid("--http-port=")
-    port = int(re.findall(r"--http-port=(\d+)", command_line(triton))[0])
-    wait_until(
-        lambda: not [name for name in server.regions(port, KEY) if f"-{worker}-" in name],
-        description="removal of its regions",
-    )
-    wait_until(lambda: box.invoke("doubling", {"value": 3}).status_code == 200, description="another worker")

@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
-import botocore.config
 import pytest
 import requests
 import websocket
@@ -23,6 +21,7 @@ import websocket
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.echo_requests import ECHO_BODY
+from tests.support.runtime_client import runtime_client
 from tests.support.tritons import MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
@@ -75,14 +74,6 @@ def test_every_worker_sees_what_another_stored(box: RunningBox) -> None:
     wait_until(answered_by_two_workers, description="a second worker")
 
 
-def test_json_lines_in_a_session_name_it(box: RunningBox) -> None:
-    session = open_session(box)
-    lines = b'{"modelname":"probe","payload":{"keep":{"a":"1"}}}\n{"modelname":"probe","payload":{}}'
-    response = box.send(lines, headers={SESSION_HEADER: session, "Content-Type": "application/jsonlines"})
-    assert (response.status_code, response.headers[SESSION_HEADER]) == (200, session)
-    assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
-
-
 def test_a_websocket_learns_the_id_of_its_new_session_and_goes_on_in_it(box: RunningBox) -> None:
     connection = websocket.create_connection(
         f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream",
@@ -111,31 +102,6 @@ def test_a_session_outlives_a_worker_that_is_killed(box: RunningBox) -> None:
     os.kill(process, signal.SIGKILL)
     wait_until(lambda: process not in box.workers(), description="the worker's end")
     assert invoke_probe(box, session).json()["result"]["session"] == {"a": "1"}
-
-
-def test_a_request_outside_of_a_session_has_none(box: RunningBox) -> None:
-    response = box.invoke("probe", {})
-    assert response.json()["result"]["session"] is None
-    assert SESSION_HEADER not in response.headers
-
-
-def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) -> None:
-    runtime = boto3.client(
-        "sagemaker-runtime",
-        region_name="eu-west-1",
-        endpoint_url=box.url,
-        aws_access_key_id="any",
-        aws_secret_access_key="any",
-        config=botocore.config.Config(retries={"max_attempts": 0}),
-    )
-    endpoint = {"EndpointName": "any", "ContentType": "application/json"}
-    opened = runtime.invoke_endpoint(**endpoint, SessionId="NEW_SESSION", Body=NEW_SESSION_BODY)
-    session = opened["NewSessionId"].split(";")[0]
-    body = b'{"modelname":"probe","payload":{"keep":{"a":"b"}}}'
-    invoked = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=body)
-    assert json.loads(invoked["Body"].read())["result"]["session"] == {"a": "b"}
-    closed = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=CLOSE_BODY)
-    assert closed["ClosedSessionId"] == session
 
 
 def query(folder: Path, statement: str, *values: object) -> list[tuple[int]]:
@@ -284,3 +250,15 @@ def test_session_values_that_fill_the_disks_are_a_507_and_hurt_nobody_else(
     wait_until(triton_answers_although_more_is_stored, description="Triton beside a full disk")
     assert box.workers() == workers
     assert invoke_probe(box, other).json()["result"]["session"] == {"mine": "before"}
+
+
+def test_a_real_boto3_client_opens_uses_and_closes_a_session(box: RunningBox) -> None:
+    runtime = runtime_client(box.url)
+    endpoint = {"EndpointName": "any", "ContentType": "application/json"}
+    opened = runtime.invoke_endpoint(**endpoint, SessionId="NEW_SESSION", Body=NEW_SESSION_BODY)
+    session = opened["NewSessionId"].split(";")[0]
+    body = b'{"modelname":"probe","payload":{"keep":{"a":"b"}}}'
+    invoked = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=body)
+    assert json.loads(invoked["Body"].read())["result"]["session"] == {"a": "b"}
+    closed = runtime.invoke_endpoint(**endpoint, SessionId=session, Body=CLOSE_BODY)
+    assert closed["ClosedSessionId"] == session

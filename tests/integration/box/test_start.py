@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import requests
@@ -77,42 +75,8 @@ def test_until_its_models_are_ready_the_box_answers_503_with_the_reason(demo: Pa
         box.wait_ready()
 
 
-def test_a_bad_value_stops_the_start_naming_variable_and_value(demo: Path, tmp_path: Path) -> None:
-    log = log_of_failed_start(tmp_path, demo, SAGEMAKER_MODEL_SERVER_WORKERS="many")
-    assert "SAGEMAKER_MODEL_SERVER_WORKERS='many' is not a number" in log
-    assert "Traceback" not in log
-
-
-def test_a_missing_folder_of_clients_stops_the_start(demo: Path, tmp_path: Path) -> None:
-    log = log_of_failed_start(tmp_path, demo, (tmp_path / "clinets",))
-    assert f"TRIREME_CLIENTS names {tmp_path}/clinets, which is not a folder" in log
-
-
 def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_path: Path) -> None:
     model_folder = tmp_path / "models" / "resnet"
     shutil.copytree(demo / "resnet", model_folder, copy_function=shutil.copy)
     (model_folder / "1" / "model.onnx").write_bytes(b"no model")
     assert "resnet" in log_of_failed_start(tmp_path, tmp_path / "models")
-
-
-def test_sm_settings_prints_the_source_of_each_value() -> None:
-    completed = subprocess.run(
-        [sys.executable, "-m", "sm.cli", "settings"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=HERE,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "MODEL_SERVER_WORKERS": "3"},
-    )
-    assert re.search(
-        r"SAGEMAKER_MODEL_SERVER_WORKERS\s+3\s+\(environment: MODEL_SERVER_WORKERS\)", completed.stdout
-    )
-    assert re.search(r"SAGEMAKER_BIND_TO_PORT\s+8080\s+\(default\)", completed.stdout)
-
-
-def test_the_router_imports_neither_torch_nor_onnx() -> None:
-    code = "import sys, sm.server.worker; print([m for m in ('torch', 'onnx', 'onnxruntime', 'transformers', 'boto3') if m in sys.modules])"
-    completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE
-    )
-    assert completed.stdout.strip() == "[]"

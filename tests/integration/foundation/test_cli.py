@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -43,15 +42,6 @@ def test_the_examples_of_each_command_are_calls_of_it(name: str, capsys: pytest.
         f"  sm {example}\n" in capsys.readouterr().out + "\n"
         for example in cli.installed()[name].examples[:1]
     )
-
-
-def test_the_help_lists_each_command_in_one_of_four_groups() -> None:
-    text = cli.parser([]).format_help()
-    assert len(cli.groups()) == 4
-    for title, group in cli.groups().items():
-        listed = [name for name, command in group.items() if not command.same_as]
-        assert re.findall(r"^  (\S+) ", text.partition(f"{title}:\n")[2].partition("\n\n")[0], re.M) == listed
-    assert re.findall(r"Old names?: (.*?)\.\)", " ".join(text.split())) == ["'test'", "'demo', 'prepare'"]
 
 
 @pytest.mark.parametrize(
