@@ -19,6 +19,10 @@ IMAGE = "registry.example/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
 AUTOSCALED = ("--autoscale", "2:6", "--target-in-flight", "5", "--target-cpu", "60")
 MODELS_ON_A_VOLUME = ("--model-data", "pvc://models/cats/one", "--count", "3")
+FETCHED = (
+    *("--model-data", "s3://models/cats/", "--env", "AWS_ENDPOINT_URL=http://minio:9000"),
+    *("--cache", "pvc://fetched"),
+)
 WITH_GPUS = ("--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
 CALLING_OUT = ("--env", "TRIREME_S3_BUCKETS=pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
 SLOW_TO_DRAIN = ("--env", "TRIREME_DRAIN_SECONDS=90", "--env", "SAGEMAKER_BIND_TO_PORT=9090")
@@ -28,6 +32,7 @@ OPTIONS_BY_KIND: dict[str, tuple[str, ...]] = {
     "plain": (),
     "scaled": AUTOSCALED,
     "volume": MODELS_ON_A_VOLUME,
+    "fetched": FETCHED,
     "gpus": WITH_GPUS,
     "calls out": CALLING_OUT,
     "slow": SLOW_TO_DRAIN,
@@ -77,7 +82,7 @@ def pod_spec(documents: dict[str, Any]) -> dict[str, Any]:
     return dict(documents["Deployment"]["spec"]["template"]["spec"])
 
 
-@pytest.mark.parametrize("kind", ["plain", "all"])
+@pytest.mark.parametrize("kind", ["plain", "fetched", "all"])
 def test_every_document_is_valid_in_the_oldest_and_the_last_releases(sm: RunSm, kind: str) -> None:
     assert len(set(RELEASES)) == 4
     documents = print_documents(sm, "kubernetes", *OPTIONS_BY_KIND[kind])
@@ -85,7 +90,7 @@ def test_every_document_is_valid_in_the_oldest_and_the_last_releases(sm: RunSm, 
     monitor = documents.pop("ServiceMonitor", None)
     for document in documents.values():
         validate(document)
-    if kind == "plain":
+    if kind != "all":
         assert monitor is None
         return
     assert monitor is not None
@@ -205,6 +210,55 @@ def test_egress_is_allowed_only_for_a_box_that_calls_out(sm: RunSm) -> None:
     assert {443, 53} <= {port["port"] for port in ports}
 
 
+@pytest.mark.parametrize(
+    "source", ["s3://models/cats/", "https://models.example/cats.tar.gz", "hf://team/cats"]
+)
+def test_a_pod_fetches_its_models_itself(sm: RunSm, source: str) -> None:
+    documents = print_documents(sm, "kubernetes", "--model-data", source)
+    pod = pod_spec(documents)
+    assert "initContainers" not in pod
+    (container,) = pod["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment["TRIREME_MODEL_REPOSITORY"] == source
+    assert "egress" in documents["NetworkPolicy"]["spec"]
+
+
+def test_a_volume_keeps_what_pods_fetch_and_the_policy_lets_them_reach_its_host(sm: RunSm) -> None:
+    documents = print_documents(sm, "kubernetes", *FETCHED)
+    pod = pod_spec(documents)
+    (container,) = pod["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume.pop("name"): volume for volume in pod["volumes"]}
+    cache = volumes[mounts[environment["TRIREME_CACHE"]]]
+    assert cache == {"persistentVolumeClaim": {"claimName": "fetched"}}
+    ports = documents["NetworkPolicy"]["spec"]["egress"][0]["ports"]
+    assert {53, 443, 9000} <= {port["port"] for port in ports}
+
+
+def test_a_folder_of_this_machine_is_refused(sm: RunSm, tmp_path: Path) -> None:
+    words = ("cats", "--format", "kubernetes", "--image", IMAGE, "--model-data", str(tmp_path))
+    command = sm("template", *words)
+    assert command.status == 1
+    assert "a pod cannot reach" in command.err
+
+
+@pytest.mark.parametrize(
+    ("source", "stored"), [("s3://models/cats/", True), ("pvc://cats/one", True), ("hf://team/cats", False)]
+)
+def test_kserve_brings_what_it_knows_and_the_box_fetches_the_rest(
+    sm: RunSm, source: str, stored: bool
+) -> None:
+    documents = print_documents(sm, "kserve", "--model-data", source)
+    (container,) = documents["ServingRuntime"]["spec"]["containers"]
+    model = documents["InferenceService"]["spec"]["predictor"]["model"]
+    environment = [
+        variable for variable in container["env"] if variable["name"] == "TRIREME_MODEL_REPOSITORY"
+    ]
+    assert [variable["value"] for variable in environment] == ["/mnt/models" if stored else source]
+    assert model.get("storageUri") == (source if stored else None)
+
+
 @pytest.mark.parametrize("options", [(), ("--autoscale", "1:4"), ("--instance-type", "ml.g5.12xlarge")])
 def test_kserves_documents_describe_valid_pods(sm: RunSm, options: tuple[str, ...]) -> None:
     documents = print_documents(sm, "kserve", "--model-data", DATA, "--env", "A=b", *options)
@@ -255,7 +309,7 @@ def test_an_instance_without_a_gpu_requests_none(sm: RunSm) -> None:
 def test_the_pages_commands_work_as_written(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "kubernetes.md").read_text()
     commands = re.findall(r"^sm (template .*?)(?: > cats.yaml)?$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         result = sm(*shlex.split(command))
         assert result.status == 0, result.err
@@ -315,14 +369,20 @@ def test_helm_renders_the_documents_that_sm_template_prints(
 def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Path, tmp_path: Path) -> None:
     folder = write_chart(sm, tmp_path / "chart")
     values = {
-        "env": {"B": '"{{ }}" #', "TRIREME_S3_BUCKETS": "pictures"},
-        "networkPolicy": {"callsOut": True},
+        "env": {
+            "AWS_ENDPOINT_URL": "http://minio:9000",
+            "B": '"{{ }}" #',
+            "TRIREME_S3_BUCKETS": "pictures",
+        },
+        "networkPolicy": {"callsOut": True, "ports": [9000]},
+        "cache": {"claim": "fetched"},
         "autoscaling": {"enabled": True, "min": 2, "max": 6, "inFlight": 5, "cpu": 60},
         "models": {"claim": "models", "folder": "cats/one"},
         "annotations": {"team": "cats"},
     }
     expected = print_documents(
-        sm, "kubernetes", *AUTOSCALED, *CALLING_OUT, "--model-data", "pvc://models/cats/one"
+        *(sm, "kubernetes", *AUTOSCALED, *CALLING_OUT, "--model-data", "pvc://models/cats/one"),
+        *("--cache", "pvc://fetched", "--env", "AWS_ENDPOINT_URL=http://minio:9000"),
     )
     assert documents_by_kind(render_with_helm(helm, folder, values)) == expected
     all_off = {"disruptionBudget": False, "serviceMonitor": False, "networkPolicy": {"enabled": False}}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -16,6 +17,7 @@ import trireme_tools
 from sm import __version__
 from sm.errors import CommandError
 from sm.multimodel.memory_room import needed_bytes
+from sm.multimodel.sources import REMOTE
 from sm.repository.models import read as read_repository
 from sm.settings import Settings
 from trireme_tools.templates.stack import Stack
@@ -46,9 +48,13 @@ CLAIM = "pvc://"
 INSTANCE = "app.kubernetes.io/instance"
 #: Settings that the documents set themselves, because other parts of them depend on these.
 RESERVED_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME_CACHE")
+#: The setting for what the box fetches at its start.
+REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 #: Settings that make the box call other machines, and the ports that they need: DNS, HTTPS, OTLP.
 CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_CAPTURE", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
+#: Settings that lead to another S3 or hub, whose port may be any.
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_ENDPOINT")
 
 
 def template(stack: Stack) -> list[Document]:
@@ -60,12 +66,13 @@ def template(stack: Stack) -> list[Document]:
 def chart_values(stack: Stack) -> dict[str, Any]:
     """Return the options of the command line by their names in a chart's ``values.yaml``."""
     plan = stack.plan
-    claim, _, folder = (
-        plan.data.removeprefix(CLAIM).partition("/") if plan.data.startswith(CLAIM) else ("", "", "")
-    )
+    claim, folder = _claim(plan.data)
     # Wrong settings are reported here, not by the first pod that does not start.
     settings = Settings.read(plan.env)
     environment = {name: value for name, value in plan.env.items() if name not in RESERVED_SETTINGS}
+    if plan.data.startswith(REMOTE):
+        environment[REPOSITORY] = plan.data
+    fetches = environment.get(REPOSITORY, "").startswith(REMOTE)
     return {
         "name": plan.name,
         "image": plan.image,
@@ -75,6 +82,7 @@ def chart_values(stack: Stack) -> dict[str, Any]:
         "env": environment,
         "serviceAccount": "default",
         "models": {"claim": claim, "folder": folder},
+        "cache": {"claim": _claim(stack.cache)[0]},
         "resources": _resources(stack),
         "sharedMemory": "1Gi",
         "stickySessionSeconds": _affinity_seconds(settings) if stack.sticky_sessions else 0,
@@ -86,10 +94,24 @@ def chart_values(stack: Stack) -> dict[str, Any]:
         "serviceMonitor": stack.service_monitor,
         "networkPolicy": {
             "enabled": True,
-            "callsOut": any(name.startswith(CALLS_OUT) for name in plan.env),
+            "callsOut": fetches or any(name.startswith(CALLS_OUT) for name in plan.env),
+            "ports": _endpoint_ports(environment),
         },
         "annotations": dict(plan.tags),
     }
+
+
+def _claim(url: str) -> tuple[str, str]:
+    """Return the name and the folder of ``pvc://CLAIM/FOLDER``; empty texts for another address."""
+    claim, _, folder = url.removeprefix(CLAIM).partition("/") if url.startswith(CLAIM) else ("", "", "")
+    return claim, folder
+
+
+def _endpoint_ports(environment: Mapping[str, str]) -> list[int]:
+    """Return the ports of the settings' endpoints that a box may not call anyway."""
+    addresses = [urlsplit(environment[name]) for name in ENDPOINTS if name in environment]
+    ports = {address.port or (80 if address.scheme == "http" else 443) for address in addresses}
+    return sorted(ports - {port for port, _ in EGRESS_PORTS})
 
 
 def _affinity_seconds(settings: Settings) -> int:
@@ -121,8 +143,8 @@ def scaling(stack: Stack) -> dict[str, Any]:
     }
 
 
-def check(stack: Stack, *, fetches: bool = False) -> None:
-    """Raise :class:`CommandError` for what only SageMaker has; ``fetches`` if the cluster fetches from S3."""
+def check(stack: Stack) -> None:
+    """Raise :class:`CommandError` for what only SageMaker has."""
     plan = stack.plan
     for is_set, option in ((plan.mme, "--mme"), (plan.output, "--async"), (plan.serverless, "--serverless")):
         if is_set:
@@ -131,12 +153,13 @@ def check(stack: Stack, *, fetches: bool = False) -> None:
         raise CommandError(
             f"{plan.name!r} is not a name for Kubernetes: lower-case letters, digits and hyphens."
         )
-    if plan.data and not plan.data.startswith(CLAIM) and not (fetches and plan.data.startswith("s3://")):
+    if plan.data and not plan.data.startswith((CLAIM, *REMOTE)):
         raise CommandError(
-            f"{plan.data!r} cannot be fetched by Kubernetes itself. Put the models into the image "
-            "(make image MODELS=…) or on a volume (--model-data pvc://CLAIM/FOLDER), or use --format kserve, "
-            "which fetches them from S3."
+            f"a pod cannot reach {plan.data!r}: name where it can fetch the models ({', '.join(REMOTE)}), or "
+            "a volume (--model-data pvc://CLAIM/FOLDER), or put them into the image (make image MODELS=…)."
         )
+    if stack.cache and not _claim(stack.cache)[0]:
+        raise CommandError(f"--cache {stack.cache} must be pvc://CLAIM.")
 
 
 def documents(chart: dict[str, Any]) -> Iterator[Document]:
@@ -162,7 +185,8 @@ def documents(chart: dict[str, Any]) -> Iterator[Document]:
     if chart["serviceMonitor"]:
         yield monitor
     if chart["networkPolicy"]["callsOut"]:
-        ports = [{"port": port, "protocol": protocol} for port, protocol in EGRESS_PORTS]
+        more = [(port, "TCP") for port in chart["networkPolicy"]["ports"]]
+        ports = [{"port": port, "protocol": protocol} for port, protocol in (*EGRESS_PORTS, *more)]
         policy["spec"]["egress"] = [{"ports": ports}]
     yield policy
 
@@ -201,6 +225,10 @@ def fill_deployment(spec: dict[str, Any], chart: dict[str, Any]) -> None:
             "name": "models",
             "persistentVolumeClaim": {"claimName": models["claim"], "readOnly": True},
         }
+    if claim := chart["cache"]["claim"]:
+        (cache,) = (volume for volume in pod["volumes"] if volume["name"] == "cache")
+        del cache["emptyDir"]
+        cache["persistentVolumeClaim"] = {"claimName": claim}
     if models["folder"]:
         container["volumeMounts"][0]["subPath"] = models["folder"]
 
@@ -325,14 +353,19 @@ def fill(text: str, values: dict[str, Any]) -> Iterator[str]:
 
 #: The label that both documents have instead of Kubernetes' own.
 DEPLOYMENT = "trireme/deployment"
-#: Where KServe unpacks the archive of ``storageUri``.
-REPOSITORY = "TRIREME_MODEL_REPOSITORY"
+#: What KServe brings to /mnt/models; the box fetches all others itself.
+STORED = (CLAIM, "s3://")
 
 
 def kserve(stack: Stack) -> list[Document]:
     """Return the documents. Raises :class:`CommandError` for options that only SageMaker has."""
-    check(stack, fetches=True)
+    check(stack)
+    if stack.cache:
+        raise CommandError("--cache needs --format kubernetes or helm.")
     plan, values = stack.plan, chart_values(stack)
+    is_stored = plan.data.startswith(STORED)
+    if is_stored:
+        values["env"].pop(REPOSITORY, None)
     runtime, service = (
         read(f"kserve/{name}.yaml", plan.name) for name in ("servingruntime", "inferenceservice")
     )
@@ -346,7 +379,7 @@ def kserve(stack: Stack) -> list[Document]:
     predictor = service["spec"]["predictor"]
     predictor["terminationGracePeriodSeconds"] = grace_seconds(values)
     predictor["model"].update(runtime=plan.name, storageUri=plan.data)
-    if plan.data:
+    if is_stored:
         container["env"] += fetched
     else:
         del predictor["model"]["storageUri"]

@@ -26,6 +26,8 @@ class Stack:
     memory: str | None = None
     #: On Kubernetes: a copy of the model repository that the pods serve.
     models: Path | None = None
+    #: On Kubernetes: pvc://CLAIM, a volume for what a box fetches; empty for one that ends with the pod.
+    cache: str = ""
     #: On Kubernetes: send the requests of one address to one pod.
     sticky_sessions: bool = False
 

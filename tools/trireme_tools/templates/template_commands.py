@@ -57,6 +57,12 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on Kubernetes: one caller's requests reach one pod, so its sessions are found",
     )
+    command.add_argument(
+        "--cache",
+        default="",
+        metavar="pvc://CLAIM",
+        help="on Kubernetes: a volume that keeps what the pods fetch",
+    )
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the folder of a Helm chart")
     deploy_arguments.add_description_arguments(command)
     deploy_arguments.add_shadow_arguments(command)
@@ -158,9 +164,11 @@ def read_stack(options: argparse.Namespace) -> Stack:
         raise CommandError("--target-in-flight needs --autoscale MIN:MAX and --format kubernetes or helm.")
     if options.service_monitor and options.format not in ("kubernetes", "helm"):
         raise CommandError("--service-monitor needs --format kubernetes or helm.")
-    sized = {"cpu": options.cpu, "memory": options.memory, "models": options.models}
+    sized = {"cpu": options.cpu, "memory": options.memory, "models": options.models, "cache": options.cache}
     if (options.sticky_sessions or any(sized.values())) and not on_cluster:
-        raise CommandError("--cpu, --memory, --models and --sticky-sessions need a format of Kubernetes.")
+        raise CommandError(
+            "--cpu, --memory, --models, --cache and --sticky-sessions need a format of Kubernetes."
+        )
     if options.sticky_sessions and options.format == "kserve":
         raise CommandError(
             "--sticky-sessions needs --format kubernetes or helm: KServe makes the Service itself."
