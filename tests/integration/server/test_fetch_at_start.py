@@ -27,9 +27,12 @@ import requests
 from sm.settings import HERE
 from tests.support import certificates
 from tests.support.aws_command import ISOLATED_ENVIRONMENT
-from tests.support.boxes import RunningBox, log_of_failed_start, running_box, wait_until
+from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
+from tests.support.download_hosts import https_site
 from tests.support.dripping_proxy import running_dripping_proxy
+from tests.support.hub import running_hub
+from tests.support.pages import code_blocks
 from tests.support.s3 import CREDENTIALS, aws, client
 from tests.support.tritons import MODELS
 
@@ -104,6 +107,48 @@ def ping_reason(box: RunningBox) -> str:
     """Return what ``/ping`` says while the box cannot serve."""
     status, text = box.ping()
     return str(json.loads(text)["error"]) if status == 503 else ""
+
+
+@pytest.mark.parametrize("command", code_blocks("run/models.md")[0].splitlines())
+def test_the_commands_of_the_page_serve_the_models(
+    command: str, s3_url: str, repository: Path, tmp_path: Path
+) -> None:
+    pack(repository, "models.tar.gz")
+    for file in filter(Path.is_file, repository.rglob("*")):
+        client(s3_url).upload_file(str(file), "inputs", f"models/{file.relative_to(repository)}")
+    shutil.copytree(repository, tmp_path / "hub/team/models")
+    (tmp_path / "model.tar.gz").write_bytes((tmp_path / "models.tar.gz").read_bytes())
+    digest = hashlib.sha256((tmp_path / "model.tar.gz").read_bytes()).hexdigest()
+    port = free_port()
+    with https_site(tmp_path, tmp_path) as https, running_hub(tmp_path / "hub") as hub:
+        here = {
+            "/srv/models": str(repository),
+            "s3://bucket": "s3://inputs",
+            "models.example": f"localhost:{https}",
+            "sha256=…": f"sha256={digest}",
+            "owner/name": "team/models",
+        }
+        for words, value in here.items():
+            command = command.replace(words, value)
+        variables = {
+            **os.environ,
+            "SAGEMAKER_BIND_TO_PORT": str(port),
+            "TRIREME_CACHE": str(tmp_path / "cache"),
+            "SSL_CERT_FILE": str(tmp_path / "box.pem"),
+            "HF_ENDPOINT": hub.url,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(HERE),
+        }
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(
+                f"exec {command}", shell=True, cwd=tmp_path, env=variables, stdout=log, stderr=log
+            )
+        box = RunningBox(process, port, tmp_path / "log", variables)
+        try:
+            box.wait_ready()
+            assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+        finally:
+            box.stop()
 
 
 def in_cache(cache: Path, folder: str) -> list[str]:

@@ -218,7 +218,7 @@ INVALID = {
     "cats O --autoscale 0:2 --target-invocations 5": "--autoscale 0:MAX needs --async",
     "cats O --serverless 4096:5 --autoscale 1:4": "--serverless cannot be combined with --autoscale",
     "cats O --mme --format kserve": "--mme is SageMaker's",
-    "cats O --format kubernetes": f"{DATA!r} cannot be fetched by Kubernetes itself",
+    "cats I --model-data models --format kubernetes": "a pod cannot reach 'models'",
     "cats I --format kubernetes --autoscale 1:2 --target-invocations 9": SAGEMAKER_ONLY,
     "cats I --format helm": "--format helm and --out FOLDER need each other",
     "cats O --target-in-flight 4": "--target-in-flight needs --autoscale",
