@@ -16,10 +16,6 @@ def import_problem(folder: Path, head: str, seconds: float = 30.0) -> str | None
     return find_problem(ClientSource("echo", file), seconds)
 
 
-def test_a_client_that_only_defines_things_has_no_problem(tmp_path: Path) -> None:
-    assert import_problem(tmp_path, "") is None
-
-
 def test_a_client_that_ends_its_process_is_reported(tmp_path: Path) -> None:
     assert (
         import_problem(tmp_path, "import os; os._exit(3)")

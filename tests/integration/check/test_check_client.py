@@ -112,13 +112,6 @@ def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_p
     assert "golden.json cannot be read (No such file or directory): a client has a sample" in completed.stderr
 
 
-def test_a_model_that_no_repository_has_is_an_error_with_its_name(project: Path, tmp_path: Path) -> None:
-    shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
-    completed = run_sm(tmp_path, "check-client", "sound")
-    assert completed.returncode == 1
-    assert "no model repository has echo" in completed.stderr
-
-
 def test_a_model_that_triton_cannot_load_is_an_error_with_the_reason(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project / "clients" / "sound", tmp_path / "clients" / "sound")
     shutil.copytree(project / "model", tmp_path / "model")

@@ -29,15 +29,6 @@ def code_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_package_is_installed_from_the_wheel_beside_the_code(
-    code_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    install_or_check(code_folder, tmp_path / "cache", tmp_path, install=True)
-    assert sys.path[-1].startswith(str(tmp_path / "cache" / "requirements"))
-    assert (Path(sys.path[-1]) / "trireme_tiny.py").read_text() == "WORD = 'installed'\n"
-
-
 def test_installed_packages_are_used_again_at_the_next_start(
     code_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,13 +64,6 @@ def test_without_a_writable_cache_the_run_folder_is_used(code_folder: Path, tmp_
     assert tmp_path / "run" in folder.parents
 
 
-def test_a_package_that_cannot_be_installed_leaves_nothing(code_folder: Path, tmp_path: Path) -> None:
-    (code_folder / "requirements.txt").write_text("trireme-nowhere==3\n")
-    with pytest.raises(StartError, match=r"requirements.txt: pip cannot install it: .*trireme-nowhere==3"):
-        ensure_installed(code_folder / "requirements.txt", tmp_path / "cache", tmp_path)
-    assert not list((tmp_path / "cache" / "requirements").iterdir())
-
-
 def test_without_the_setting_a_missing_package_is_only_a_warning(
     code_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,14 +71,6 @@ def test_without_the_setting_a_missing_package_is_only_a_warning(
         install_or_check(code_folder, tmp_path / "cache", tmp_path, install=False)
     assert "requires trireme-tiny, which is not installed: TRIREME_INSTALL_REQUIREMENTS=true" in caplog.text
     assert not (tmp_path / "cache").exists()
-
-
-def test_without_a_requirements_file_nothing_is_installed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    install_or_check(tmp_path, tmp_path / "cache", tmp_path, install=True)
-    assert not (tmp_path / "cache").exists()
-    assert not caplog.records
 
 
 def test_only_packages_that_are_not_installed_count_as_missing() -> None:

@@ -7,11 +7,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory
+from sm.errors import BadInput, DeadlinePassed, OutOfMemory
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 from tests.support.model_archives import multiplying_model
@@ -57,10 +56,6 @@ def test_a_loaded_model_is_ready_and_an_unloaded_one_gone(
     assert not model_control.ready("unknown")
 
 
-def test_unloading_a_model_that_is_not_loaded_is_not_an_error(model_control: ModelControl) -> None:
-    model_control.unload("unknown")
-
-
 @pytest.mark.parametrize(
     ("failing", "error"), [("ValueError('no luck')", BadInput), ("MemoryError('no luck')", OutOfMemory)]
 )
@@ -72,11 +67,6 @@ def test_a_failed_load_reports_tritons_reason_without_the_traceback(
     with pytest.raises(error, match="no luck") as excinfo:
         model_control.load(name)
     assert "At:" not in str(excinfo.value)
-
-
-def test_loading_a_folder_that_does_not_exist_is_bad_input(model_control: ModelControl) -> None:
-    with pytest.raises(BadInput, match="'missing'"):
-        model_control.load("missing")
 
 
 def test_a_long_load_delays_neither_other_loads_nor_open_connections(
@@ -115,11 +105,3 @@ def test_a_load_that_takes_too_long_is_a_504_and_can_be_undone(explicit_triton: 
     ModelControl(long_channel, 60).unload("late")
     long_channel.close()
     assert model_state(explicit_triton, "late") == "UNAVAILABLE"
-
-
-def test_without_triton_loading_is_not_ready(tmp_path: Path) -> None:
-    triton = prepare_triton(tmp_path, [])
-    channel = Channel(triton.box.grpc_port, 5)
-    with pytest.raises(NotReady):
-        ModelControl(channel, 5).load("any")
-    channel.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import pytest
 
 from sm.client.base import Array
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, CallerGone, DeadlinePassed, ModelFailed, NotReady, UnknownModel
+from sm.errors import BadInput, DeadlinePassed, ModelFailed, NotReady
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import TritonProcess
@@ -90,14 +89,6 @@ def test_a_stream_that_is_closed_is_cancelled_in_triton(transport: Transport, ca
     wait_until(cancelled_note.exists)
 
 
-def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, cancelled_note: Path) -> None:
-    hung_up = threading.Event()
-    with running(Deadline(time.monotonic() + 60, hung_up.is_set)), pytest.raises(CallerGone):
-        for _ in stream_counts(transport, 10, seconds=1.0):
-            hung_up.set()
-    wait_until(cancelled_note.exists)
-
-
 def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Path) -> None:
     numbers: list[int] = []
 
@@ -113,14 +104,6 @@ def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Pat
     wait_until(cancelled_note.exists)
 
 
-def test_a_failure_during_a_stream_comes_after_the_earlier_answers(transport: Transport) -> None:
-    numbers = []
-    with pytest.raises(ModelFailed, match="no such luck"):
-        for answer in stream_counts(transport, 20):
-            numbers.append(answer["number"].item())
-    assert numbers == list(range(13))
-
-
 def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
     def fail(_: int) -> None:
         with pytest.raises(ModelFailed, match="^not this one$"):
@@ -134,11 +117,6 @@ def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
 def test_a_stream_that_triton_refuses_is_bad_input(transport: Transport) -> None:
     with pytest.raises(BadInput, match="unexpected shape for input 'count'"):
         next(transport.stream("counts", {"count": np.array([1, 2]), "seconds": np.zeros(1, np.float32)}))
-
-
-def test_a_stream_of_an_unknown_model_names_it(transport: Transport) -> None:
-    with pytest.raises(UnknownModel, match="'unknown'"):
-        next(transport.stream("unknown", {}))
 
 
 def test_a_triton_that_dies_ends_the_stream(killable_triton: TritonProcess) -> None:

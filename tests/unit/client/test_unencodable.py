@@ -96,7 +96,3 @@ def test_the_log_reason_has_the_position_without_names_from_the_result() -> None
     assert "result.secret[0].word is bytes" in error.sentence
     assert error.log_reason is not None
     assert "result.…[0].… is bytes: decode" in error.log_reason
-
-
-def test_a_long_name_is_shortened_in_the_error() -> None:
-    assert len(error_sentence({"n" * 100_000: b"a"})) < 300

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from rich.console import Console
 
-from sm.commands.top import duration, show, size
+from sm.commands.top import show
 
 IDLE: dict[str, Any] = {"answers": {}, "p50_ms": None, "p95_ms": None, "p99_ms": None, "queue": 0}
 BUSY = {"answers": {"2xx": 540, "5xx": 60}, "p50_ms": 12.34, "p95_ms": 99.0, "p99_ms": 2500.0, "queue": 4}
@@ -94,17 +93,3 @@ def test_stopped_processes_are_counted() -> None:
     }
     (line,) = [line for line in printed_words([], {}, processes=[process]) if line[:1] == ["data"]]
     assert line == ["data", "ready,", "1", "stopped", "3", "2", "GB", "2"]
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 B"), (999, "999 B"), (1.26e9, "1.26 GB"), (5e15, "5000 TB")]
-)
-def test_sizes_are_shown_in_the_largest_fitting_unit(number: float, text: str) -> None:
-    assert size(number) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(None, "-"), (0.123, "0.123 ms"), (999, "999 ms"), (61_000, "61.0 s")]
-)
-def test_durations_are_shown_in_milliseconds_or_seconds(number: float | None, text: str) -> None:
-    assert duration(number) == text

@@ -170,11 +170,6 @@ def test_a_stream_releases_its_resources_at_its_end(resources: RecordingResource
     assert (resources.released_with, resources.chunks_sent) == ([None], 3)
 
 
-def test_a_stream_may_be_empty(resources: RecordingResources) -> None:
-    assert list(resources.stream(iter([]))) == []
-    assert resources.released_with == [None]
-
-
 def test_an_error_before_the_first_chunk_is_raised_at_once(resources: RecordingResources) -> None:
     def failing_chunks() -> Iterator[bytes]:
         raise BadInput("no")

@@ -90,133 +90,74 @@ def summary(request: ClassifiedRequest) -> tuple[Any, ...]:
     return (type(request),)
 
 
+JSON, JPEG = "application/json", "image/jpeg"
+GENERATE, SCRIPT = {"inference_type": "generate"}, {"default_model": "script"}
+
+
+def dispatch(record: object, model: str = "pictures") -> tuple[object, ...]:
+    return DispatchRequest, model, record
+
+
+def in_session(identity: str) -> dict[str, Any]:
+    return {"headers": {SESSION: identity}, "sessions": OneOpenSession()}
+
+
+OF_TRITON = (TritonRequest, "pictures", "infer")
+OF_GENERATE = (TritonRequest, "pictures", "generate")
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "options", "expected"),
     [
         # A dispatch request, or a body for a client.
-        (b'{"modelname":"pictures","payload":1}', "application/json", {}, (DispatchRequest, "pictures", 1)),
-        (b'{"payload":{"inputs":[]}}', "application/json", {}, (DispatchRequest, "pictures", {"inputs": []})),
-        (
-            b'{"modelname":"other","payload":1}',
-            "Application/JSON; charset=utf-8",
-            {},
-            (DispatchRequest, "other", 1),
-        ),
-        (b"\xff\xd8", "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
-        (b"\xff\xd8", "image/tiff", {}, (DispatchRequest, "pictures", "raw")),
-        (b"{}", "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
-        (b'{"inputs":[]}', "image/jpeg", {}, (DispatchRequest, "pictures", "raw")),
+        (b'{"modelname":"pictures","payload":1}', JSON, {}, dispatch(1)),
+        (b'{"payload":{"inputs":[]}}', JSON, {}, dispatch({"inputs": []})),
+        (b'{"modelname":"other","payload":1}', "Application/JSON; charset=utf-8", {}, dispatch(1, "other")),
+        (b"\xff\xd8", JPEG, {}, dispatch("raw")),
+        (b"\xff\xd8", "image/tiff", {}, dispatch("raw")),
+        (b"{}", JPEG, {}, dispatch("raw")),
+        (b'{"inputs":[]}', JPEG, {}, dispatch("raw")),
         # Triton's own protocol, as JSON under any type that no client claims, and binary.
-        (b'{"inputs":[]}', "application/json", {}, (TritonRequest, "pictures", "infer")),
-        (b'{"inputs":[', "application/json", {}, (TritonRequest, "pictures", "infer")),
-        (b'{"inputs":[]}', "application/octet-stream", {}, (TritonRequest, "pictures", "infer")),
+        (b'{"inputs":[]}', JSON, {}, OF_TRITON),
+        (b'{"inputs":[', JSON, {}, OF_TRITON),
+        (b'{"inputs":[]}', "application/octet-stream", {}, OF_TRITON),
         (b'{"inputs":[]}', "text/plain", {"headers": {TARGET: "plain"}}, (TritonRequest, "plain", "infer")),
-        (b"\0\0", f"{BINARY};json-header-size=0", {}, (TritonRequest, "pictures", "infer")),
-        (b"\0\0", f"{BINARY.upper()}", {}, (TritonRequest, "pictures", "infer")),
-        (b'{"inputs":[]}', "application/json", {"default_model": ""}, (TritonRequest, "", "infer")),
+        (b"\0\0", f"{BINARY};json-header-size=0", {}, OF_TRITON),
+        (b"\0\0", BINARY.upper(), {}, OF_TRITON),
+        (b'{"inputs":[]}', JSON, {"default_model": ""}, (TritonRequest, "", "infer")),
         # Generate, where the box is set to it: any JSON object but a dispatch request.
-        (
-            b'{"prompt":"x"}',
-            "application/json",
-            {"inference_type": "generate"},
-            (TritonRequest, "pictures", "generate"),
-        ),
+        (b'{"prompt":"x"}', JSON, GENERATE, OF_GENERATE),
         (
             b'{"prompt":"x"}',
             "text/x",
             {"inference_type": "generate_stream"},
             (TritonRequest, "pictures", "generate_stream"),
         ),
-        (
-            b'{"prompt":',
-            "application/json",
-            {"inference_type": "generate"},
-            (TritonRequest, "pictures", "generate"),
-        ),
-        (
-            b'{"payload":1,"more":2}',
-            "application/json",
-            {"inference_type": "generate"},
-            (TritonRequest, "pictures", "generate"),
-        ),
-        (
-            b'{"payload":1}',
-            "application/json",
-            {"inference_type": "generate"},
-            (DispatchRequest, "pictures", 1),
-        ),
-        (b'{"payload":1}', "text/x", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
-        (b"\0", BINARY, {"inference_type": "generate"}, (TritonRequest, "pictures", "infer")),
-        (b"\xff", "image/png", {"inference_type": "generate"}, (DispatchRequest, "pictures", "raw")),
+        (b'{"prompt":', JSON, GENERATE, OF_GENERATE),
+        (b'{"payload":1,"more":2}', JSON, GENERATE, OF_GENERATE),
+        (b'{"payload":1}', JSON, GENERATE, dispatch(1)),
+        (b'{"payload":1}', "text/x", GENERATE, dispatch("raw")),
+        (b"\0", BINARY, GENERATE, OF_TRITON),
+        (b"\xff", "image/png", GENERATE, dispatch("raw")),
         # A client that takes any body gets it unchanged, except a dispatch request that names a model.
-        (
-            b'{"inputs":[]}',
-            "application/json",
-            {"default_model": "script"},
-            (DispatchRequest, "script", "raw"),
-        ),
-        (
-            b'{"payload":1}',
-            "application/json",
-            {"default_model": "script"},
-            (DispatchRequest, "script", "raw"),
-        ),
-        (
-            b'{"modelname":"script","payload":1}',
-            "application/json",
-            {"default_model": "script"},
-            (DispatchRequest, "script", 1),
-        ),
-        (
-            b'{"modelname":"script","payload":1}',
-            "text/csv",
-            {"default_model": "script"},
-            (DispatchRequest, "script", "raw"),
-        ),
-        (
-            b'{"modelname":"script","payload":1,"x":2}',
-            "application/json",
-            {"default_model": "script"},
-            (DispatchRequest, "script", "raw"),
-        ),
-        (b"1\n2", JSON_LINES, {"default_model": "script"}, (DispatchRequest, "script", "raw")),
-        (b"\0", BINARY, {"default_model": "script"}, (DispatchRequest, "script", "raw")),
+        (b'{"inputs":[]}', JSON, SCRIPT, dispatch("raw", "script")),
+        (b'{"payload":1}', JSON, SCRIPT, dispatch("raw", "script")),
+        (b'{"modelname":"script","payload":1}', JSON, SCRIPT, dispatch(1, "script")),
+        (b'{"modelname":"script","payload":1}', "text/csv", SCRIPT, dispatch("raw", "script")),
+        (b'{"modelname":"script","payload":1,"x":2}', JSON, SCRIPT, dispatch("raw", "script")),
+        (b"1\n2", JSON_LINES, SCRIPT, dispatch("raw", "script")),
+        (b"\0", BINARY, SCRIPT, dispatch("raw", "script")),
         # JSON lines.
         (b"1\n2", JSON_LINES, {}, (LinesRequest,)),
         (b"", f"{JSON_LINES};charset=utf-8", {}, (LinesRequest,)),
         # The model in the path wins over the one in the body.
-        (
-            b'{"modelname":"other","payload":1}',
-            "application/json",
-            {"model": "pictures"},
-            (DispatchRequest, "pictures", 1),
-        ),
-        (b'{"inputs":[]}', "application/json", {"model": "plain"}, (TritonRequest, "plain", "infer")),
+        (b'{"modelname":"other","payload":1}', JSON, {"model": "pictures"}, dispatch(1)),
+        (b'{"inputs":[]}', JSON, {"model": "plain"}, (TritonRequest, "plain", "infer")),
         # A session id alone is not a session command.
-        (
-            b"\xff",
-            "image/jpeg",
-            {"headers": {SESSION: "open"}, "sessions": OneOpenSession()},
-            (DispatchRequest, "pictures", "raw"),
-        ),
-        (
-            b'{"requestType":"CLOSE"}',
-            "text/x",
-            {"headers": {SESSION: "any"}, "sessions": OneOpenSession()},
-            (SessionCommand,),
-        ),
-        (
-            b'{"requestType":"NEW_SESSION"}',
-            "text/x",
-            {"headers": {SESSION: "NEW_SESSION"}, "sessions": OneOpenSession()},
-            (SessionCommand,),
-        ),
-        (
-            b'{"requestType":"CLOSE"}',
-            "application/json",
-            {"inference_type": "generate"},
-            (TritonRequest, "pictures", "generate"),
-        ),
+        (b"\xff", JPEG, in_session("open"), dispatch("raw")),
+        (b'{"requestType":"CLOSE"}', "text/x", in_session("any"), (SessionCommand,)),
+        (b'{"requestType":"NEW_SESSION"}', "text/x", in_session("NEW_SESSION"), (SessionCommand,)),
+        (b'{"requestType":"CLOSE"}', JSON, GENERATE, OF_GENERATE),
     ],
 )
 def test_a_message_becomes_one_type_of_request(
@@ -228,25 +169,15 @@ def test_a_message_becomes_one_type_of_request(
 @pytest.mark.parametrize(
     ("body", "content_type", "options", "error"),
     [
-        (b"", "application/json", {}, BadInput),
-        (b"{", "application/json", {}, BadInput),
+        (b"", JSON, {}, BadInput),
+        (b"{", JSON, {}, BadInput),
         (b"x", "text/plain", {"default_model": "plain"}, UnsupportedType),
         # Refused before the body is read.
-        (b"{", "application/json", {"model": "absent"}, UnknownModel),
-        (b"{", "application/json", {"headers": {SESSION: "open"}}, BadInput),
-        (b"{", "application/json", {"headers": {SESSION: "gone"}, "sessions": OneOpenSession()}, BadInput),
-        (
-            b"{}",
-            "application/json",
-            {"headers": {SESSION: "NEW_SESSION"}, "sessions": OneOpenSession()},
-            BadInput,
-        ),
-        (
-            b'{"requestType":"X"}',
-            "a/b",
-            {"headers": {SESSION: "open"}, "sessions": OneOpenSession()},
-            BadInput,
-        ),
+        (b"{", JSON, {"model": "absent"}, UnknownModel),
+        (b"{", JSON, {"headers": {SESSION: "open"}}, BadInput),
+        (b"{", JSON, in_session("gone"), BadInput),
+        (b"{}", JSON, in_session("NEW_SESSION"), BadInput),
+        (b'{"requestType":"X"}', "a/b", in_session("open"), BadInput),
     ],
 )
 def test_a_message_that_is_no_valid_request_is_refused(

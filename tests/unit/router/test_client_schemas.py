@@ -109,11 +109,6 @@ def test_the_result_kind_is_in_the_document(tmp_path: Path) -> None:
     }
 
 
-def test_a_client_without_a_result_kind_has_none_in_the_document(tmp_path: Path) -> None:
-    openapi = document([describe_client(make_client(WordCounter, tmp_path))])
-    assert "x-result" not in openapi["components"]["schemas"]["words.Request"]
-
-
 def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path: Path) -> None:
     sample_folder = tmp_path / "sample"
     sample_folder.mkdir()

@@ -12,21 +12,6 @@ def metadata(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelMetadat
 OPEN_OUTPUT = metadata(0, y=("FP32", (-1,)))
 
 
-def test_the_size_of_a_fixed_output_is_known_and_grows_with_the_batch() -> None:
-    model = metadata(8, a=("FP32", (10,)), b=("BYTES", (1,)), c=("INT64", (-1,)))
-    assert OutputSizes().predict("k", model, 3) == {"a": 120}
-    assert OutputSizes().predict("k", metadata(0, a=("FP32", (10,))), 3) == {"a": 40}
-
-
-def test_an_open_output_is_predicted_as_large_as_its_largest_so_far() -> None:
-    sizes = OutputSizes()
-    assert sizes.predict("k", OPEN_OUTPUT, 1) == {}
-    sizes.learn("k", {"y": 100})
-    sizes.learn("k", {"y": 60})
-    assert sizes.predict("k", OPEN_OUTPUT, 1) == {"y": 100}
-    assert sizes.predict("other", OPEN_OUTPUT, 1) == {}
-
-
 def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
     sizes = OutputSizes()
     for _ in range(MAX_OVERFLOWS - 1):

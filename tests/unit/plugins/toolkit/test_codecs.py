@@ -130,34 +130,22 @@ def test_a_large_csv_of_numbers_and_a_text_is_read() -> None:
     assert (table.shape, table.dtype.names is not None) == ((3000,), True)
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "reason"),
-    [
-        ("", JSON, "not JSON"),
-        ("[1,", JSON, "not JSON"),
-        ("[" * 100_000, JSON, "not JSON"),
-        ("[[1], [2, 3]]", JSON, "differ in length"),
-        (json.dumps(["a" * 10**6, *["b"] * 10**5]), JSON, "strings differ too much in length"),
-        ("", CSV, "no line of CSV"),
-        ("# nothing\n", CSV, "no line of CSV"),
-        ("1,2\n3", CSV, "Line #2"),
-        (b"junk", NPY, "not a .npy array"),
-    ],
-    ids=[
-        "empty JSON",
-        "truncated JSON",
-        "deep JSON",
-        "ragged JSON",
-        "one long string",
-        "empty CSV",
-        "comment CSV",
-        "ragged CSV",
-        "npy",
-    ],
-)
-def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(
-    body: str | bytes, content_type: str, reason: str
-) -> None:
+INVALID_BODIES: dict[str, tuple[str | bytes, str, str]] = {
+    "empty JSON": ("", JSON, "not JSON"),
+    "truncated JSON": ("[1,", JSON, "not JSON"),
+    "deep JSON": ("[" * 100_000, JSON, "not JSON"),
+    "ragged JSON": ("[[1], [2, 3]]", JSON, "differ in length"),
+    "one long string": (json.dumps(["a" * 10**6, *["b"] * 10**5]), JSON, "strings differ too much in length"),
+    "empty CSV": ("", CSV, "no line of CSV"),
+    "comment CSV": ("# nothing\n", CSV, "no line of CSV"),
+    "ragged CSV": ("1,2\n3", CSV, "Line #2"),
+    "npy": (b"junk", NPY, "not a .npy array"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID_BODIES)
+def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(name: str) -> None:
+    body, content_type, reason = INVALID_BODIES[name]
     with pytest.raises(BadInput, match=reason):
         decode(body, content_type)
 

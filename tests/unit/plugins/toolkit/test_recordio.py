@@ -23,28 +23,20 @@ def test_records_are_rows_with_or_without_keys(datatype: tuple[int, str]) -> Non
     assert rows.starts.tolist() == [0, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"", "has no record"),
-        (b"\0" * 8, "record 1 of the body does not begin as RecordIO does"),
-        (encode_record([1])[:-5], "record 1 of the body is truncated"),
-        (encode_record([1]) + b"abc", "record 2 of the body is truncated"),
-        (struct.pack("<II", 0xCED7230A, 4) + b"\xff" * 4, "record 1 of the body is not a protobuf record"),
-        (encode_record([1], name=b"others"), "no features called 'values'"),
-        (encode_record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
-    ],
-    ids=[
-        "empty",
-        "no magic number",
-        "cut off",
-        "second cut off",
-        "not protobuf",
-        "no values",
-        "too few keys",
-    ],
-)
-def test_the_error_for_an_invalid_record_names_its_position(body: bytes, reason: str) -> None:
+INVALID_BODIES = {
+    "empty": (b"", "has no record"),
+    "no magic number": (b"\0" * 8, "record 1 of the body does not begin as RecordIO does"),
+    "cut off": (encode_record([1])[:-5], "record 1 of the body is truncated"),
+    "second cut off": (encode_record([1]) + b"abc", "record 2 of the body is truncated"),
+    "not protobuf": (struct.pack("<II", 0xCED7230A, 4) + b"\xff" * 4, "record 1 of the body is not a proto"),
+    "no values": (encode_record([1], name=b"others"), "no features called 'values'"),
+    "too few keys": (encode_record([1, 2], keys=[3]), "the keys of record 1 of the body do not fit"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID_BODIES)
+def test_the_error_for_an_invalid_record_names_its_position(name: str) -> None:
+    body, reason = INVALID_BODIES[name]
     with pytest.raises(BadInput, match=reason):
         read_recordio(body)
 
