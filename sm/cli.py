@@ -54,7 +54,7 @@ GROUPS = {
             "Let a running box replace a model by its new version, without a lost request.",
             "sm.commands.push:add_arguments",
             "sm.commands.push:run",
-            ("push cats", "push cats --to https://box.example --api-key key.txt"),
+            ("push cats --to https://box.example --api-key key.txt", "push cats --canary 10 --auto"),
         ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
 
@@ -53,6 +53,16 @@ class Listener(Protocol):
         """Hear the end of the invocation. A WebSocket has one for each message."""
 
 
+class Hold(NamedTuple):
+    """What an invocation uses until it ends."""
+
+    #: The record of a model.
+    record: Any
+    give_back: Callable[[], None]
+    #: Which of a model's two versions, while a canary gets a share of the requests; else empty.
+    variant: str = ""
+
+
 class Deadline:
     """The time of one invocation, and what others need to know of it.
 
@@ -76,6 +86,7 @@ class Deadline:
         "repeatable",
         "repeats",
         "request_id",
+        "session",
         "stages",
     )
 
@@ -98,9 +109,10 @@ class Deadline:
         self.repeatable, self.repeats = True, 0
         #: The stages that are counted when the invocation ends; None to count each at once.
         self.observations: list[tuple[Any, float]] | None = None
-        #: What the invocation uses until it ends, by name, with the function that gives it back. None before
-        #: it has begun.
-        self.holds: dict[str, tuple[Any, Callable[[], None]]] | None = None
+        #: What the invocation uses until it ends, by name. None before it has begun.
+        self.holds: dict[str, Hold] | None = None
+        #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
+        self.session: Any = None
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds; from a cached label look-up to the invocation's 60 s.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+#: Finer ones, to compare two versions of a model: each is a quarter more than the last, up to 56 s.
+FINE_BUCKETS = tuple(round(0.001 * 1.25**step, 6) for step in range(50))
 #: Disk space for a worker's series, by kind, if all models have series that may have their own.
 RESERVED_BYTES = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
 
@@ -146,13 +148,13 @@ class Number:
 class Histogram:
     """A series of times in seconds."""
 
-    __slots__ = ("buckets", "total")
+    __slots__ = ("bounds", "buckets", "total")
 
-    def __init__(self, total: Number, buckets: Sequence[Number]) -> None:
-        self.total, self.buckets = total, buckets
+    def __init__(self, total: Number, buckets: Sequence[Number], bounds: Sequence[float]) -> None:
+        self.total, self.buckets, self.bounds = total, buckets, bounds
 
     def observe(self, seconds: float) -> None:
-        write(((self.total, seconds), (self.buckets[bisect_left(BUCKETS, seconds)], 1.0)))
+        write(((self.total, seconds), (self.buckets[bisect_left(self.bounds, seconds)], 1.0)))
 
 
 def write(additions: Iterable[tuple[Number, float]]) -> None:
@@ -216,14 +218,20 @@ class Gauges(Family[Number]):
 class Histograms(Family[Histogram]):
     """Histograms of one name."""
 
+    def __init__(
+        self, name: str, help_text: str, labels: Sequence[str], bounds: Sequence[float] = BUCKETS
+    ) -> None:
+        super().__init__(name, help_text, labels)
+        self._bounds = bounds
+
     def sums(self) -> Mapping[tuple[str, ...], float]:
         """Return the total seconds by the labels' values, in this process."""
         return {values: series.total.value for values, series in self._series.items()}
 
     def _create(self, labels: Mapping[str, str]) -> Histogram:
-        bounds = [floatToGoString(bound) for bound in (*BUCKETS, float("inf"))]  # type: ignore[no-untyped-call]
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
         buckets = [self._number("histogram", {**labels, "le": bound}, "_bucket") for bound in bounds]
-        return Histogram(self._number("histogram", labels, "_sum"), buckets)
+        return Histogram(self._number("histogram", labels, "_sum"), buckets, self._bounds)
 
 
 def _gauge(name: str, help_text: str) -> Number:
@@ -264,6 +272,12 @@ VERSIONS = Counters(
     "trireme_model_versions_total",
     "New versions of a model, by outcome: it serves, or it failed and the old one goes on serving.",
     ["model", "outcome"],
+)
+VARIANT_DURATIONS = Histograms(
+    "trireme_variant_duration_seconds",
+    "Time of an invocation while a canary gets a share of them, by the version that answered.",
+    ["model", "variant", "status"],
+    FINE_BUCKETS,
 )
 EVICTIONS = Counters(
     "trireme_model_evictions_total", "Models that were unloaded to make room for others."
@@ -397,6 +411,11 @@ def duration(model: str, stage: str, status: int) -> Histogram:
     Only the class of the status is a label: each exact status would add 17 numbers to every worker.
     """
     return DURATIONS.labels(MODELS.of(model), STAGES.of(stage), f"{status // 100}xx")
+
+
+def variant(model: str, name: str, status: int) -> Histogram:
+    """Return the histogram of a model's invocations on one of its two versions."""
+    return VARIANT_DURATIONS.labels(model, name, f"{status // 100}xx")
 
 
 class stage:  # noqa: N801 - used as a function is

@@ -62,9 +62,11 @@ class Box:
     multi_model: bool = False
     #: Where models that are loaded on demand come from, a folder or a prefix in S3; empty for no such mode.
     catalog: str = ""
-    #: True if new versions of the models may come while the box runs; and from where, if they are fetched.
+    #: True if new versions of the models may come while the box runs; from where; and the addresses and
+    #: digests of the first ones, by model. The repository is then a copy.
     has_versions: bool = False
     source: str = ""
+    first_versions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: What ``/ping`` checks of Triton: ``ready`` or ``live``.
     ping: str = "ready"
     #: Keys of Triton's restricted APIs, as HTTP headers and as gRPC metadata.

@@ -206,6 +206,8 @@ class Batches:
             lead.limit.listener,
         )
         limit.repeatable = self._client.repeatable
+        # They all use this client, which is made for one version of each model.
+        limit.holds = lead.limit.holds
         try:
             return lead.context.run(self._call, limit, [record.payload for record in records])
         finally:

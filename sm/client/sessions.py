@@ -70,6 +70,11 @@ class Session(MutableMapping[str, bytes]):
         self.expires = expires
         self._sessions = sessions
 
+    @property
+    def opened(self) -> float:
+        """When it began, in seconds since 1970."""
+        return self.expires - self._sessions.seconds
+
     def __getitem__(self, key: str) -> bytes:
         rows = self._select("value", " AND key = ?", _encode(key))
         if not rows:
@@ -119,7 +124,7 @@ class Sessions:
     def __init__(
         self, homes: Sequence[Path], seconds: float, limit: int, clock: Callable[[], float] = time.time
     ) -> None:
-        self._homes, self._seconds, self._limit, self._clock = homes, seconds, limit, clock
+        self._homes, self.seconds, self._limit, self._clock = homes, seconds, limit, clock
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.RLock()
         #: The databases with values, by name, with their folders.
@@ -136,7 +141,7 @@ class Sessions:
                 when the next one, or the owner's next one, expires.
             OutOfMemory: No disk has room for one.
         """
-        identity, expires = str(uuid.uuid4()), int(self._clock() + self._seconds)
+        identity, expires = str(uuid.uuid4()), int(self._clock() + self.seconds)
         with self._transaction():
             self.sweep()
             self._check_limit(owner)
@@ -146,7 +151,7 @@ class Sessions:
     def start_sweeping(self) -> None:
         """Start a thread that removes expired sessions. Several workers may sweep at once."""
         # Sessions that last a second are removed within another second.
-        interval_s = min(SWEEP_INTERVAL_S, max(1.0, self._seconds))
+        interval_s = min(SWEEP_INTERVAL_S, max(1.0, self.seconds))
         Poll("session-sweep", interval_s, self.sweep).start()
 
     def get(self, identity: str) -> Session:

@@ -19,9 +19,15 @@ from sm.settings import Settings
 
 
 def ask(
-    url: str, path: str, body: bytes | None = None, *, api_key: str = "", timeout_s: float = 60.0
+    url: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    method: str | None = None,
+    api_key: str = "",
+    timeout_s: float = 60.0,
 ) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON of a box's answer; with ``body`` to a POST of JSON.
+    """Return the status and the JSON of a box's answer; with ``body`` to a POST of JSON, or another method.
 
     Raises:
         CommandError: No box answers at ``url``.
@@ -29,7 +35,9 @@ def ask(
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
     headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
-    request = urllib.request.Request(url.rstrip("/") + path, body, headers)  # noqa: S310 - checked above
+    request = urllib.request.Request(  # noqa: S310 - checked above
+        url.rstrip("/") + path, body, headers, method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             status, content = answer.status, answer.read()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flask import Flask
 
-from sm.control import pages, routes
+from sm.control import canary, pages, routes
 from sm.control.history import Recorder
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
@@ -108,8 +108,17 @@ def build_versions(settings: Settings, box: Box) -> Versions | None:
         return None
     loader = build_loader(settings, box, None)
     cache = Cache(settings.cache).root / "sources"
-    find = partial(fetch, box.source, cache) if box.source else lambda: box.repository
-    versions = Versions(loader, box, find, settings.drain, settings.load_timeout)
+    folder = Path(box.source)
+    find = (lambda: folder) if folder.is_dir() else partial(fetch, box.source, cache)
+    versions = Versions(
+        loader,
+        box,
+        find,
+        settings.drain,
+        settings.load_timeout,
+        partial(canary.count, box.metrics_folder),
+        canary.compare,
+    )
     if settings.model_poll:
         Poll("model-versions", settings.model_poll, versions.look).start()
     return versions

@@ -26,10 +26,10 @@ from sm.control.state import check_ready, is_ready, list_served, triton_metrics
 from sm.errors import BadInput, Forbidden, TooLarge, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
-from sm.multimodel.load_records import Record
+from sm.multimodel.load_records import Canary, Record
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.on_demand import LOADING, OnDemand
-from sm.multimodel.versions import Versions
+from sm.multimodel.versions import ROLLED_BACK, SERVES, Versions
 from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
@@ -151,11 +151,14 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
     routes = restricted_blueprint(box.repository_keys)
 
     def rows() -> list[dict[str, Any]]:
-        failures = versions.failures if versions else {}
         return [
-            {**row, "version_error": failures[row["modelName"]]} if row["modelName"] in failures else row
-            for row in list_served(box)
+            {**row, **versions.describe(row["modelName"])} if versions else row for row in list_served(box)
         ]
+
+    def replaced() -> Versions:
+        if versions is None:
+            raise Forbidden("models stay as they are; TRIREME_MODEL_POLL=0 lets sm push replace them")
+        return versions
 
     @routes.get("/models")
     def models() -> Response:
@@ -170,12 +173,40 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
 
     @routes.post("/models/<name>/versions")
     def replace(name: str) -> Response:
-        if versions is None:
-            raise Forbidden("models stay as they are; TRIREME_MODEL_POLL=0 lets sm push replace them")
+        canary = _read_canary(request.get_data())
         log_request("new version", name)
-        return respond(Answer(orjson.dumps({"modelName": name, "state": versions.update(name)})))
+        return respond(Answer(orjson.dumps({"modelName": name, "state": replaced().update(name, canary)})))
+
+    @routes.patch("/models/<name>/versions")
+    def decide(name: str) -> Response:
+        body = parse_json(request.get_data())
+        action = body.get("action") if isinstance(body, dict) else None
+        if action not in ("promote", "rollback"):
+            raise WrongPayload("action: must be promote or rollback", field="action")
+        log_request(action, name)
+        if action == "promote":
+            replaced().promote(name)
+        else:
+            replaced().roll_back(name, "somebody asked for it")
+        state = SERVES if action == "promote" else ROLLED_BACK
+        return respond(Answer(orjson.dumps({"modelName": name, "state": state})))
 
     return routes
+
+
+def _read_canary(body: bytes) -> Canary | None:
+    """Read the share that a new version gets; None if it serves all requests at once."""
+    members = parse_json(body) if body else {}
+    if not isinstance(members, dict) or members.keys() - {"canary", "auto"}:
+        raise WrongPayload("the body must be empty, or an object with canary and auto")
+    percent, auto = members.get("canary"), members.get("auto", False)
+    if percent is None and not auto:
+        return None
+    if type(percent) is not int or not 1 <= percent <= 99:
+        raise WrongPayload("canary: must be a percentage from 1 to 99", field="canary")
+    if type(auto) is not bool:
+        raise WrongPayload("auto: must be true or false", field="auto")
+    return Canary(percent, auto, 0.0)
 
 
 def on_demand(models: OnDemand, keys: Mapping[str, str]) -> Blueprint:

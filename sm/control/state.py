@@ -46,10 +46,14 @@ def away(box: Box) -> list[str]:
     if box.generation_file is None:
         return []
     shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
+    others = set[str]()
+    if box.has_versions:  # it is ready without a canary, and without an old version that waits for its end
+        rows = Records(box.models_file).read().records.values()
+        others = {model for row in rows if row.name != row.model for model in row.models.values()}
     return [
         model
         for model in box.served_names()
-        if (since := shared.out_since(model)) and now - since > box.away_seconds
+        if model not in others and (since := shared.out_since(model)) and now - since > box.away_seconds
     ]
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from sm import deadline
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
+from sm.deadline import Deadline, Hold
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
 from sm.multimodel.holds import Holds
-from sm.multimodel.load_records import EMPTY_SNAPSHOT, Record, Records, Snapshot
+from sm.multimodel.load_records import CANARY, EMPTY_SNAPSHOT, STABLE, Record, Records, Snapshot
 from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
 from sm.plugins.registry import ModelMissing, Registry
@@ -54,6 +55,18 @@ class RenamedModels:
 MAX_LOOKUPS = 3
 #: Seconds between two looks at a model that is being unloaded.
 UNLOAD_INTERVAL_S = 0.01
+
+
+def choose(stable: Record, canary: Record | None, request: Deadline) -> tuple[Record, str]:
+    """Choose the version for a request: the same for all requests of one id, or of one session."""
+    if canary is None or canary.canary is None:
+        return stable, ""
+    if request.session is None:
+        is_chosen = canary.canary.takes(request.request_id)
+    else:
+        is_old = request.session.opened < canary.canary.since
+        is_chosen = not is_old and canary.canary.takes(request.session.id)
+    return (canary, CANARY) if is_chosen else (stable, STABLE)
 
 
 @dataclass
@@ -122,25 +135,29 @@ class LoadedClients(Mapping[str, Client]):
         invocation = deadline.current()
         held = None if invocation is None else invocation.holds
         if held is not None and name in held:
-            record: Record = held[name][0]
+            record: Record = held[name].record
             return record
         while True:
-            found = self.refresh().find(name)
+            snapshot = self.refresh()
+            found, variant = snapshot.find(name), ""
             if found is None:
                 if not self._load(name):
                     return None
-            elif self._holds is None or held is None:
+                continue
+            if self._holds is None or invocation is None or held is None:
                 return found
-            elif self._holds.take(found.id):
-                give_back = partial(self._holds.release, found.id)
+            if snapshot.canaries:
+                found, variant = choose(found, snapshot.canaries.get(name), invocation)
+            if self._holds.take(found.id):
+                hold = Hold(found, partial(self._holds.release, found.id), variant)
                 if self._is_loaded(found):
                     # Another record of the request may have been faster.
-                    kept: Record
-                    kept, first = held.setdefault(name, (found, give_back))
-                    if first is not give_back:
-                        give_back()
+                    first = held.setdefault(name, hold)
+                    if first is not hold:
+                        hold.give_back()
+                    kept: Record = first.record
                     return kept
-                give_back()
+                hold.give_back()
             else:
                 time.sleep(UNLOAD_INTERVAL_S)
 

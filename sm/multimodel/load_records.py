@@ -5,6 +5,7 @@ The file outlives workers, control plane and Triton. Each of them reads it when 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,6 +18,28 @@ from sm.run_state import write_atomically
 
 #: Loaded models that an error names at most; there may be thousands.
 MAX_NAMES = 20
+#: Between a model's name and the id of a version that is not the current one.
+SEPARATOR = "@"
+#: The version that serves, and the one that gets a share of the requests.
+STABLE, CANARY = "stable", "canary"
+
+
+@dataclass(frozen=True)
+class Canary:
+    """The share of the requests that a new version gets, before it is promoted or rolled back."""
+
+    percent: int
+    #: True if the box decides by errors and times.
+    auto: bool
+    #: When it began, in seconds since 1970. Older sessions stay on the old version.
+    since: float
+    #: What had been counted then, see :mod:`sm.control.canary`.
+    counted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def takes(self, key: str) -> bool:
+        """True if the new version gets the request, or the session, with this id."""
+        digest = hashlib.blake2b(key.encode(errors="replace"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % 100 < self.percent
 
 
 @dataclass(frozen=True)
@@ -47,6 +70,15 @@ class Record:
     version: str = ""
     #: False while it is being loaded or unloaded, and if that was interrupted.
     loaded: bool = False
+    #: Of a new version beside the one that serves.
+    canary: Canary | None = None
+    #: Why newer files do not serve, by what they are: they were rolled back.
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """The name of the model of which this is a version."""
+        return self.name.partition(SEPARATOR)[0]
 
 
 @dataclass(frozen=True)
@@ -83,6 +115,11 @@ class Snapshot:
         return {record.id: record for record in self.loaded()}
 
     @cached_property
+    def canaries(self) -> Mapping[str, Record]:
+        """The new versions that get a share of the requests, by model."""
+        return {record.model: record for record in self.loaded() if record.canary}
+
+    @cached_property
     def _targets(self) -> Mapping[str, Record]:
         return {record.target: record for record in self.loaded() if record.target}
 
@@ -108,6 +145,8 @@ class Records:
         cached_version, snapshot = self._cached
         if cached_version != version:
             rows = json.loads(self._file.read_bytes())
+            for row in rows:
+                row["canary"] = row.get("canary") and Canary(**row["canary"])
             snapshot = Snapshot({row["name"]: Record(**row) for row in rows})
             self._cached = (version, snapshot)
         return snapshot

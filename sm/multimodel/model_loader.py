@@ -27,7 +27,7 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.multimodel.archive_layout import Archive, Plugin, callable_names, resolve_folder
-from sm.multimodel.load_records import Record, Records
+from sm.multimodel.load_records import SEPARATOR, Record, Records
 from sm.multimodel.memory_room import MemoryRoom, needed_bytes
 from sm.multimodel.staging import Staging
 from sm.plugins.loading import discover
@@ -44,8 +44,6 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 REAP_INTERVAL_S = 1.0
 #: Seconds that a load or unload of a name waits while it is being unloaded already.
 UNLOAD_PATIENCE_S = 10.0
-#: Between a model's name and the id of a version that is not the current one.
-SEPARATOR = "@"
 NO_CLIENTS: Mapping[str, Path] = {}
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 
@@ -130,7 +128,7 @@ class Loader:
         others: Path,
         prepare: Callable[[Record], None],
     ) -> Record:
-        """Load a new version of a model of ``repository``, and let it take the place of the one that serves.
+        """Load a new version of a model of ``repository`` beside the one that serves.
 
         Args:
             name: Of the model.
@@ -159,10 +157,15 @@ class Loader:
             except BaseException:
                 self._undo(record)
                 raise
-            old = self.records.read().records.get(name)
-            retired = () if old is None else (replace(old, name=f"{name}{SEPARATOR}{old.id}"),)
-            self.records.change((replace(record, name=name), *retired), (record.name,))
             return record
+
+    def take_over(self, record: Record) -> Record | None:
+        """Let a version take the place of the one that serves; return that, under its new name."""
+        old = self.records.read().records.get(record.model)
+        retired = None if old is None else replace(old, name=f"{old.name}{SEPARATOR}{old.id}")
+        new = replace(record, name=record.model, canary=None)
+        self.records.change((new, retired) if retired else (new,), (record.name,))
+        return retired
 
     def unload(self, name: str) -> None:
         """Unload an archive and wait until its models are out of memory. Raises :class:`UnknownModel`."""

@@ -18,8 +18,7 @@ from sm import deadline
 from sm.client.base import Client
 from sm.errors import CommandError, TriremeError, UnknownModel
 from sm.multimodel.archive_clients import LoadedClients, RenamedModels
-from sm.multimodel.load_records import Record
-from sm.multimodel.model_loader import SEPARATOR
+from sm.multimodel.load_records import SEPARATOR, Record
 from sm.multimodel.versions import staged
 from sm.plugins import registry
 from sm.plugins.golden import differences
@@ -87,7 +86,7 @@ class VersionClients(Mapping[str, Client]):
 
     def _make(self, name: str, first: Client | None, records: list[Record]) -> Client:
         """Make a client as at the start: its class, or the code that came with a version, then its checks."""
-        own = (record for record in records if record.client and record.name.split(SEPARATOR)[0] == name)
+        own = (record for record in records if record.client and record.model == name)
         code = next(own, None)
         repository = Path(records[0].repository)
         if code is not None:
@@ -113,13 +112,13 @@ class VersionClients(Mapping[str, Client]):
 
     def prepare(self, record: Record) -> None:
         """Make the clients of a new version, and compare their golden answers. Raises why it cannot serve."""
-        name = record.name.partition(SEPARATOR)[0]
+        name = record.model
         names = [client for client, first in self._first.items() if name in first.required_models()] or (
             [name] if record.client else []
         )
         for client_name in names:
             request = deadline.Deadline(time.monotonic() + GOLDEN_TIMEOUT_S)
-            request.holds = {name: (record, lambda: None)}
+            request.holds = {name: deadline.Hold(record, lambda: None)}
             with deadline.running(request):
                 check_golden(self[client_name])
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -198,6 +200,20 @@ def _folders(repository: Path) -> list[Path]:
         for path in sorted(repository.iterdir())
         if path.is_dir() and path.name[0] != "." and path.name != CODE
     ]
+
+
+def digest(repository: Path, name: str) -> str:
+    """Return a digest of the model's files and of the clients in ``code/``: names, sizes and times."""
+    files = (
+        file
+        for folder in (repository / name, repository / CODE)
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.suffix != ".pyc"
+    )
+    rows = [
+        (str(file.relative_to(repository)), (at := file.stat()).st_size, at.st_mtime_ns) for file in files
+    ]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 class UnknownName(ValueError):

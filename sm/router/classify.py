@@ -19,6 +19,7 @@ from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.payloads import MIN_BASE64_BYTES, parse_body
 from sm.client.sessions import Session, Sessions
+from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
 from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
 from sm.plugins.registry import Registry
@@ -289,6 +290,8 @@ class Classifier:
             if command is not None:
                 return command
             session = self.sessions.get(identity)
+            if (invocation := current()) is not None:
+                invocation.session = session
         return self._parse_body(message, session)
 
     def peek_model(self, message: Message) -> str:

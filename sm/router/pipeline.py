@@ -28,6 +28,7 @@ from sm.errors import (
     DeadlinePassed,
     Forbidden,
     Interrupted,
+    Overloaded,
     TriremeError,
 )
 from sm.http.messages import JSON, Answer
@@ -320,6 +321,8 @@ def reason_of(error: TriremeError) -> str:
     return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
 
 
+#: What a caller or a full box is the reason for does not count for or against a new version.
+NOT_OF_A_VERSION = (CallerGone.status, Overloaded.status)
 #: The invocations of this process that are not recorded yet. Whoever removes one records it.
 _unrecorded: set[RunningInvocation] = set()
 
@@ -384,8 +387,8 @@ class RunningInvocation:
         if self._entered:
             return
         self.slot.leave()
-        for _, give_back in (self.deadline.holds or {}).values():
-            give_back()
+        for hold in (self.deadline.holds or {}).values():
+            hold.give_back()
         self.record(None if error is None else describe_error(error), -1.0)
         if self.deadline.listener is not None:
             self.deadline.listener.ended(error)
@@ -409,6 +412,10 @@ class RunningInvocation:
         whole = (total.total, seconds), (total.buckets[bisect_left(metrics.BUCKETS, seconds)], 1.0)
         count = (metrics.invocations(self.model, status), 1.0)
         metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
+        if self.deadline.holds and status not in NOT_OF_A_VERSION:
+            for name, hold in list(self.deadline.holds.items()):
+                if hold.variant:
+                    metrics.variant(name, hold.variant, status).observe(seconds)
         level = line_level(self.sample, status, seconds)
         if level:
             log.log(level, "invocation", extra=self._line(status, failure, seconds))
@@ -421,6 +428,10 @@ class RunningInvocation:
             answer.body = Stream(answer.body, self, self._count_part)
         if self.deadline.repeats:
             answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
+        if self.deadline.holds:
+            variants = {hold.record.id: hold.variant for hold in self.deadline.holds.values() if hold.variant}
+            for identity, variant in variants.items():
+                answer.headers = {**answer.headers, "X-Trireme-Version": f"{identity}; {variant}"}
         if self.wants_timing:
             answer.headers = {**answer.headers, "Server-Timing": self._timing()}
         return answer
@@ -447,10 +458,13 @@ class RunningInvocation:
         stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
         queue_ms = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
         _, code, reason = failure or (0, None, None)
+        hold = (self.deadline.holds or {}).get(self.model)
         line = {
             "model": self.model,
             "status": status,
             "version": self.version or None,
+            "version_id": hold.record.id if hold and hold.record.version else None,
+            "variant": (hold and hold.variant) or None,
             "code": code,
             "reason": reason,
             "ms": round(seconds * 1000, 2),

@@ -28,8 +28,9 @@ from selectors import PollSelector
 from typing import Any
 
 from sm import NO_TELEMETRY, __version__
-from sm.errors import StartError
+from sm.errors import BadInput, StartError
 from sm.hardware import memory_limit
+from sm.multimodel.copying import copy_archive
 from sm.multimodel.sources import HUB, Sources, held, is_prefix, is_source, shown
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
@@ -191,12 +192,12 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         box = replace(box, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds) if fetch else box
         if on_demand:
             box = replace(box, catalog=find_catalog(settings, source))
-        if settings.model_poll is not None:
+        if settings.model_poll is not None and repository:
             check_versions(settings, box, nginx, reload)
-            polled = source if is_source(source) and not checkpoint else ""
-            box = replace(box, has_versions=True, source=polled)
+            is_polled = is_source(source) and not checkpoint
+            box = keep_first_versions(box, source if is_polled else str(box.repository), log)
         if repository:
-            box = add_overlay(box, repository, machine, settings.request_tokens)
+            box = add_overlay(box, machine, settings.request_tokens)
         box.save()
         stack.callback(reap_all, processes, log, watchdog)
         log_notices(nginx, reload, log)
@@ -300,11 +301,32 @@ def open_listeners(
     return listener, tls_listener
 
 
-def add_overlay(box: Box, repository: Path, machine: Machine, tokens: bool) -> Box:
+def keep_first_versions(box: Box, source: str, log: Log) -> Box:
+    """Return the box with a copy of its repository: what the team changes there must not change what serves.
+
+    Large files are linked.
+    """
+    versions = {
+        name: (f"{shown(source)}/{name}", models.digest(box.repository, name))
+        for name in models.names(box.repository)
+    }
+    first = box.run / "first"
+    first.mkdir()
+    for entry in filter(Path.is_dir, box.repository.iterdir()):
+        try:
+            copy_archive(entry.resolve(), first / entry.name)
+        except (BadInput, OSError) as error:
+            shutil.rmtree(first / entry.name, ignore_errors=True)
+            (first / entry.name).symlink_to(entry)
+            log.log("warning", f"{entry} must not change while this version of it serves: {error}")
+    return replace(box, repository=first, has_versions=True, source=source, first_versions=versions)
+
+
+def add_overlay(box: Box, machine: Machine, tokens: bool) -> Box:
     """Return the box with an overlay of the repository for Triton."""
-    cpu_models = {model.name for model in problems.on_cpu(models.read(repository), machine)}
+    cpu_models = {model.name for model in problems.on_cpu(models.read(box.repository), machine)}
     wrap = python_models.wrap if tokens else None
-    return replace(box, overlay=overlay.for_triton(repository, box.run / "repository", cpu_models, wrap))
+    return replace(box, overlay=overlay.for_triton(box.repository, box.run / "repository", cpu_models, wrap))
 
 
 def children_environment(settings: Settings) -> dict[str, str]:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sm import hardware
+from sm.client.sessions import Session, Sessions
+from sm.deadline import Deadline
 from sm.errors import BadInput, Conflict
-from sm.multimodel.load_records import Record, Records
-from sm.multimodel.versions import UNCHANGED, Versions, current_index, digest
+from sm.multimodel import versions as versions_module
+from sm.multimodel.archive_clients import choose
+from sm.multimodel.load_records import Canary, Record, Records
+from sm.multimodel.model_loader import Loader
+from sm.multimodel.versions import (
+    PASSED,
+    UNCHANGED,
+    UNDECIDED,
+    WORSE,
+    Versions,
+    current_index,
+)
+from sm.repository.models import digest, names
 from sm.run_state import Box
+from tests.support.boxes import wait_until
 from tests.support.model_archives import chain_config, multiplying_model
 
 
@@ -20,6 +39,7 @@ class NotingLoader:
 
     def __init__(self, records: Records) -> None:
         self.records, self.loads, self.failure = records, list[str](), ""
+        self.verdict = UNDECIDED
         self.entered, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
@@ -29,20 +49,26 @@ class NotingLoader:
         self.may_end.wait(10)
         if self.failure:
             raise BadInput(self.failure)
-        old, new = (
-            self.records.read().records[name],
-            Record(name, "", "new", "", {}, version=version, loaded=True),
-        )
-        self.records.change((new, Record(f"{name}@{old.id}", "", old.id, "", {}, loaded=True)))
-        return new
+        record = Record(f"{name}@new", "", "new", "", {}, version=version, loaded=True)
+        self.records.put(record)
+        return record
+
+    def unload(self, name: str) -> None:
+        self.records.remove(name)
+
+    take_over = Loader.take_over
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[[], tuple[Versions, NotingLoader]]:
     def make() -> tuple[Versions, NotingLoader]:
-        box = Box("id", tmp_path, tmp_path / "repository", 1, 2, 3, "nginx", 0, has_versions=True)
+        repository = tmp_path / "repository"
+        first = {name: (name, digest(repository, name)) for name in names(repository)}
+        box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         loader = NotingLoader(Records(box.models_file))
-        return Versions(loader, box, lambda: box.repository, 3600, 1), loader  # type: ignore[arg-type]
+        verdict = lambda *_: {"verdict": loader.verdict, "reason": "so"}  # noqa: E731
+        parts: Any = loader, box, lambda: box.repository, 3600, 5, lambda _: {}, verdict
+        return Versions(*parts), loader
 
     for name in ("cats", "dogs"):
         multiplying_model().write(tmp_path / "repository" / name)
@@ -124,3 +150,141 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
     }
     index = [{"name": "cats", "state": "READY"}, {"name": "cats-2", "state": "LOADING"}, {"name": "cats-0"}]
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
+
+
+def test_an_answer_that_a_worker_is_still_writing_is_not_read(
+    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions, _ = make()
+    monkeypatch.setattr(hardware, "children", lambda _: {7})
+    (tmp_path / "state.json").write_text(json.dumps({"processes": {"data": {"pid": 1}}}))
+    folder = tmp_path / "prepared" / "new"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(versions._wait_for_workers, Record("cats@new", "", "new", "", {}))
+        wait_until(folder.is_dir, description="the folder of the answers")
+        (folder / "7.1").write_text("half a sent")
+        time.sleep(3 * versions_module.LOOK_INTERVAL_S)
+        assert not waiting.done()
+        (folder / "7.1").write_text("")
+        (folder / "7.1").rename(folder / "7")
+        waiting.result(10)
+
+
+TENTH = Canary(10, False, 0.0)
+AUTOMATIC = Canary(10, True, 0.0)
+
+
+def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(
+    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+) -> None:
+    versions, loader = make()
+    with pytest.raises(Conflict, match="has no canary"):
+        versions.promote("cats")
+    change(tmp_path)
+    assert versions.update("cats", TENTH) == "canary"
+    snapshot = loader.records.read()
+    assert (snapshot.records["cats"].id, snapshot.canaries["cats"].id) == ("first-cats", "new")
+    described = versions.describe("cats")
+    assert (described["version_id"], described["canary"]["version_id"]) == ("first-cats", "new")
+    with pytest.raises(Conflict, match="--promote or --rollback"):
+        versions.update("cats")
+    versions.promote("cats")
+    snapshot = loader.records.read()
+    assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new", {})
+    with pytest.raises(Conflict, match="has no canary"):
+        versions.roll_back("cats", "no")
+
+
+def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane(
+    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+) -> None:
+    versions, loader = make()
+    change(tmp_path)
+    versions.update("cats", TENTH)
+    versions.roll_back("cats", "it is slow")
+    assert versions.failures == {"cats": "rolled back: it is slow"}
+    assert loader.records.read().records["cats"].id == "first-cats"
+    again, loader = make()
+    again.look()
+    again.look()
+    assert (loader.loads, again.failures) == ([], {"cats": "rolled back: it is slow"})
+    assert again.update("cats") == "serves"
+
+
+def test_another_change_waits_for_the_end_of_a_canary_that_the_next_control_plane_goes_on_with(
+    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+) -> None:
+    versions, _ = make()
+    change(tmp_path)
+    versions.update("cats", TENTH)
+    versions, loader = make()
+    (tmp_path / "repository" / "cats" / "1" / "weights").write_text("yet another change")
+    versions.look()
+    versions.look()
+    assert (loader.loads, versions.failures["cats"]) == ([], "another change waits for the end of the canary")
+    versions.promote("cats")
+    versions.look()
+    assert loader.loads == ["cats"]
+
+
+@pytest.mark.parametrize(
+    ("canary", "verdict", "serving"),
+    [
+        (AUTOMATIC, PASSED, "new"),
+        (AUTOMATIC, WORSE, "first-cats"),
+        (TENTH, WORSE, None),
+        (AUTOMATIC, UNDECIDED, None),
+    ],
+)
+def test_the_box_decides_if_it_was_asked_to(
+    make: Callable[[], tuple[Versions, NotingLoader]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    canary: Canary,
+    verdict: str,
+    serving: str | None,
+) -> None:
+    monkeypatch.setattr(versions_module, "JUDGE_INTERVAL_S", 0.01)
+    versions, loader = make()
+    change(tmp_path)
+    loader.verdict = verdict
+    versions.update("cats", canary)
+    if serving is None:
+        time.sleep(0.2)
+        assert "cats" in loader.records.read().canaries
+    else:
+        wait_until(lambda: not loader.records.read().canaries, description="the decision")
+        assert loader.records.read().records["cats"].id == serving
+
+
+def record(name: str, canary: Canary | None = None) -> Record:
+    return Record(name, "", name, "", {}, loaded=True, canary=canary)
+
+
+def request(identity: str, session: Session | None = None) -> Deadline:
+    deadline = Deadline(0, request_id=identity)
+    deadline.session = session
+    return deadline
+
+
+def test_a_request_id_always_gets_the_same_version_and_the_canary_its_share() -> None:
+    stable, canary = record("cats"), record("cats@new", TENTH)
+    chosen = [choose(stable, canary, request(f"request-{number}")) for number in range(20_000)]
+    assert 1_800 < chosen.count((canary, "canary")) < 2_200
+    assert chosen.count((stable, "stable")) == 20_000 - chosen.count((canary, "canary"))
+    assert chosen == [choose(stable, canary, request(f"request-{number}")) for number in range(20_000)]
+    assert choose(stable, None, request("request")) == (stable, "")
+
+
+def test_a_session_stays_on_the_version_on_which_it_began(tmp_path: Path) -> None:
+    stable, canary = record("cats"), record("cats@new", Canary(50, False, since=1000.0))
+
+    def versions_of(session: Session) -> set[str]:
+        return {choose(stable, canary, request(str(number), session))[1] for number in range(50)}
+
+    sessions = Sessions((tmp_path,), 100, 10)
+    old = [Session(str(number), 1099, sessions) for number in range(20)]
+    new = [Session(str(number), 1101, sessions) for number in range(20)]
+    assert all(versions_of(session) == {"stable"} for session in old)
+    assert sorted(map(len, map(versions_of, new))) == [1] * 20
+    assert {variant for session in new for variant in versions_of(session)} == {"stable", "canary"}

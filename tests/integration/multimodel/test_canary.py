@@ -1,0 +1,313 @@
+"""A new version that gets a share of the requests first, on a real box and a real Triton."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sm.control.canary import MIN_REQUESTS
+from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.model_archives import multiplying_model
+
+#: It gathers records of many callers, which must still be answered by one version each.
+CLIENT = """
+import numpy as np
+
+from sm.client import Payload, TensorClient
+
+
+class Numbers(Payload):
+    x: list[float]
+
+
+class Scaled(TensorClient):
+    model, payload = "scaled", Numbers
+
+    def preprocess_batch(self, payloads):
+        return {"x": np.float32([payload.x for payload in payloads])}
+
+    def preprocess(self, payload):
+        return {"x": np.float32(payload.x)}
+
+    def postprocess(self, outputs, payload):
+        FAULT
+        return [FACTOR, *outputs["y"].tolist()]
+"""
+
+
+def write(repository: Path, factor: int, fault: str = "pass", execute: str = "pass") -> None:
+    """Write a version of the model and its client; ``fault`` is run by the client, ``execute`` by the model."""
+    model = multiplying_model(factor)
+    replace(model, answer=f"{execute}\n{model.answer}").write(repository.parent / "staged")
+    shutil.rmtree(repository / "scaled", ignore_errors=True)
+    repository.mkdir(exist_ok=True)
+    (repository.parent / "staged").rename(repository / "scaled")
+    (repository / "code").mkdir(exist_ok=True)
+    client = CLIENT.replace("FAULT", fault).replace("FACTOR", str(factor))
+    (repository / "code" / "scaled.py").write_text(client)
+
+
+class Pushed:
+    """A box, its repository, and calls of its model."""
+
+    def __init__(self, box: RunningBox, repository: Path) -> None:
+        self.box, self.repository, self.factors = box, repository, count(2)
+        self.route = f"{box.url}/models/scaled"
+
+    def write(self, **faults: str) -> int:
+        factor = next(self.factors)
+        write(self.repository, factor, **faults)
+        return factor
+
+    def push(self, **body: object) -> requests.Response:
+        return requests.post(f"{self.route}/versions", json=body or None, timeout=120)
+
+    def decide(self, action: str) -> requests.Response:
+        return requests.patch(f"{self.route}/versions", json={"action": action}, timeout=60)
+
+    def row(self) -> dict[str, Any]:
+        row: dict[str, Any] = requests.get(self.route, timeout=30).json()
+        return row
+
+    def ask(self, identity: str, payload: object = None, **headers: str) -> requests.Response:
+        body = {"modelname": "scaled", "payload": payload or {"x": [1, 2]}}
+        headers = {"X-Amzn-SageMaker-Inference-Id": identity, **headers}
+        return requests.post(f"{self.box.url}/invocations", json=body, headers=headers, timeout=60)
+
+    def factor(self, identity: str, **headers: str) -> int:
+        """Return the version that answers; the model and its client are of one version."""
+        answer = self.ask(identity, **headers)
+        assert answer.status_code == 200, answer.text
+        client, *model = answer.json()["result"]
+        assert model == [client, 2 * client]
+        return int(client)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sm.cli", "push", "scaled", "--to", self.box.url, *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+    @contextmanager
+    def callers(self, number: int = 6) -> Iterator[dict[int, int]]:
+        """Call from several threads meanwhile; yields the statuses of the answers, each right."""
+        done, statuses = threading.Event(), dict[int, int]()
+
+        def keep_calling(caller: int) -> None:
+            for turn in count():
+                if done.is_set():
+                    return
+                answer = self.ask(f"caller-{caller}-{turn}")
+                statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+                if answer.status_code == 200:
+                    client, *model = answer.json()["result"]
+                    assert model == [client, 2 * client], answer.text
+
+        with ThreadPoolExecutor(number) as pool:
+            calls = [pool.submit(keep_calling, caller) for caller in range(number)]
+            try:
+                yield statuses
+            finally:
+                done.set()
+            for call in calls:
+                call.result()
+
+
+@contextmanager
+def pushed(folder: Path, **variables: str) -> Iterator[Pushed]:
+    write(folder / "repository", 1)
+    settings: Any = {
+        "TRIREME_MODEL_POLL": "0",
+        "TRIREME_DRAIN_SECONDS": "1",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "2",
+        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
+        **variables,
+    }
+    with running_box(folder, folder / "repository", clients=(), **settings) as box:
+        yield Pushed(box, folder / "repository")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
+    with pushed(tmp_path_factory.mktemp("canary")) as model:
+        yield model
+
+
+@pytest.fixture
+def model(shared: Pushed) -> Iterator[Pushed]:
+    yield shared
+    shared.decide("rollback")  # what a failed test has left
+
+
+IDS = [f"request-{number}" for number in range(150)]
+
+
+def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: Pushed) -> None:
+    stable = model.factor("before")
+    canary = model.write()
+    assert model.push(canary=30).json() == {"modelName": "scaled", "state": "canary"}
+    with ThreadPoolExecutor(4) as pool:
+        first = list(pool.map(model.factor, IDS))
+        assert set(first) == {stable, canary}
+        assert 0.2 < first.count(canary) / len(IDS) < 0.4
+        numbers = model.row()["canary"]
+        assert numbers["canary"]["requests"] == first.count(canary)
+        assert numbers["stable"]["requests"] == first.count(stable)
+        os.kill(model.box.workers()[0], signal.SIGKILL)
+        model.box.wait_for_workers(2)
+        model.box.kill_and_wait_for_restart("control")
+        assert list(pool.map(model.factor, IDS)) == first
+    numbers = model.row()["canary"]
+    assert (numbers["percent"], numbers["auto"]) == (30, False)
+    assert numbers["canary"]["requests"] + numbers["stable"]["requests"] == 2 * len(IDS)
+    assert numbers["canary"]["p50_ms"] > 0
+
+    # All parts of a request, and Triton's own protocol, are answered by the same version.
+    for identity, factor in zip(IDS[:20], first, strict=False):
+        answer = model.ask(identity, [{"x": [1, 2]}] * 10)
+        assert answer.json()["result"] == [[factor, factor, 2 * factor]] * 10
+        name = "canary" if factor == canary else "stable"
+        assert answer.headers["X-Trireme-Version"].endswith(f"; {name}")
+        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+        headers = {"X-Amzn-SageMaker-Inference-Id": identity}
+        v2 = requests.post(
+            f"{model.box.url}/v2/models/scaled/infer", json=body, headers=headers, timeout=60
+        ).json()
+        assert (v2["model_name"], v2["outputs"][0]["data"]) == ("scaled", [factor, 2 * factor])
+    log = model.box.wait_for_log('"variant":"canary"')
+    lines = [json.loads(line) for line in log.splitlines() if '"variant":' in line]
+    assert {line["version_id"] for line in lines if line["variant"] == "canary"} == {
+        model.row()["canary"]["version_id"]
+    }
+    assert model.box.metric("trireme_variant_duration_seconds_count", model="scaled", variant="canary") > 0
+
+    # It cannot be mistaken for a model of its own, and the box is ready.
+    assert [
+        row["modelName"] for row in requests.get(f"{model.box.url}/models", timeout=10).json()["models"]
+    ] == ["scaled"]
+    assert model.box.ping()[0] == 200
+    refused = model.push()
+    assert (refused.status_code, "--promote or --rollback" in refused.json()["error"]) == (409, True)
+
+    assert model.command("--promote").returncode == 0
+    assert {model.factor(identity) for identity in IDS[:40]} == {canary}
+    assert "canary" not in model.row()
+    assert "X-Trireme-Version" not in model.ask("after").headers
+    staged = model.box.run_folder() / "repository"
+    wait_until(lambda: len(list(staged.glob("scaled*"))) == 1, description="one version left")
+
+
+def test_without_a_canary_there_is_nothing_to_decide(model: Pushed) -> None:
+    for action in ("promote", "rollback"):
+        answer = model.decide(action)
+        assert (answer.status_code, "has no canary" in answer.json()["error"]) == (409, True)
+    assert model.command("--promote").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{"canary": 0}, {"canary": 100}, {"canary": "10"}, {"auto": True}, {"other": 1}]
+)
+def test_an_impossible_share_is_refused(model: Pushed, body: dict[str, Any]) -> None:
+    assert model.push(**body).status_code == 422
+
+
+def test_a_session_stays_on_the_version_on_which_it_began(model: Pushed) -> None:
+    def opened() -> dict[str, str]:
+        headers = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
+        body = {"requestType": "NEW_SESSION"}
+        answer = requests.post(f"{model.box.url}/invocations", json=body, headers=headers, timeout=60)
+        return {"X-Amzn-SageMaker-Session-Id": answer.headers["X-Amzn-SageMaker-Session-Id"]}
+
+    stable = model.factor("before")
+    old = [opened() for _ in range(6)]
+    canary = model.write()
+    assert model.push(canary=50).json()["state"] == "canary"
+    time.sleep(1)  # a session's time is in whole seconds
+    new = [opened() for _ in range(16)]
+    for number in range(4):
+        assert {model.factor(f"{number}-{each}", **session) for each, session in enumerate(old)} == {stable}
+    factors = [{model.factor(f"{number}", **session) for number in range(5)} for session in new]
+    assert all(len(found) == 1 for found in factors)
+    assert {factor for found in factors for factor in found} == {stable, canary}
+    assert model.decide("rollback").json() == {"modelName": "scaled", "state": "rolled_back"}
+    assert {model.factor(f"{number}") for number in range(40)} == {stable}
+    assert "rolled back" in model.row()["version_error"]
+
+
+def test_the_box_promotes_a_canary_that_is_not_worse(model: Pushed) -> None:
+    canary = model.write()
+    with model.callers() as statuses:
+        pushed = model.command("--canary", "50", "--auto")
+    assert (pushed.returncode, "the new version serves" in pushed.stdout) == (0, True), pushed
+    assert model.factor("after") == canary
+    assert set(statuses) == {200}
+    assert statuses[200] >= 2 * MIN_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"fault": "raise RuntimeError('broken')"}, "it fails more"),
+        ({"fault": "import time; time.sleep(0.4)"}, "it is slower"),
+        ({"execute": "os._exit(1)"}, "it fails more"),
+    ],
+)
+def test_the_box_rolls_back_a_canary_that_is_clearly_worse(
+    model: Pushed, fault: dict[str, str], reason: str
+) -> None:
+    stable = model.factor("before")
+    model.write(**fault)
+    with model.callers():
+        pushed = model.command("--canary", "20", "--auto")
+    assert (pushed.returncode, reason in pushed.stderr) == (1, True), pushed
+    assert reason in model.row()["version_error"]
+    assert {model.factor(f"{number}") for number in range(40)} == {stable}
+    assert model.box.ping()[0] == 200
+
+
+def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(model: Pushed) -> None:
+    model.write(fault="raise RuntimeError('broken')")
+    pushed = model.command("--canary", "50")
+    assert (pushed.returncode, "--promote, or --rollback" in pushed.stdout) == (0, True), pushed
+    with model.callers():
+        wait_until(lambda: model.row()["canary"]["verdict"] == "worse", description="the verdict")
+        model.box.wait_for_log("the canary: it fails more")
+    assert model.command("--rollback").returncode == 0
+
+
+def test_a_box_that_is_stopped_in_the_middle_ends_well(tmp_path: Path) -> None:
+    with pushed(tmp_path) as model:
+        model.write()
+        assert model.push(canary=50).json()["state"] == "canary"
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(model.ask, identity) for identity in IDS[:8]]
+            assert [answer.result().status_code for answer in answers] == [200] * 8
+        assert model.box.stop() == 0
+
+
+def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(tmp_path: Path) -> None:
+    with pushed(tmp_path, TRIREME_MODEL_POLL="1") as model:
+        # Polling would take it at once; so it must not see it in two looks before the push.
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        newest = model.write()
+        wait_until(
+            lambda: "waits for the end" in model.row().get("version_error", ""), description="the reason"
+        )
+        assert {model.factor(identity) for identity in IDS[:30]} == {1, canary}
+        assert model.decide("promote").status_code == 200
+        wait_until(lambda: model.factor("again") == newest, description="the newest version")
