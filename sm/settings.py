@@ -37,19 +37,10 @@ def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], A
 
 def boolean(text: str) -> bool:
     """Parse ``true`` or ``false``, in the usual spellings."""
-    spellings = {
-        "true": True,
-        "1": True,
-        "yes": True,
-        "on": True,
-        "false": False,
-        "0": False,
-        "no": False,
-        "off": False,
-    }
-    if text.strip().lower() not in spellings:
+    word = text.strip().lower()
+    if word not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         raise ValueError("is neither true nor false")
-    return spellings[text.strip().lower()]
+    return word in ("true", "1", "yes", "on")
 
 
 def choice(*choices: str) -> Callable[[str], str]:
@@ -102,47 +93,50 @@ def arguments(text: str) -> tuple[str, ...]:
         raise ValueError(f"cannot be split into arguments ({error})") from None
 
 
-def buckets(text: str) -> tuple[str, ...]:
-    """Parse names of S3 buckets, each with an optional prefix after a slash."""
-    names = tuple(text.replace(",", " ").split())
-    for name in names:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", name):
-            raise ValueError("is not a list of buckets such as team-inputs,team-results/answers")
-    return names
+#: The name of an S3 bucket, with an optional prefix after a slash.
+BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?"
 
 
-def capture_place(text: str) -> str:
-    """Check the place of captured payloads: an address in S3, or an absolute folder."""
-    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?|/.*", text):
-        raise ValueError("is neither s3://bucket/prefix nor an absolute folder")
-    return text
+def matching(pattern: str, fault: str) -> Callable[[str], str]:
+    """Return a parser of a text that matches a pattern as a whole."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(fault)
+        return text
+
+    return parse
 
 
-def percents(text: str) -> tuple[str, ...]:
-    """Parse percents, each for all models or, after a name and ``=``, for one."""
-    entries = tuple(text.replace(",", " ").split())
-    for entry in entries:
-        number(0, 100, float)(entry.rpartition("=")[2])
-    return entries
+def list_of(parse_entry: Callable[[str], object]) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of entries that are separated by commas or spaces."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        entries = tuple(text.replace(",", " ").split())
+        for entry in entries:
+            parse_entry(entry)
+        return entries
+
+    return parse
 
 
-def namespace(text: str) -> str:
-    """Check a namespace of CloudWatch's metrics."""
-    if not re.fullmatch(r"[A-Za-z0-9._/#:-]{1,255}", text) or text.startswith(("AWS/", ":")):
-        raise ValueError("is not a namespace of CloudWatch, such as Trireme or Team/Vision")
-    return text
-
-
-def origins(text: str) -> tuple[str, ...]:
-    """Parse origins as browsers send them: scheme, host, and a port if it is not the default."""
-    all_origins = tuple(text.replace(",", " ").split())
-    for origin in all_origins:
-        if not re.fullmatch(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", origin):
-            raise ValueError(
-                "is not a list of origins such as https://app.example.com,http://localhost:3000; "
-                "* is not allowed, because it would admit every page of the web"
-            )
-    return all_origins
+buckets = list_of(matching(BUCKET, "is not a list of buckets such as team-inputs,team-results/answers"))
+#: The place of captured payloads: an address in S3, or an absolute folder.
+capture_place = matching(f"s3://{BUCKET}|/.*", "is neither s3://bucket/prefix nor an absolute folder")
+#: Percents, each for all models or, after a name and ``=``, for one.
+percents = list_of(lambda entry: number(0, 100, float)(entry.rpartition("=")[2]))
+#: A namespace of CloudWatch's metrics.
+namespace = matching(
+    r"(?!AWS/|:)[A-Za-z0-9._/#:-]{1,255}", "is not a namespace of CloudWatch, such as Trireme or Team/Vision"
+)
+#: Origins as browsers send them: scheme, host, and a port if it is not the default.
+origins = list_of(
+    matching(
+        r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?",
+        "is not a list of origins such as https://app.example.com,http://localhost:3000; "
+        "* is not allowed, because it would admit every page of the web",
+    )
+)
 
 
 def folders(text: str) -> tuple[Path, ...]:

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 
 from sm.client.tasks import FillMask
+from sm.client.tasks.fill_mask import MaskOptions
 
 from .tokenizing import load_tokenizer
-
-
-class Preprocess(BaseModel):
-    """``preprocess.json`` in the model's folder; ``tokenizer.json`` says how a text becomes word pieces."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    mask_token: str = Field(default="[MASK]", min_length=1)
-    #: Word pieces in one text, [CLS] and [SEP] included.
-    max_length: int = Field(default=512, ge=3)
-    #: A longer text is refused before it is tokenized.
-    max_characters: int = Field(default=2**15, ge=1)
-
-    @classmethod
-    def read(cls, path: Path) -> Preprocess:
-        """Read the file; without one, return the values of BERT base."""
-        return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
 
 
 class BertBase(FillMask):
@@ -37,8 +20,9 @@ class BertBase(FillMask):
 
     model = "bert_base"
 
-    def read_limits(self, folder: Path) -> Preprocess:
-        return Preprocess.read(folder / "preprocess.json")
+    def read_limits(self, folder: Path) -> MaskOptions:
+        """Read ``preprocess.json``; without one, return the values of BERT base."""
+        return MaskOptions.read(folder, "preprocess.json")
 
     def load_tokenizer(self, folder: Path) -> Tokenizer:
         return load_tokenizer(folder, self.signature.vocabulary_size)

@@ -74,31 +74,24 @@ class DecodeBudget:
                 f"at most {self.limit / 2**20:,.0f} MiB are accepted"
             )
         model = _current_model() if model is None else model
-        with self._lock:
-            while self._freed:
-                freed_model, freed = self._freed.popleft()
-                self._add(freed_model, -freed)
-            has_room = self._used + size <= self._limit_for(model, size)
-            if has_room and size:
-                self._used += size
-                self._held[model] = self._held.get(model, 0) + size
-            DECODED_BYTES.set(self._used)
-        if not has_room:
+        if not self._try_acquire(size, model):
             self._wait(size, model)
         return model
 
     def release(self, size: int, model: str | None = None) -> None:
         """Give ``size`` bytes back."""
         with self._lock:
-            self._account(_current_model() if model is None else model, -size)
+            self._subtract_freed()
+            self._add(_current_model() if model is None else model, -size)
+            DECODED_BYTES.set(self._used)
 
     def reserve(self, size: int, model: str | None = None) -> AbstractContextManager[object]:
         """Acquire ``size`` bytes for a ``with`` block; see :meth:`acquire`."""
-        return self._reserve(size, _current_model() if model is None else model) if size else nullcontext()
+        return self._reserve(size, model) if size else nullcontext()
 
     @contextmanager
-    def _reserve(self, size: int, model: str) -> Iterator[None]:
-        self.acquire(size, model)
+    def _reserve(self, size: int, model: str | None) -> Iterator[None]:
+        model = self.acquire(size, model)
         try:
             yield
         finally:
@@ -152,12 +145,6 @@ class DecodeBudget:
             return self.limit
         has_starved = not all(waiting in self._held for waiting in self._waiting)
         return 0 if has_starved else self.limit - reserved
-
-    def _account(self, model: str, size: int) -> None:
-        """Add ``size``, which may be negative, and subtract what was freed. The caller holds the lock."""
-        self._subtract_freed()
-        self._add(model, size)
-        DECODED_BYTES.set(self._used)
 
     def _subtract_freed(self) -> None:
         while self._freed:

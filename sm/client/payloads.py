@@ -489,12 +489,12 @@ def parse_body(body: bytes, is_bare: Callable[[Any], bool] | None = None) -> Any
     except orjson.JSONDecodeError:
         # Parse the original, so that the error names the right position.
         return orjson.loads(body)
-    is_payload = is_bare is not None and is_bare(parsed)
-    decoded = (
-        _fill_payload(parsed, decoded_strings)
-        if is_payload
-        else _replace_placeholders(parsed, decoded_strings)
-    )
+    if is_bare is not None and is_bare(parsed):
+        decoded = _fill(parsed, decoded_strings)
+    else:
+        decoded = parsed
+        if isinstance(parsed, dict) and "payload" in parsed:
+            parsed["payload"] = _fill(parsed["payload"], decoded_strings)
     # A placeholder that is still there is a key, or is nested too deep.
     return orjson.loads(body) if decoded_strings else decoded
 
@@ -528,29 +528,19 @@ def _decode_exactly(text: memoryview) -> bytes | None:
     return content if pybase64.b64encode(content[-last:]) == text[-4:] else None
 
 
-def _replace_placeholders(parsed: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
-    """Replace the placeholders in ``payload`` by their decoded strings."""
-    if isinstance(parsed, dict) and "payload" in parsed:
-        parsed["payload"] = _fill_payload(parsed["payload"], decoded_strings)
-    return parsed
+def _fill(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
+    """Put decoded strings in the place of their placeholders, and remove them from ``decoded_strings``.
 
-
-def _fill_payload(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
-    """Fill one record or a list of them."""
+    A payload is one record or a list of them; a record is a string or has some.
+    """
     if isinstance(payload, list):
-        return [_fill_record(item, decoded_strings) for item in payload]
-    return _fill_record(payload, decoded_strings)
-
-
-def _fill_record(record: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
-    if isinstance(record, dict):
-        return {name: _fill_value(value, decoded_strings) for name, value in record.items()}
-    return _fill_value(record, decoded_strings)
-
-
-def _fill_value(value: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
-    """Return the decoded string if the value is its placeholder, and remove it from ``decoded_strings``."""
-    return decoded_strings.pop(value, value) if isinstance(value, str) else value
+        return [_fill(record, decoded_strings) for record in payload]
+    if isinstance(payload, dict):
+        return {
+            name: value if isinstance(value, list | dict) else _fill(value, decoded_strings)
+            for name, value in payload.items()
+        }
+    return decoded_strings.pop(payload, payload) if isinstance(payload, str) else payload
 
 
 NPY_MAGIC = b"\x93NUMPY"

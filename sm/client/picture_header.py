@@ -6,6 +6,7 @@ anything is decoded.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import deque
@@ -46,10 +47,6 @@ OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 SEQUENTIAL = (0xC0, 0xC1, 0xC9)
 #: Application segments and comments; without APP0 and APP14, which say how colours are coded.
 METADATA = (*range(0xE1, 0xEE), 0xEF, 0xFE)
-#: Markers that a length follows, without restart markers, start and end.
-WITH_LENGTH = frozenset({*range(0xC0, 0xFF)} - {*range(0xD0, 0xDA)})
-#: A marker's two bytes, and the length after it.
-SEGMENT_HEAD = struct.Struct(">BBH")
 #: A marker that ends the data of a scan: no stuffed byte, no fill byte and no restart marker.
 MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 
@@ -128,8 +125,10 @@ class PictureHeader:
 
     def decode_bytes(self, scale: int = 1) -> int:
         """Return the bytes of memory that decoding at this scale takes at its peak."""
-        pixels = -(-self.width // scale) * -(-self.height // scale)
-        return pixels * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
+        return (
+            math.prod(self.scaled_size(scale)) * self.bytes_per_pixel
+            + self.width * self.height * self.bytes_per_stored_pixel
+        )
 
 
 def read_header(content: bytes) -> PictureHeader:
@@ -236,20 +235,8 @@ def _read_segments(
     """
     segments: deque[tuple[int, int, int]] = deque()
     at, number = begin
-    last = len(content) - 4
-    while True:
+    while match := MARKER.search(content, at):
         number += 1
-        if at <= last:
-            prefix, kind, size = SEGMENT_HEAD.unpack_from(content, at)
-            if prefix == 0xFF and kind in WITH_LENGTH and number <= MAX_SEGMENTS:
-                segments.append((kind, at + 4, size - 2 if size > 2 else 0))
-                at += size + 2 if size > 2 else 4
-                if kind == SOS:
-                    break
-                continue
-        match = MARKER.search(content, at)
-        if match is None:
-            break
         at = match.end()
         kind = content[at - 1]
         if number > MAX_SEGMENTS:

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pybase64
@@ -186,12 +186,6 @@ METHODS = {
 OTHERWISE = "return a dict, list, text, number, None or a NumPy array"
 
 
-class _Key(NamedTuple):
-    """A key of a dict, in its place."""
-
-    key: object
-
-
 def error(sentence: str, root: str, value: object, encode: Callable[[Any], object]) -> ClientFailed:
     """Return the error for a value that ``encode`` refuses: which part of it, what that is, and what to do.
 
@@ -213,34 +207,33 @@ def _find(value: object, encode: Callable[[Any], object]) -> tuple[list[str | in
     """Return the path of the first part that is refused, and what it is."""
     path: list[str | int] = []
     while len(path) < MAX_DEPTH:
-        bad = next(((step, part) for step, part in _parts(value) if not _is_encoded(part, encode)), None)
+        parts = dict(_parts(value))
+        key = next((key for key in parts if not _is_encoded({key: None}, encode)), None)
+        if key is not None:
+            return path, f"has a key that is {type(key).__name__}: use text, such as .decode() or str(...)"
+        bad = next((key for key, part in parts.items() if not _is_encoded(part, encode)), None)
         if bad is None:
             return path, _explain(value)
-        step, value = bad
-        if isinstance(value, _Key):
-            kind = type(value.key).__name__
-            return path, f"has a key that is {kind}: use text, such as .decode() or str(...)"
-        path.append(step)
+        path.append(bad if isinstance(bad, int) and not isinstance(value, Mapping) else str(bad))
+        value = parts[bad]
     return [], _explain([])
 
 
-def _parts(value: object) -> Iterator[tuple[str | int, object]]:
-    """Yield the parts of a container, the keys of a dict among them."""
+def _parts(value: object) -> Iterator[tuple[Any, object]]:
+    """Yield the parts of a container by key or index."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     elif dataclasses.is_dataclass(value) and not isinstance(value, (type, Picture)):
         value = public_fields(value)
     if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield "", _Key(key)
-            yield str(key), part
+        yield from value.items()
     elif isinstance(value, (list, tuple)):
         yield from enumerate(value)
 
 
 def _is_encoded(part: object, encode: Callable[[Any], object]) -> bool:
     try:
-        encode({part.key: None} if isinstance(part, _Key) else part)
+        encode(part)
     except (TypeError, ValueError, RecursionError):
         return False
     return True

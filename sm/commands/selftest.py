@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from sm.commands.golden import differences
@@ -157,34 +156,17 @@ def own_box(settings: Settings, **variables: str) -> Iterator[str]:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, "-m", "sm.server.supervisor.start"]
-        box: subprocess.Popen[bytes] | None = None
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the box is stopped too
+        box = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
-            with defer_interrupt():
-                box = subprocess.Popen(
-                    command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                )
             _wait_ready(box, port, log)
             yield f"http://127.0.0.1:{port}"
         finally:
-            with defer_interrupt():
-                if box is not None:
-                    box.terminate()
-                    box.wait(STOP_TIMEOUT_S)
-                signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def defer_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends: within it a box would be left running."""
-    interrupts: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if interrupts and callable(before):
-        before(*interrupts[0])
+            box.terminate()
+            box.wait(STOP_TIMEOUT_S)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _wait_ready(box: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:

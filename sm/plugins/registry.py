@@ -112,19 +112,17 @@ class Registry:
             raise UnknownModel(
                 f"model {name!r} has no client{reason}: send it the v2 protocol, a body with inputs"
             )
-        exists = ", ".join(sorted(self.clients)) or "none"
         if not name:
-            raise UnknownModel(f"{NO_MODEL}; there are: {exists}", models=sorted(self.clients))
-        reason = f" ({self.left_out[name]})" if name in self.left_out else ""
-        raise UnknownModel(
-            f"no model {name[:200]!r}{reason}; there are: {exists}", models=sorted(self.clients)
-        )
+            exists = sorted(self.clients)
+            raise UnknownModel(f"{NO_MODEL}; there are: {', '.join(exists) or 'none'}", models=exists)
+        raise self.unknown(name)
 
     def unknown(self, name: str) -> UnknownModel:
         """Return the error for a name that is not served."""
         exists = sorted({*self.clients, *self.models})
+        reason = f" ({self.left_out[name]})" if name in self.left_out else ""
         return UnknownModel(
-            f"no model {name[:200]!r}; there are: {', '.join(exists) or 'none'}", models=exists
+            f"no model {name[:200]!r}{reason}; there are: {', '.join(exists) or 'none'}", models=exists
         )
 
     def describe_error(self, client: Client, error: BaseException) -> str:  # noqa: ARG002

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from sm.repository.manifest import Manifest
 Scores = NDArray[np.float64]
 #: The first character of a part of a text, and the one after its last.
 Span = tuple[int, int]
-
-#: Scores in one block, of which only the maximum is compared first.
-BLOCK_SCORES = 64
 
 #: Marks a word piece that continues the word before it.
 CONTINUATION = "##"
@@ -58,23 +55,9 @@ def top_words(logits: NDArray[Any], excluded: Ids, top: int) -> tuple[Ids, Score
         total = np.exp(scores - best).sum(dtype=np.float64)
     top = min(top, int(np.count_nonzero(scores > -np.inf)))
     # Equal scores keep the order of the ids, so that the answer does not depend on how they were found.
-    best_ids = np.flatnonzero(scores >= lower_bound(scores, top))
+    best_ids = np.flatnonzero(scores >= np.partition(scores, -top)[-top])
     best_ids = best_ids[np.argsort(-scores[best_ids], kind="stable")][:top]
     return best_ids, scores[best_ids].astype(np.float64) - np.float64(best) - np.log(total)
-
-
-def lower_bound(scores: NDArray[np.float32], top: int) -> np.float32:
-    """Return a bound that at least ``top`` of ``scores`` [words] reach, and few more.
-
-    It is the ``top``-th best maximum of a block. Finding the maxima takes a tenth of the time that
-    partitioning all scores takes.
-    """
-    blocks = len(scores) // BLOCK_SCORES
-    maxima = (
-        scores[: blocks * BLOCK_SCORES].reshape(blocks, BLOCK_SCORES).max(axis=1) if blocks >= top else scores
-    )
-    bound: np.float32 = np.partition(maxima, -top)[-top]
-    return bound
 
 
 def combine(candidates: Sequence[tuple[Ids, Scores]], top: int) -> tuple[Ids, Scores]:
@@ -149,22 +132,6 @@ class Signature:
 RESERVED = re.compile(r"\[.+\]")
 
 
-class Limits(Protocol):
-    """What the task has to know about the model."""
-
-    @property
-    def mask_token(self) -> str:
-        """The token in whose place words go."""
-
-    @property
-    def max_length(self) -> int:
-        """Tokens in one text, special ones included."""
-
-    @property
-    def max_characters(self) -> int:
-        """A longer text is refused before it is tokenized."""
-
-
 class MaskOptions(TextOptions):
     """The options of ``task.json``."""
 
@@ -228,7 +195,7 @@ class FillMask(TensorClient):
         reserved = [index for word, index in vocabulary.items() if RESERVED.fullmatch(word)]
         self.excluded: Ids = np.array(reserved)
 
-    def read_limits(self, folder: Path) -> Limits:
+    def read_limits(self, folder: Path) -> MaskOptions:
         """Read the limits from the model's folder."""
         return MaskOptions.read(folder)
 

@@ -61,11 +61,6 @@ class TextToText(TextTask):
     def required_models(self) -> tuple[str, ...]:
         return self.model, self.decoder
 
-    def read_options(self, folder: Path) -> TextOptions:
-        settings = Generation.read(folder)
-        self.start, self.end = settings.start, settings.end
-        return settings
-
     def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
         decoder = self.triton.metadata(self.decoder)
         names = decoder.inputs.keys()
@@ -107,12 +102,12 @@ class TextToText(TextTask):
         if self.takes_mask:
             mask = next((inputs[name] for name in ATTENTION if name in inputs), np.ones(hidden.shape[:2]))
             fixed[MASK] = mask.astype(self.dtype)
-        tokens = [self.start]
+        tokens = [self.settings.start]
         for _ in range(payload.parameters.max_tokens):
             ids = np.array([tokens], self.dtype)
             logits = self.triton.infer(self.decoder, {IDS: ids, **fixed}, outputs=["logits"])["logits"]
             token = int(logits[0, -1].argmax())
-            if token in self.end:
+            if token in self.settings.end:
                 return
             yield token
             tokens.append(token)

@@ -29,13 +29,13 @@ class TaskFile(BaseModel):
     task: str = ""
 
     @classmethod
-    def read(cls, model: Path) -> Self:
-        """Read the file in a model's folder; without one, return the defaults.
+    def read(cls, model: Path, name: str = TASK_FILE) -> Self:
+        """Read the file of this name in a model's folder; without one, return the defaults.
 
         Raises:
             StartError: A field is wrong; the sentence names it.
         """
-        path = model / TASK_FILE
+        path = model / name
         try:
             return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
         except ValidationError as error:

@@ -119,7 +119,8 @@ class TextTask(TensorClient):
         # tokenizer.json may ask for padding, which depends on the records that go together.
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
-        settings = self.read_options(folder)
+        self.settings: Any = self.options.read(folder)
+        settings = self.settings
         self.max_characters = settings.max_characters
         self.max_length = min(settings.max_length, self.inputs_of_text.length or settings.max_length)
         if settings.truncate:
@@ -127,10 +128,6 @@ class TextTask(TensorClient):
         vocabulary = self.tokenizer.get_vocab()
         names = (name for name in ("[PAD]", "<pad>") if name in vocabulary)
         self.padding_id = vocabulary[next(names, next(iter(vocabulary)))]
-
-    def read_options(self, folder: Path) -> TextOptions:
-        """Read ``task.json``; a task with options of its own keeps them here."""
-        return self.options.read(folder)
 
     @abstractmethod
     def find_output(self, folder: Path) -> TensorMetadata:
@@ -218,11 +215,6 @@ class TextClassification(TextTask):
     payload = ClassifiedText
     result = Classes()
 
-    def read_options(self, folder: Path) -> TextOptions:
-        settings = Classification.read(folder)
-        self.activation = settings.activation
-        return settings
-
     def find_output(self, folder: Path) -> TensorMetadata:
         output = find_output(self.triton.metadata(self.model), 1, ("logits",))
         self.labels = read_labels(folder, output.name, output.shape[0])
@@ -230,7 +222,7 @@ class TextClassification(TextTask):
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedText) -> list[dict[str, Any]]:
         logits = outputs[self.output.name].reshape(-1)
-        return ranked(probabilities(logits, self.activation), self.labels, payload.parameters.top)
+        return ranked(probabilities(logits, self.settings.activation), self.labels, payload.parameters.top)
 
 
 #: The label of a token that belongs to no span.
@@ -465,11 +457,6 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
     options = Pooling
     payload = Sentence
 
-    def read_options(self, folder: Path) -> TextOptions:
-        settings = Pooling.read(folder)
-        self.pooling, self.normalise = settings.pooling, settings.normalise
-        return settings
-
     def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
         metadata = self.triton.metadata(self.model)
         try:
@@ -500,7 +487,7 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
         vector = self.pool(outputs[self.output.name], payload._tokens).astype(np.float32)
-        if self.normalise:
+        if self.settings.normalise:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)  # a zero vector stays zero
         return self.embedding(vector, payload._tokens)
 
@@ -509,8 +496,8 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         if len(self.output.shape) == 1:
             return vectors.reshape(-1)
         vectors = vectors.reshape(-1, vectors.shape[-1])[:tokens]
-        if self.pooling == "mean":
+        if self.settings.pooling == "mean":
             mean: Array = vectors.mean(axis=0)
             return mean
-        first_or_last: Array = vectors[0 if self.pooling == "cls" else -1]
+        first_or_last: Array = vectors[0 if self.settings.pooling == "cls" else -1]
         return first_or_last

@@ -172,18 +172,14 @@ def load_torchscript(folder: Path) -> Any:
 
     Raises :class:`StartError` if there is none, or if torch is missing.
     """
-    names = sorted(path.name for path in folder.glob("*") if path.suffix in TORCH_SUFFIXES and path.is_file())
-    if not names:
+    paths = [path for path in folder.glob("*") if path.suffix in TORCH_SUFFIXES and path.is_file()]
+    path = paths[0] if len(paths) == 1 else folder / TORCH_FILE
+    if path not in paths:
+        found = ", ".join(sorted(path.name for path in paths)) or "none"
         raise StartError(
-            "it has no model_fn, and the default for one needs a TorchScript model: "
-            f"there is no {TORCH_FILE} and no other .pt or .pth file in {folder}."
+            f"it has no model_fn, and the default for one takes {TORCH_FILE} or the only .pt or .pth file in "
+            f"{folder}: there are {found}."
         )
-    if TORCH_FILE not in names and len(names) > 1:
-        raise StartError(
-            f"it has no model_fn, and the default for one takes {TORCH_FILE} or the only .pt or .pth file: "
-            f"there are {', '.join(names)}."
-        )
-    path = folder / (TORCH_FILE if TORCH_FILE in names else names[0])
     try:
         torch = import_torch()
     except ImportError:
@@ -195,7 +191,7 @@ def load_torchscript(folder: Path) -> Any:
     try:
         return torch.jit.load(str(path), map_location=target).to(target)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise StartError(
             f"it has no model_fn, and {path.name} is not a TorchScript model "
             f"as torch.jit.save writes it: {reason}"

@@ -13,7 +13,7 @@ import pytest
 
 from sm.client import Client, TensorClient
 from sm.client.tasks.fill_mask import minimum_length
-from sm.errors import WrongPayload
+from sm.errors import StartError, WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.manifest import Manifest, Profile, Source, Tool, now
@@ -165,7 +165,7 @@ def test_a_broken_description_of_the_model_stops_the_start(client: Client, tmp_p
         '{"mask_token": "[MASK]", "max_length": "long", "max_characters": 9}'
     )
     (model / "tokenizer.json").symlink_to(client.repository / "bert_base" / "tokenizer.json")
-    with pytest.raises(ValueError, match="max_length"):
+    with pytest.raises(StartError, match="max_length"):
         type(client)(client.triton, FOLDER, tmp_path).setup()
 
 

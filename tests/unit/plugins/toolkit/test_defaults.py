@@ -60,7 +60,7 @@ def test_a_script_with_its_own_model_class_gets_the_defaults_of_its_imports(
 
 def test_without_model_fn_and_torchscript_the_start_fails_with_the_reason(tmp_path: Path) -> None:
     functions = ScriptFunctions(ModuleType("inference"))
-    with pytest.raises(StartError, match="it has no model_fn, and the default for one needs a TorchScript"):
+    with pytest.raises(StartError, match="it has no model_fn, and the default for one takes model.pt"):
         functions.load(Context("model", tmp_path))
     for name in ("a.pt", "b.pth"):
         (tmp_path / name).touch()
