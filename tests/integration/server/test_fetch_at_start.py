@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
 
 from sm.settings import HERE
 from tests.support import certificates
@@ -149,6 +150,27 @@ def test_the_commands_of_the_page_serve_the_models(
             assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
         finally:
             box.stop()
+
+
+def test_the_compose_example_serves_what_is_in_its_bucket(
+    s3_url: str, repository: Path, tmp_path: Path
+) -> None:
+    """moto's server takes MinIO's place, and this machine the containers'."""
+    services = yaml.safe_load((HERE / "examples/models_from_s3/compose.yaml").read_text())["services"]
+    minio, box_service = services["minio"], services["box"]
+    variables = dict(box_service["environment"])
+    assert variables["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert variables["AWS_ACCESS_KEY_ID"] == minio["environment"]["MINIO_ROOT_USER"]
+    assert variables["AWS_SECRET_ACCESS_KEY"] == minio["environment"]["MINIO_ROOT_PASSWORD"]
+    assert f"cache:{variables['TRIREME_CACHE']}" in box_service["volumes"]
+    bucket = variables["TRIREME_MODEL_REPOSITORY"].removeprefix("s3://").rstrip("/")
+    assert f"/models s3/{bucket}\n" in services["upload"]["command"][0]
+    client(s3_url).create_bucket(Bucket=bucket)
+    for file in filter(Path.is_file, repository.rglob("*")):
+        client(s3_url).upload_file(str(file), bucket, str(file.relative_to(repository)))
+    variables |= {"AWS_ENDPOINT_URL": s3_url, "TRIREME_CACHE": str(tmp_path / "cache")}
+    with running_box(tmp_path, None, clients=(), **variables) as box:
+        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
 
 
 def in_cache(cache: Path, folder: str) -> list[str]:
