@@ -46,7 +46,7 @@ from sm.multimodel.downloads import (
 )
 
 #: Seconds. With ATTEMPTS, a host that does not answer, or stops to, is reported within 30 s.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 8
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 6
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
 #: may be about to.
 PART_LIFE_S, MIN_IDLE_S = 7 * 86_400, 60

@@ -221,3 +221,74 @@ def test_joined_sources_are_held_too(prefixes: None, tmp_path: Path) -> None:
     with held(joined, tmp_path):
         assert list(Sources(tmp_path, print)._idle_folders()) == []
     assert set(Sources(tmp_path, print)._idle_folders()) == {one, joined}
+
+
+def test_a_host_that_stops_to_send_is_reported_within_30_seconds(host: Host, tmp_path: Path) -> None:
+    host.put(1)
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    started = time.monotonic()
+    with start_fetch(host.source, tmp_path / "cache") as fetch:
+        output = fetch.communicate(timeout=60)[0]
+    assert time.monotonic() - started < 30
+    assert "cannot be fetched" in output.splitlines()[-1]
+
+
+def test_who_waits_for_a_fetch_that_is_killed_goes_on_with_it(host: Host, tmp_path: Path) -> None:
+    expected, cache = host.put(1), tmp_path / "cache"
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    with start_fetch(host.source, cache) as first, start_fetch(host.source, cache) as second:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        time.sleep(0.5)
+        # The one that waits has said so.
+        assert first.stdout
+        os.set_blocking(first.stdout.fileno(), False)
+        is_waiting = "waiting" in (first.stdout.read() or "")
+        os.set_blocking(first.stdout.fileno(), True)
+        waiting, working = (first, second) if is_waiting else (second, first)
+        host.proxy.reset()
+        working.kill()
+        result = json.loads(waiting.communicate(timeout=60)[0].splitlines()[-1])
+    assert digest_of(Path(result["repository"])) == expected
+    assert result["bytes"] <= SIZE - RANGE_BYTES + SLACK
+
+
+FULL_DISK_SCRIPT = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+disk, source, go = Path({disk!r}), {source!r}, Path({go!r})
+command = [sys.executable, "-m", "sm.multimodel.sources", source, str(disk / "cache")]
+fetch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+while not go.exists():
+    time.sleep(0.05)
+try:
+    with (disk / "fill").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+except OSError:
+    pass
+go.unlink()
+print(fetch.communicate()[0].splitlines()[-1])
+(disk / "fill").unlink()
+print(subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[-1])
+"""
+
+
+def test_a_disk_that_fills_meanwhile_ends_the_fetch_and_the_next_one_goes_on(
+    host: Host, tmp_path: Path
+) -> None:
+    host.put(1)
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    disk, go, script = tmp_path / "disk", tmp_path / "go", tmp_path / "script.py"
+    disk.mkdir()
+    script.write_text(FULL_DISK_SCRIPT.format(disk=str(disk), source=host.source, go=str(go)))
+    command = f"{MOUNT_SMALL_DISK.format(size=60, folder=disk)} {sys.executable} {script}"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        go.touch()
+        wait_until(lambda: not go.exists(), description="a full disk")
+        host.proxy.reset()
+        host.proxy.stopped.set()
+        failed, done = run.communicate(timeout=120)[0].splitlines()
+    assert "No space left" in failed
+    assert json.loads(done)["bytes"] <= SIZE - RANGE_BYTES + SLACK
