@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Annotated, Any, ClassVar, cast
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -30,6 +31,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
 )
@@ -38,7 +40,7 @@ from pydantic_core import CoreSchema
 
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.sessions import Session
-from sm.errors import BadInput, WrongTensor
+from sm.errors import BadInput, StartError, WrongTensor
 
 
 @dataclass(slots=True)
@@ -56,6 +58,25 @@ class RequestContext:
     answer_headers: dict[str, str] = field(default_factory=dict)
     #: True if the caller sent an Accept header; False if ``accept`` is the default.
     accept_named: bool = True
+
+
+Description = TypeVar("Description", bound=BaseModel)
+
+
+def read_description(kind: type[Description], path: Path) -> Description:
+    """Read a JSON file of a model's folder.
+
+    Raises:
+        StartError: The file cannot be read or a field is wrong; the sentence names both.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise StartError(f"{path}: {field}: {first['msg']}.") from None
 
 
 #: What SageMaker accepts as custom attributes: up to 1,024 visible ASCII characters.

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from sm.client.images import resize, shrink, split
-from sm.errors import StartError
+from sm.client.payloads import read_description
 
 PerChannel = tuple[float, float, float]
 Deviations = tuple[
@@ -44,14 +44,7 @@ class Normalisation(BaseModel):
         Raises:
             sm.errors.StartError: The file cannot be read or a field is wrong; the sentence names both.
         """
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise StartError(f"{path} cannot be read: {error.strerror}.") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "the file"
-            raise StartError(f"{path}: {field}: {first['msg']}.") from None
+        return read_description(cls, path)
 
     @cached_property
     def factor(self) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TextIO
 
 from sm.polling import Poll
@@ -45,84 +45,65 @@ class Progress:
         count = format_count or _megabytes
         started = time.monotonic()
 
-        def duration() -> str:
-            return f"{time.monotonic() - started:.1f} s"
+        def line() -> str:
+            so_far = f"{count(min(done(), size))} of {count(size)}, " if done else ""
+            return f"{so_far}{time.monotonic() - started:.1f} s"
 
-        def so_far() -> str:
-            return f"{count(min(done(), size))} of {count(size)}, " if done else ""
-
+        lines = _calling(PLAIN_INTERVAL_S, lambda: self.say(f"{what} … {line()}"))
         try:
-            with self._shown(what, size, done, lambda: f"{so_far()}{duration()}"):
+            with self._bar(what, line, size, done) if self.live else lines:
                 yield
         except BaseException:
-            self.say(f"{what} … {so_far()}{duration()}, not finished")
+            self.say(f"{what} … {line()}, not finished")
             raise
         # Do not count bytes here: the finished file was moved out of its temporary folder.
-        self.say(f"{what} … {count(size) + ', ' if size else ''}{duration()}")
+        self.say(f"{what} … {count(size) + ', ' if size else ''}{time.monotonic() - started:.1f} s")
 
-    @contextmanager
-    def status(self, what: str, line: Callable[[], str]) -> Iterator[None]:
+    def status(self, what: str, line: Callable[[], str]) -> AbstractContextManager[None]:
         """Show ``what`` with ``line()`` while the body runs, on a terminal; elsewhere nothing."""
-        if not self.live:
-            yield
-            return
-        with self._bar(what, 0, None, line):
-            yield
-
-    @contextmanager
-    def _shown(
-        self, what: str, size: int, done: Callable[[], int] | None, line: Callable[[], str]
-    ) -> Iterator[None]:
-        if self.live:
-            with self._bar(what, size, done, line):
-                yield
-            return
-        ticker = Poll("progress", PLAIN_INTERVAL_S, lambda: self.say(f"{what} … {line()}"))
-        ticker.start()
-        try:
-            yield
-        finally:
-            ticker.stop()
-            ticker.join()
+        return self._bar(what, line) if self.live else nullcontext()
 
     @contextmanager
     def _bar(
-        self, what: str, size: int, done: Callable[[], int] | None, line: Callable[[], str]
+        self, what: str, line: Callable[[], str], size: int = 0, done: Callable[[], int] | None = None
     ) -> Iterator[None]:
         """Show a bar that disappears at the end. Without a size it moves to and fro."""
         from rich import progress
         from rich.console import Console
         from rich.table import Column
 
+        one_line = Column(no_wrap=True, overflow="ellipsis")
         columns = (
             progress.TextColumn("{task.description} …", markup=False),
             progress.BarColumn(BAR_COLUMNS),
-            progress.TextColumn(
-                "{task.fields[line]}",
-                markup=False,
-                table_column=Column(no_wrap=True, overflow="ellipsis"),
-            ),
+            progress.TextColumn("{task.fields[line]}", markup=False, table_column=one_line),
         )
         console = Console(file=self.stream, highlight=False)
-        with progress.Progress(
-            *columns, console=console, transient=True, auto_refresh=False
-        ) as live_progress:
-            task = live_progress.add_task(what, total=size if done else None, line=line())
+        with progress.Progress(*columns, console=console, transient=True, auto_refresh=False) as bars:
+            task = bars.add_task(what, total=size if done else None, line=line())
 
             def show() -> None:
-                live_progress.update(
-                    task, completed=min(done(), size) if done else 0, line=line(), refresh=True
-                )
+                completed = min(done(), size) if done else 0
+                bars.update(task, completed=completed, line=line(), refresh=True)
 
-            ticker = Poll("progress", LIVE_INTERVAL_S, show)
-            ticker.start()
             self._above = lambda text: console.print(text, markup=False, soft_wrap=True)
             try:
-                yield
+                with _calling(LIVE_INTERVAL_S, show):
+                    yield
             finally:
                 self._above = None
-                ticker.stop()
-                ticker.join()
+
+
+@contextmanager
+def _calling(interval_s: float, function: Callable[[], None]) -> Iterator[None]:
+    """Call a function at intervals while the body runs."""
+    ticker = Poll("progress", interval_s, function)
+    ticker.start()
+    try:
+        yield
+    finally:
+        ticker.stop()
+        ticker.join()
 
 
 def _megabytes(size: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -178,9 +179,9 @@ def assemble(server: Path, folder: Path) -> tuple[Path, dict[str, str]]:
 
 def libpython() -> Path:
     """Find the running interpreter's shared library, which the stub embeds."""
-    library = next(
-        (folder / LIBPYTHON for folder in _library_folders() if (folder / LIBPYTHON).is_file()), None
-    )
+    own = sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib"
+    folders = [*(Path(folder) for folder in own if folder), *_ldconfig_folders()]
+    library = next((folder / LIBPYTHON for folder in folders if (folder / LIBPYTHON).is_file()), None)
     if library is None:
         raise StartError(
             f"Triton's python backend needs {LIBPYTHON}, which this Python ({sys.base_prefix}) does not "
@@ -189,30 +190,14 @@ def libpython() -> Path:
     return library
 
 
-def _library_folders() -> Iterator[Path]:
-    """Yield the folders that may hold the library, the interpreter's own before the system's."""
-    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-    for base in (
-        sysconfig.get_config_var("LIBDIR"),
-        f"{sys.base_prefix}/lib",
-        "/usr/lib",
-        "/lib",
-        "/usr/lib64",
-    ):
-        if base:
-            yield Path(base)
-            yield Path(base) / multiarch
-    yield from _ldconfig_folders()
-
-
 def _ldconfig_folders() -> Iterator[Path]:
-    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if Path(program).is_file():
-            listing = subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
-            for line in listing.splitlines():
-                if LIBPYTHON in line and " => " in line:
-                    yield Path(line.rpartition(" => ")[2]).parent
-            return
+    """Yield the system's folders that have the library."""
+    program = shutil.which("ldconfig", path="/sbin:/usr/sbin")
+    command = [program, "-p"] if program else ["true"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    for line in listing.splitlines():
+        if LIBPYTHON in line and " => " in line:
+            yield Path(line.rpartition(" => ")[2]).parent
 
 
 def _root(server: Path) -> Path:

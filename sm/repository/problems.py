@@ -6,6 +6,7 @@ Triton is a warning: nothing that Triton accepts may be refused.
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import re
@@ -306,7 +307,7 @@ def _graphs(model: Model) -> Iterator[Problem]:
         if model.backend == "onnxruntime":
             file, is_certain = folder / (model.file or "model.onnx"), True
         elif model.backend == "python":
-            file, is_certain = folder / "model.onnx", _same_content(folder / "model.py", ONNX_PROGRAM)
+            file, is_certain = folder / "model.onnx", _is_runner(folder / "model.py")
         else:
             continue
         if not file.is_file():
@@ -370,11 +371,9 @@ def _served_folders(model: Model) -> list[Path]:
     return [model.version(number) for number in sorted(set(model.served) & set(model.versions))]
 
 
-def _same_content(first: Path, second: Path) -> bool:
-    try:
-        return first.stat().st_size == second.stat().st_size and first.read_bytes() == second.read_bytes()
-    except OSError:
-        return False
+def _is_runner(program: Path) -> bool:
+    """True if a model's program is the CPU target's."""
+    return program.is_file() and filecmp.cmp(program, ONNX_PROGRAM, shallow=False)
 
 
 def _links(repository: Path) -> Iterator[str]:

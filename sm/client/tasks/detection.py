@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sm.client import ImageInput, shrink
 from sm.client.base import Array, TensorClient, Tensors
-from sm.client.payloads import ImagePayload, Parameters
+from sm.client.payloads import ImagePayload, Parameters, read_description
 from sm.client.preprocessing import Preprocessing
 from sm.client.results import Boxes
 from sm.client.tasks.task_file import TaskFile, probabilities, read_labels
@@ -71,18 +71,6 @@ class Letterbox(BaseModel):
     scale: float = Field(gt=0, allow_inf_nan=False)
 
     @classmethod
-    def load(cls, path: Path) -> Letterbox:
-        """Read the file. Raises :class:`~sm.errors.StartError` if it is missing or wrong."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            raise StartError(f"{path} is missing") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = str(next(iter(first["loc"]), "the file"))
-            raise StartError(f"{path}: {where}: {first['msg']}") from None
-
-    @classmethod
     def of(cls, image: ImageInput, path: Path) -> Letterbox:
         """Read ``path``; without that file, letterbox as the reference system does.
 
@@ -94,7 +82,7 @@ class Letterbox(BaseModel):
                 "%s is missing: pictures are letterboxed to %d by %d, RGB, divided by 255", path, *size[::-1]
             )
             return cls(size=size, fill=DEFAULT_FILL, channels="RGB", scale=1 / 255)
-        letterbox = cls.load(path)
+        letterbox = read_description(cls, path)
         if (image.height, image.width) not in {
             (height, width) for height in (-1, letterbox.height) for width in (-1, letterbox.width)
         }:

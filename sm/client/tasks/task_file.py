@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self
 
 from sm.client import tasks
 from sm.client.base import TensorClient
+from sm.client.payloads import read_description
 from sm.client.tensor_roles import label_file
 from sm.errors import StartError
 
@@ -36,12 +37,7 @@ class TaskFile(BaseModel):
             StartError: A field is wrong; the sentence names it.
         """
         path = model / name
-        try:
-            return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "the file"
-            raise StartError(f"{path}: {field}: {first['msg']}") from None
+        return read_description(cls, path) if path.is_file() else cls()
 
 
 def task_class(file: Path) -> type[TensorClient]:

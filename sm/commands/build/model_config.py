@@ -230,49 +230,34 @@ def configure(
 ) -> Configuration:
     """Configure for the request. Raises :class:`CommandError` if a hand-written file does not fit it."""
     graph = graphs.served
-    own_config = request.out / request.model / "config.pbtxt"
-    if own_config.is_file() and not own_config.read_text(errors="replace").startswith(GENERATED_MARK):
-        return _use_existing(request, graph, own_config, say, warm_up)
-    path = models / request.model / "config.pbtxt"
+    path = request.out / request.model / "config.pbtxt"
+    is_own = path.is_file() and not path.read_text(errors="replace").startswith(GENERATED_MARK)
+    path = path if is_own else models / request.model / "config.pbtxt"
     if not path.is_file():
         ranges = build_request.ranges(request, graph, build_request.MAX_BATCH)
         return Configuration(_generate(request, graph, ranges, warm_up), False, ranges)
-    written = adapt_config(read(path), request.changes, graph)
-    ranges = build_request.ranges(request, graph, written.max_batch_size or build_request.MAX_BATCH)
-    generated = _generate(request, graph, ranges, warm_up)
-    if generated.max_batch_size and (request.batch or request.shapes):
-        written.max_batch_size = generated.max_batch_size  # the request overrides the file
-    final = _adapt_to_target(request, graph, merge(generated, written))
-    return _check(Configuration(final, False, ranges), graph, generated, path, say)
-
-
-def _use_existing(
-    request: BuildRequest, graph: Graph, path: Path, say: Callable[[str], None], warm_up: WarmUp
-) -> Configuration:
-    final = parse(path)
-    wanted = backend(request.target)
-    if final.backend != wanted:
+    final = parse(path) if is_own else adapt_config(read(path), request.changes, graph)
+    if is_own and final.backend != backend(request.target):
         raise CommandError(
             f"{path} was not written by sm build-model and has the backend {final.backend!r} where "
-            f"{request.target} wants {wanted!r}: change it there, or build with another --out."
+            f"{request.target} wants {backend(request.target)!r}: change it there, or build with another "
+            "--out."
         )
     ranges = build_request.ranges(request, graph, final.max_batch_size or build_request.MAX_BATCH)
     generated = _generate(request, graph, ranges, warm_up)
-    return _check(Configuration(final, True, ranges), graph, generated, path, say)
-
-
-def _check(
-    configuration: Configuration, graph: Graph, generated: Any, path: Path, say: Callable[[str], None]
-) -> Configuration:
-    check(configuration.final, graph.path, path)
-    if configuration.final.max_batch_size > generated.max_batch_size:
+    if not is_own:
+        if generated.max_batch_size and (request.batch or request.shapes):
+            final.max_batch_size = generated.max_batch_size  # the request overrides the file
+        final = _adapt_to_target(request, graph, merge(generated, final))
+    check(final, graph.path, path)
+    if final.max_batch_size > generated.max_batch_size:
         raise CommandError(
-            f"{path} has max_batch_size {configuration.final.max_batch_size}, which is more than the "
+            f"{path} has max_batch_size {final.max_batch_size}, which is more than the "
             f"{generated.max_batch_size} asked for: change it there, or ask for more with --batch."
         )
-    for line in difference(generated, configuration.final, str(path)):
+    for line in difference(generated, final, str(path)):
         say(line)
-    return configuration
+    return Configuration(final, is_own, ranges)
 
 
 def _generate(request: BuildRequest, graph: Graph, ranges: Mapping[str, Range], warm_up: WarmUp) -> Any:
@@ -295,8 +280,7 @@ def _adapt_to_target(request: BuildRequest, graph: Graph, config: Any) -> Any:
 
 def adapt_config(written: Any, changes: Changes, graph: Graph) -> Any:
     """Describe the tensors that ``changes`` affect, in a copy of the unchanged graph's configuration."""
-    adapted = type(written)()
-    adapted.CopyFrom(written)
+    adapted = _copy(written)
     for tensors, values, is_affected in (
         (adapted.input, graph.inputs, changes.uint8 or changes.nms),
         (adapted.output, graph.outputs, changes.nms or changes.masks),

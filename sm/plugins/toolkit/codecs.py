@@ -215,10 +215,6 @@ def _decode_json_lines(data: str | bytes) -> Any:
         return _to_array(values)
 
 
-def _decode_libsvm(data: str | bytes) -> Any:
-    return read_libsvm(to_text(data)).dense()
-
-
 def _to_array(value: object) -> Any:
     try:
         return array_of(value)
@@ -259,20 +255,12 @@ def _csv_text_bytes(lines: list[str]) -> int:
 
 
 def _is_numeric(column: tuple[str, ...]) -> bool:
-    try:
-        for cell in column:
-            float(cell.strip() or 0)
-    except ValueError:
-        return False
-    return True
+    return all(_is_number(cell.strip() or "0") for cell in column)
 
 
-def _decode_npy(data: str | bytes) -> Any:
-    return read_npy(data.encode() if isinstance(data, str) else data)
-
-
-def _decode_npz(data: str | bytes) -> Any:
-    return read_sparse(data.encode() if isinstance(data, str) else data)
+def to_bytes(data: str | bytes) -> bytes:
+    """Return a body as ``bytes``, whether it came as ``str`` or as ``bytes``."""
+    return data.encode() if isinstance(data, str) else data
 
 
 def _encode_json_lines(value: Any) -> str:
@@ -488,10 +476,10 @@ def _record_class() -> type[Message]:
 DECODERS: dict[str, Callable[[str | bytes], Any]] = {
     JSON: _decode_json,
     CSV: _decode_csv,
-    NPY: _decode_npy,
-    NPZ: _decode_npz,
+    NPY: lambda data: read_npy(to_bytes(data)),
+    NPZ: lambda data: read_sparse(to_bytes(data)),
     JSON_LINES: _decode_json_lines,
-    **dict.fromkeys(LIBSVM_TYPES, _decode_libsvm),
+    **dict.fromkeys(LIBSVM_TYPES, lambda data: read_libsvm(to_text(data)).dense()),
 }
 ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
     JSON: to_json,

@@ -243,7 +243,7 @@ def libsvm_to_dmatrix(body: str | bytes) -> Any:
 
 def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
     """Parse rows of SageMaker's protobuf records."""
-    return _sparse_dmatrix(codecs.read_recordio(body.encode() if isinstance(body, str) else body))
+    return _sparse_dmatrix(codecs.read_recordio(codecs.to_bytes(body)))
 
 
 def _sparse_dmatrix(rows: codecs.Rows) -> Any:
@@ -385,16 +385,11 @@ class ScriptFunctions:
 
     def _run_steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
         functions, defaults = self._functions, self._defaults
-        if "input_fn" in functions:
-            decoded = self._call("input_fn", data, content_type, context)
-        else:
-            decoded = defaults.decode(data, content_type, model)
-        if "predict_fn" in functions:
-            prediction = self._call("predict_fn", decoded, model, context)
-        else:
-            prediction = defaults.predict(decoded, model)
+        decode: Function = functions.get("input_fn", lambda data, kind, _: defaults.decode(data, kind, model))
+        predict: Function = functions.get("predict_fn", lambda data, model, _: defaults.predict(data, model))
+        prediction = predict(decode(data, content_type, context), model, context)
         if "output_fn" in functions:
-            return self._call("output_fn", prediction, accept, context)
+            return functions["output_fn"](prediction, accept, context)
         if content_type == codecs.JSON_LINES and not context.accept_named:
             accept = codecs.JSON_LINES
         return defaults.encode(prediction, accept), accept
