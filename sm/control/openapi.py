@@ -20,7 +20,7 @@ FILE = Path(__file__).with_suffix(".json")
 MAX_SAMPLE_BYTES = 8 * 2**20
 #: The request id of the examples.
 EXAMPLE_ID = "0b5e…"
-METHODS = {"get", "post", "delete"}
+METHODS = {"get", "post", "patch", "delete"}
 INVOCATIONS = "/invocations"
 #: The other routes that take the same bodies; the last streams its answer.
 INVOKING = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -164,14 +166,17 @@ def test_a_version_whose_golden_answer_differs_is_refused(shared: tuple[RunningB
 def test_the_commands_of_the_page_replace_a_model(shared: tuple[RunningBox, Path]) -> None:
     box, repository = shared
     page = (HERE / "docs/run/models.md").read_text().partition("## Replace while it runs")[2]
-    serve, *commands = re.search(r"```sh\n(.*?)\n```", page, re.DOTALL)[1].splitlines()  # type: ignore[index]
+    (serve, *commands), canary = (
+        block.splitlines() for block in re.findall(r"```sh\n(.*?)\n```", page, re.DOTALL)
+    )
     assert serve.startswith("TRIREME_MODEL_POLL=0 sm serve")
     write(repository, 30)
     (repository / "scaled").rename(repository.parent / "new-cats")
     shutil.copytree(repository.parent / "new-cats", repository / "scaled")
     multiplying_model(31).write(repository.parent / "newer")
     shutil.copytree(repository.parent / "newer", repository.parent / "new-cats", dirs_exist_ok=True)
-    for command in commands:
+    multiplying_model(32).write(repository.parent / "newest-cats")
+    for command in (*commands, "cp -r newest-cats/. /srv/models/cats/", *canary):
         for words, here in (
             ("sm push", f"{sys.executable} -m sm.cli push"),
             ("localhost:8080", f"localhost:{box.port}"),
@@ -180,7 +185,29 @@ def test_the_commands_of_the_page_replace_a_model(shared: tuple[RunningBox, Path
             command = command.replace(words, here)
         command = re.sub(r"(?<!-)\bcats\b", "scaled", command)
         subprocess.run(command, shell=True, check=True, cwd=repository.parent)
-    assert call(box) == ["label 30", "client 30", [31, 62]]
+    assert call(box) == ["label 30", "client 30", [32, 64]]
+
+
+def test_what_is_written_to_the_repository_changes_nothing_before_it_is_pushed(tmp_path: Path) -> None:
+    """Whatever is started again meanwhile: a worker, the model's process, Triton."""
+    write(tmp_path / "repository", 1)
+    with running_box(
+        tmp_path,
+        tmp_path / "repository",
+        clients=(),
+        TRIREME_MODEL_POLL="0",
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+    ) as box:
+        write(tmp_path / "repository", 2)
+        os.kill(box.pid("triton_python_backend_stub"), signal.SIGKILL)
+        assert call(box) == expected(1)
+        box.kill_and_wait_for_restart("triton")
+        before = box.workers()
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: box.workers() not in ([], before), description="another worker")
+        assert call(box) == expected(1)
+        assert push(box).json()["state"] == "serves"
+        assert call(box) == expected(2)
 
 
 def test_callers_lose_nothing_while_versions_are_replaced(shared: tuple[RunningBox, Path]) -> None:
