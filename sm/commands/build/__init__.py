@@ -1,1 +1,1 @@
-"""What happens before the box starts: packages fetched, models built, a Triton repository assembled."""
+"""``sm build-model``: change a graph, convert it for a target, compare its answers, and write the model."""

@@ -1,1 +1,1 @@
-"""To SageMaker: deploy, look at, remove. Needs boto3, the extra ``deploy``; a box loads none of it."""
+"""``sm deploy``, ``status``, ``logs``, ``delete`` and ``images``: endpoints of SageMaker, with boto3."""

@@ -28,7 +28,7 @@ ABSENT = {
     "ResourceNotFound",
     "ResourceNotFoundException",
 }
-#: True for an error that is no failure.
+#: True for an error that is not a failure.
 Ignored = Callable[[ClientError], bool]
 
 

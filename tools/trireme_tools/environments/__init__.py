@@ -1,1 +1,1 @@
-"""Python environments for models, as Triton's python backend needs them."""
+"""``sm pack-env``: Python environments for models, as Triton's python backend needs them."""

@@ -1,1 +1,1 @@
-"""Archives of a model repository, as the platform takes them from S3."""
+"""``sm package``: archives of a model repository, as the platform takes them from S3."""

@@ -1,1 +1,1 @@
-"""``sm new-client``: write the files of a new client."""
+"""``sm new-client``, ``new-model`` and ``eject``: write the files of a client or of a model."""
