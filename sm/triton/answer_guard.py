@@ -35,7 +35,6 @@ HEARTBEAT_POLL_S = 0.005
 #: Seconds that an answer waits for a heartbeat. The supervisor writes ten a second.
 HEARTBEAT_TIMEOUT_S = 2.0
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
-NOTHING_TO_DOUBT = Admission((), 0.0)
 #: Seconds between two checks whether a model hangs, while there is something to check.
 POLL_INTERVAL_S = 0.25
 #: Seconds that a model has to end a request after its deadline. Triton tells it of the deadline.
@@ -53,8 +52,8 @@ class AnswerGuard:
     """Checked before each call to Triton and before each answer is used; one guard serves all threads.
 
     Args:
-        shared: The models' generations. None if there is no supervisor, as in a test: then only answers that
-            name another request are refused.
+        shared: The models' generations. None if there is no supervisor, as with a Triton elsewhere: then only
+            answers that name another request are refused.
         python_models: Returns the Python models that may answer in a call of a model.
         kill: Kills the processes of a model that were started before a time; of one instance if it is known.
             Returns False if none is alive.
@@ -66,7 +65,9 @@ class AnswerGuard:
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
         kill: Callable[[str, str, float], bool] = lambda _model, _instance, _before: True,
     ) -> None:
-        self.shared, self._python_models, self._kill = shared, python_models, kill
+        self.shared = shared or SharedGeneration.private()
+        self._python_models = python_models if shared else lambda _: ()
+        self._kill = kill
         self._hangs: HangWatch | None = None
 
     @classmethod
@@ -91,8 +92,6 @@ class AnswerGuard:
             Unavailable: The model's processes die too often.
         """
         shared = self.shared
-        if shared is None:
-            return NOTHING_TO_DOUBT
         models = self._python_models(model)
         if alone is None and (admission := shared.admission(models)) is not None:
             return admission
@@ -119,7 +118,7 @@ class AnswerGuard:
             Interrupted: The answer may be another request's.
         """
         shared = self.shared
-        if shared is None or identified or not admission.generations:
+        if identified or not admission.generations:
             return
         if shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             self._wait_for_heartbeat(shared)
@@ -135,8 +134,6 @@ class AnswerGuard:
         Raises:
             Interrupted: One of the answers may be another request's.
         """
-        if self.shared is None:
-            return
         for admission in admissions:
             model = self.shared.ended(admission.generations)
             if model is not None:
@@ -166,8 +163,7 @@ class AnswerGuard:
 
     def note_part(self, model: str) -> None:
         """Record that a model has sent a part of a stream."""
-        if self.shared is not None:
-            self.shared.note_part(model)
+        self.shared.note_part(model)
 
     def report_abandoned(self, admission: Admission, model: str, streamed: bool = False) -> None:
         """Report a call of a model whose answer nobody reads, because it is late or its caller is gone.
@@ -175,8 +171,6 @@ class AnswerGuard:
         The model may hang. After a standstill the answer might have told of a stall.
         """
         shared, deadline = self.shared, current()
-        if shared is None:
-            return
         if self._hangs is not None and deadline is not None:
             self._hangs.add(admission, model, deadline, streamed)
         is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
@@ -190,7 +184,7 @@ class AnswerGuard:
         A report about a generation that has ended is too late: other processes may run by now.
         """
         shared = self.shared
-        if shared is None or shared.number(model) != number:
+        if shared.number(model) != number:
             return False
         is_served = not shared.out_since(model)
         # Younger ones belong to the next load.

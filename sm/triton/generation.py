@@ -74,9 +74,19 @@ class SharedGeneration:
         self.path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            self._memory = mmap.mmap(descriptor, FILE_SIZE)
+            self._map(mmap.mmap(descriptor, FILE_SIZE))
         finally:
             os.close(descriptor)
+
+    @classmethod
+    def private(cls) -> SharedGeneration:
+        """Return the numbers of a process without a box: nothing ends its generations."""
+        numbers = cls.__new__(cls)
+        numbers._map(mmap.mmap(-1, FILE_SIZE))
+        return numbers
+
+    def _map(self, memory: mmap.mmap) -> None:
+        self._memory = memory
         view = memoryview(self._memory)
         self._integers, self._seconds = view[:HEADER_SIZE].cast("Q"), view[:HEADER_SIZE].cast("d")
         ends = [HEADER_SIZE + SLOTS * size for size in itertools.accumulate(SLOT_SIZES, initial=0)]

@@ -44,7 +44,7 @@ class Repeats:
     """Sends the calls of a process to Triton, again where needed; for all its threads.
 
     Args:
-        guard: Admits the calls. Without a supervisor nothing comes back, and no call is sent again.
+        guard: Admits the calls.
         has_state: Returns True if a model keeps state between calls. Its calls are not sent twice.
         seconds: Longest wait; 0 for none.
         folder: For the locks of the calls that are sent alone.
@@ -68,7 +68,8 @@ class Repeats:
         def has_state(model: str) -> bool:
             return models.has_state(model) or not is_repeatable(model)
 
-        return cls(AnswerGuard.of(box), has_state, seconds, box.run)
+        # Without a supervisor nothing comes back, and no call is sent again.
+        return cls(AnswerGuard.of(box), has_state, seconds if box.generation_file else 0.0, box.run)
 
     def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
@@ -88,7 +89,7 @@ class Repeats:
             return send(admission)
         except NotReady as error:
             deadline = current()
-            if deadline is None or self._shared is None or not self._seconds:
+            if deadline is None or not self._seconds:
                 raise
             failure = error.with_traceback(None)  # it refers to the call's memory
         return self._repeat(model, send, _Failures(self._shared, failure, admission), deadline)
@@ -100,7 +101,7 @@ class Repeats:
             Interrupted: It would, and the call may be repeated.
         """
         deadline = current()
-        if deadline is None or self._shared is None or not self._seconds:
+        if deadline is None or not self._seconds:
             return
         if admission.alone is not None:
             self._shared.reserve(admission.alone, RESERVATION_S)
@@ -132,7 +133,6 @@ class Repeats:
         self, model: str, failures: _Failures, deadline: Deadline, take_turn: Callable[[], bool]
     ) -> Admission:
         """Wait until a call of the model may be sent."""
-        assert self._shared is not None
         began = time.monotonic()
         while True:
             # At least once: what is gone may not have been noticed yet.
@@ -160,7 +160,6 @@ class Repeats:
                 return admission
 
     def _is_being_replaced(self, model: str) -> bool:
-        assert self._shared is not None
         since = self._shared.out_since(model)
         return bool(since) and now() - since < INSTANCE_WAIT_S
 
@@ -170,14 +169,13 @@ class Repeats:
 
         Only one call of the box has the lock; the kernel releases that of a process that ends.
         """
-        shared = self._shared
-        if suspect is None or shared is None:
+        if suspect is None:
             yield lambda: True
             return
         with (self._folder / f"alone-{slot(suspect)}").open("w") as file:
 
             def take() -> bool:
-                shared.reserve(suspect, RESERVATION_S)
+                self._shared.reserve(suspect, RESERVATION_S)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
