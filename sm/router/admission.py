@@ -283,31 +283,15 @@ class FairGate:
         return error
 
 
-class Loan:
-    """A borrowed slot of a request. It may be given back later than the request's own slot."""
-
-    __slots__ = ("_gate", "_model")
-
-    def __init__(self, gate: FairGate | None, model: str) -> None:
-        self._gate, self._model = gate, model
-
-    def is_wanted_back(self) -> bool:
-        """True if the thread should end, because another request waits for its slot."""
-        return self._gate is not None and self._gate.is_wanted_back(self._model)
-
-    def end(self) -> None:
-        if self._gate is not None:
-            self._gate.give_back(self._model)
-
-
 class Admission:
     """The slot of one request. Without a ``gate`` no slot is needed: something else limits the request."""
 
-    __slots__ = ("_gate", "_model", "_since")
+    __slots__ = ("_gate", "_lender", "_model", "_since")
 
     def __init__(self, gate: FairGate | None) -> None:
         self._gate = gate
-        self._model = ""
+        #: The model of the slot, and that of borrowed ones, which may be given back later.
+        self._model = self._lender = ""
         self._since = 0.0
 
     @property
@@ -330,8 +314,18 @@ class Admission:
         if self._gate is not None and model:
             self._gate.leave(model, time.monotonic() - self._since)
 
-    def borrow(self) -> Loan | None:
-        """Borrow a slot for another thread of this request; None if none is free."""
+    def borrow(self) -> bool:
+        """Borrow a slot for another thread of this request; False if none is free."""
         if self._gate is None or not self._model:
-            return Loan(None, "")
-        return Loan(self._gate, self._model) if self._gate.borrow(self._model) else None
+            return True
+        self._lender = self._model
+        return self._gate.borrow(self._lender)
+
+    def is_wanted_back(self) -> bool:
+        """True if a thread with a borrowed slot should end, because another request waits for the slot."""
+        return self._gate is not None and bool(self._lender) and self._gate.is_wanted_back(self._lender)
+
+    def give_back(self) -> None:
+        """Give back a borrowed slot."""
+        if self._gate is not None and self._lender:
+            self._gate.give_back(self._lender)

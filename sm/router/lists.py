@@ -19,7 +19,7 @@ from sm.errors import BadInput, DeadlinePassed, Overloaded, TooLarge, TriremeErr
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.admission import Admission, FairGate, Loan
+from sm.router.admission import Admission, FairGate
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
 from sm.router.dispatch import check_deadline, run_record, to_error, validate_payload
@@ -47,8 +47,8 @@ class _Batches(Generic[Item, Result]):
     The first thread uses the request's own slot; each other thread needs a borrowed one.
     """
 
-    def __init__(self, max_threads: int) -> None:
-        self._max_threads = max_threads
+    def __init__(self, max_threads: int, admission: Admission) -> None:
+        self._max_threads, self._admission = max_threads, admission
         self._lock = threading.Lock()
         self._ready: deque[tuple[list[Item], Future[Result]]] = deque()
         self._threads, self._own_place_in_use = 0, False
@@ -59,31 +59,28 @@ class _Batches(Generic[Item, Result]):
             self._ready.append((batch, future))
         return future
 
-    def add_thread(self, admission: Admission) -> tuple[Loan | None] | None:
-        """Count another thread and return its loan; None if it is not needed or has no slot.
-
-        The loan of the thread that uses the request's own slot is None.
-        """
+    def add_thread(self) -> bool | None:
+        """Count another thread; return True if its slot is borrowed, None if there is no thread to add."""
         with self._lock:
-            if self._threads >= min(self._max_threads, self._threads + len(self._ready)):
+            if self._threads >= self._max_threads or not self._ready:
                 return None
-            loan = None
-            if self._own_place_in_use and (loan := admission.borrow()) is None:
+            is_borrowed = self._own_place_in_use
+            if is_borrowed and not self._admission.borrow():
                 return None
             self._own_place_in_use = True
             self._threads += 1
-            return (loan,)
+            return is_borrowed
 
-    def take(self, loan: Loan | None) -> tuple[list[Item], Future[Result]] | None:
+    def take(self, is_borrowed: bool) -> tuple[list[Item], Future[Result]] | None:
         """Take the next batch. None ends the thread: there is none, or another request needs its slot."""
         with self._lock:
-            if self._ready and not (loan and loan.is_wanted_back()):
+            if self._ready and not (is_borrowed and self._admission.is_wanted_back()):
                 return self._ready.popleft()
             self._threads -= 1
-            if loan is None:
-                self._own_place_in_use = False
+            if is_borrowed:
+                self._admission.give_back()
             else:
-                loan.end()
+                self._own_place_in_use = False
             return None
 
     def clear(self) -> None:
@@ -118,8 +115,7 @@ class OrderedRunner:
         """
         source, context = iter(items), contextvars.copy_context()
         limit, stopped = deadline.current(), threading.Event()
-        admission = slot or Admission(None)
-        batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads)
+        batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads, slot or Admission(None))
 
         def run_batch(batch: list[Item]) -> tuple[list[Result], float]:
             started, results = time.perf_counter(), []
@@ -132,8 +128,8 @@ class OrderedRunner:
                     results.append(context.copy().run(work, item))
             return results, time.perf_counter() - started
 
-        def run_batches(loan: Loan | None) -> None:
-            while batch_and_future := batches.take(loan):
+        def run_batches(is_borrowed: bool) -> None:
+            while batch_and_future := batches.take(is_borrowed):
                 batch, future = batch_and_future
                 try:
                     future.set_result(run_batch(batch))
@@ -152,8 +148,8 @@ class OrderedRunner:
                     waiting.append(batches.put(batch))
                 if not waiting:
                     break
-                while thread := batches.add_thread(admission):
-                    self._executor.submit(run_batches, *thread)
+                while (is_borrowed := batches.add_thread()) is not None:
+                    self._executor.submit(run_batches, is_borrowed)
                 results, seconds = waiting.popleft().result()
                 size = min(2 * size, MAX_BATCH) if seconds < QUICK_BATCH_S else 1
                 if limit is not None:

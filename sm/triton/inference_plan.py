@@ -197,10 +197,10 @@ class InferencePlan:
         token: The number that the model must return, so that its answer is recognised; 0 if it cannot.
     """
 
-    __slots__ = ("_arrays", "_template", "outputs", "size", "token")
+    __slots__ = ("_template", "arrays", "outputs", "size", "token")
 
     def __init__(self, template: Template, arrays: Mapping[str, Array], token: int = 0) -> None:
-        self._template, self._arrays, self.token = template, arrays, token
+        self._template, self.arrays, self.token = template, arrays, token
         #: Bytes of the region that the request needs, and the outputs that have room in it.
         self.size, self.outputs = template.size, template.outputs
 
@@ -213,6 +213,11 @@ class InferencePlan:
         return self._template.version
 
     @property
+    def requested(self) -> list[str]:
+        """The names of the outputs."""
+        return [output.name for output in self._template.message.outputs if output.name != REQUEST_TOKEN]
+
+    @property
     def kind(self) -> Hashable:
         """Equal for requests whose outputs probably have the same sizes."""
         return self._template.kind
@@ -220,7 +225,7 @@ class InferencePlan:
     def write(self, memory: Memory) -> None:
         """Copy the inputs into the region."""
         for name, offset, native in self._template.writes:
-            array = self._arrays[name]
+            array = self.arrays[name]
             np.copyto(np.ndarray(array.shape, native, memory, offset), array)
 
     def request(self, region: Region | None = None) -> Any:
@@ -244,7 +249,7 @@ class InferencePlan:
         message = pb.ModelInferRequest()
         message.CopyFrom(template.message)
         if region is None:
-            message.raw_input_contents.extend(map(to_bytes, self._arrays.values()))
+            message.raw_input_contents.extend(map(to_bytes, self.arrays.values()))
             return message
         for tensors, extents in ((message.inputs, template.inputs), (message.outputs, self.outputs)):
             for tensor in tensors:
@@ -253,7 +258,7 @@ class InferencePlan:
                     tensor.parameters["shared_memory_byte_size"].int64_param = extent.size
                     tensor.parameters["shared_memory_offset"].int64_param = extent.offset
                 elif tensors is message.inputs:
-                    message.raw_input_contents.append(to_bytes(self._arrays[tensor.name]))
+                    message.raw_input_contents.append(to_bytes(self.arrays[tensor.name]))
         if not message.raw_input_contents:
             region.message = template, message
         return message

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,17 +97,11 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
-        return self._repeats.run(model, partial(self._infer, model, inputs, version, outputs))
+        make = partial(self._plan, model, inputs, version, outputs)
+        return self._repeats.run(model, partial(self._infer, make))
 
-    def _infer(
-        self,
-        model: str,
-        inputs: Mapping[str, Array],
-        version: str,
-        outputs: Sequence[str] | None,
-        admission: Admission,
-    ) -> dict[str, Array]:
-        plan = self._plan(model, inputs, version, outputs)
+    def _infer(self, make: Callable[[], InferencePlan], admission: Admission) -> dict[str, Array]:
+        plan = make()
         try:
             if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
                 answer = self._infer_through_region(plan, admission)
@@ -116,7 +110,7 @@ class Transport:
                 SHARED_MEMORY_FALLBACKS.inc()
             return self._infer_by_message(plan, admission)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, inputs, outputs) from None
+            raise self._explain_refusal(failure, plan, admission) from None
 
     def stream(
         self,
@@ -127,26 +121,20 @@ class Transport:
         outputs: Sequence[str] | None = None,
     ) -> Generator[dict[str, Array], None, None]:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
-        begin = partial(self._begin_stream, model, inputs, version, outputs)
-        first, others = self._repeats.run(model, begin)
+        make = partial(self._plan, model, inputs, version, outputs)
+        first, others = self._repeats.run(model, partial(self._begin_stream, make))
         with contextlib.closing(others):
             yield from first
             yield from others
 
-    def _begin_stream(self, *arguments: Any) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
+    def _begin_stream(
+        self, make: Callable[[], InferencePlan], admission: Admission
+    ) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
         """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
-        answers = self._stream(*arguments)
+        answers = self._stream(make(), admission)
         return [*itertools.islice(answers, 1)], answers
 
-    def _stream(
-        self,
-        model: str,
-        inputs: Mapping[str, Array],
-        version: str,
-        outputs: Sequence[str] | None,
-        admission: Admission,
-    ) -> Generator[dict[str, Array], None, None]:
-        plan = self._plan(model, inputs, version, outputs)
+    def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()
         try:
             with contextlib.closing(self._channel.stream(plan.request())) as answers:
@@ -154,12 +142,12 @@ class Transport:
                     # The last answer may be empty.
                     if answer.outputs:
                         self._accept(plan, answer, admission)
-                        self._guard.note_part(model)
+                        self._guard.note_part(plan.model)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, inputs, outputs, streamed=True) from None
+            raise self._explain_refusal(failure, plan, admission, streamed=True) from None
         except (GeneratorExit, StreamStalled):
-            self._guard.report_abandoned(admission, model, streamed=True)
+            self._guard.report_abandoned(admission, plan.model, streamed=True)
             raise
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
@@ -293,13 +281,7 @@ class Transport:
         )
 
     def _explain_refusal(
-        self,
-        failure: Failed,
-        plan: InferencePlan,
-        admission: Admission,
-        inputs: Mapping[str, Array],
-        outputs: Sequence[str] | None,
-        streamed: bool = False,
+        self, failure: Failed, plan: InferencePlan, admission: Admission, streamed: bool = False
     ) -> TriremeError:
         if failure.stalled is not None:
             self._guard.report_stall(admission, failure.stalled)
@@ -308,7 +290,8 @@ class Transport:
         error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error
-        return explain_refusal(error, self._describe(plan.model, plan.version), inputs, outputs or ())
+        metadata = self._describe(plan.model, plan.version)
+        return explain_refusal(error, metadata, plan.arrays, plan.requested)
 
     def _to_error(self, failure: Failed, model: str, version: str) -> TriremeError:
         """Return the error for the caller. The model's metadata may be out of date now."""
