@@ -225,12 +225,8 @@ def _unload(records: list[Record]) -> None:
     gc.collect()
 
 
-def _package(record: Record) -> str:
-    return f"archive_{record.id}"
-
-
 def _client_source(record: Record) -> ClientSource:
-    return ClientSource(_package(record), Path(record.client), record.module)
+    return ClientSource(f"archive_{record.id}", Path(record.client), record.module)
 
 
 @dataclass(frozen=True)

@@ -306,18 +306,14 @@ class Loader:
 
     def _reserve(self, name: str, url: str, target: str) -> Record:
         """Record that a load begins. :class:`Conflict` if requests could confuse it with another model."""
+        # Callers see the archive's own folder, ``/opt/ml/models/<hash>``.
+        shown = str(self._home / Path(url).relative_to(self._home).parts[0]) if self._home else url
         with self._lock:
-            record = Record(
-                name, self._format_folder(url), secrets.token_hex(4), "", {}, target=target, folder=url
-            )
+            record = Record(name, shown, secrets.token_hex(4), "", {}, target=target, folder=url)
             for other in self.records.read().records.values():
                 _check_collision(record, other)
             self.records.put(record)
             return record
-
-    def _format_folder(self, url: str) -> str:
-        """Return the folder that callers see, ``/opt/ml/models/<hash>``."""
-        return str(self._home / Path(url).relative_to(self._home).parts[0]) if self._home else url
 
     def _name_models(self, record: Record, archive: Archive, desired: str = "") -> Record:
         """Choose names in Triton for the archive's models, and record them."""

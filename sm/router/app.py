@@ -25,7 +25,7 @@ from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_ove
 from sm.router.s3 import open_store
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
-from sm.run_state import SHARED_MEMORY, Box
+from sm.run_state import SHARED_MEMORY, Box, read_json
 from sm.settings import Settings
 from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
@@ -49,7 +49,12 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)
     app.register_blueprint(
-        websocket.blueprint(app, max_connections, settings.max_body, lambda: is_draining(box))
+        websocket.blueprint(
+            app,
+            max_connections,
+            settings.max_body,
+            lambda: read_json(box.state_file, {}).get("draining", False),
+        )
     )
     app.register_blueprint(v2_routes.blueprint(app))
     if settings.embeddings_api:
@@ -102,14 +107,6 @@ def lane(max_threads: int, threads: int, gate: FairGate | None, prefix: str = ""
         gate,
         0 if gate else threads,
     )
-
-
-def is_draining(box: Box) -> bool:
-    """True if the supervisor is about to stop the box."""
-    try:
-        return bool(json.loads(box.state_file.read_text())["draining"])
-    except (OSError, ValueError):
-        return False
 
 
 def sessions_of(settings: Settings, box: Box) -> Sessions | None:

@@ -159,13 +159,6 @@ class Child:
         self.pid, self.since, self.not_before = pid, now, now
         self.state = RESTARTING if self.state == RESTARTING else STARTING
 
-    def mark_ready(self) -> None:
-        self.state, self.ever_ready = READY, True
-
-    def mark_unready(self, now: float) -> None:
-        """Record that a probe found it not ready."""
-        self.not_before = now + PROBE_INTERVAL_S
-
     def mark_exited(self, now: float) -> None:
         """Record its exit; it is started again after the back-off."""
         self.pid = None
@@ -179,14 +172,6 @@ class Child:
 
     def mark_stopped(self) -> None:
         self.pid, self.state = None, STOPPED
-
-    def restart_limit_reached(self, max_restarts: int) -> bool:
-        """True if it died more than ``max_restarts`` times within the window."""
-        return len(self.deaths) > max_restarts
-
-    def overdue(self, now: float, limit: float) -> bool:
-        """True if it has been starting for more than ``limit`` seconds."""
-        return self.pid is not None and self.state != READY and now > self.since + limit
 
 
 def exit_code(status: int) -> int:
@@ -382,10 +367,10 @@ class ProcessManager:
 
     def _probe(self, child: Child, now: float) -> None:
         if self.backend.ready(child.name):
-            child.mark_ready()
+            child.state, child.ever_ready = READY, True
             self._log_ready(child, now)
             return
-        child.mark_unready(now)
+        child.not_before = now + PROBE_INTERVAL_S
         # A data plane that cannot load its clients exits. A Triton that cannot load a model goes on running.
         failure = self.backend.failure(child.name) if child.name == TRITON or not child.ever_ready else ""
         if failure and child.ever_ready:
@@ -395,7 +380,7 @@ class ProcessManager:
         elif failure:
             cause = self._model_killed_for_memory(child)
             self._give_up(1, f"{failure.removesuffix('.')}{cause}." if cause else failure)
-        elif child.overdue(now, self.startup_timeout):
+        elif now > child.since + self.startup_timeout:
             self._check_startup_timeout(child)
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
@@ -469,7 +454,7 @@ class ProcessManager:
             self._give_up(1, self.backend.failure(child.name) or cause)
             return
         self.backend.log("error", self._describe_end(child, status))
-        if child.restart_limit_reached(self.max_restarts):
+        if len(child.deaths) > self.max_restarts:
             self._give_up(
                 exit_code(status),
                 f"{child.name} ended {len(child.deaths)} times in 5 minutes, "

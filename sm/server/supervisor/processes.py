@@ -334,7 +334,7 @@ class Commands:
         }[name]()
 
     def _control(self) -> Command:
-        return self._worker("control", ONE_ARENA)
+        return self._python(("sm.server.worker", "control"), ONE_ARENA)
 
     def _data(self) -> Command:
         for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
@@ -343,13 +343,11 @@ class Commands:
         # Python's bytecode cache does not notice a second change of a file within one second.
         variables = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
         listener = self._data_listener
-        return self._worker("data", {**variables, "TRIREME_LISTENER": str(listener)}, listener)
+        variables = {**variables, "TRIREME_LISTENER": str(listener)}
+        return self._python(("sm.server.worker", "data"), variables, listener)
 
     def _keys(self) -> Command:
         return self._python(("sm.server.access.keys",), {})
-
-    def _worker(self, plane: str, variables: Mapping[str, str], *files: int) -> Command:
-        return self._python(("sm.server.worker", plane), variables, *files)
 
     def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> Command:
         paths = [str(PACKAGE.parent), self._environment.get("PYTHONPATH", "")]
@@ -415,19 +413,14 @@ class Probes:
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
         if name == DATA:
-            return self._read_start_error()
+            file = self._box.start_error_file
+            return file.read_text() if file.exists() else ""
         failed_models = server.failures(self._box.http_port, self._box.http_keys) if name == TRITON else {}
         sentences = [
             f"the model {model!r} cannot be loaded: {reason.rstrip('.')}"
             for model, reason in failed_models.items()
         ]
         return f"{'; '.join(sentences)}." if sentences else ""
-
-    def _read_start_error(self) -> str:
-        try:
-            return self._box.start_error_file.read_text()
-        except FileNotFoundError:
-            return ""
 
 
 def is_listening(address: Path | tuple[str, int]) -> bool:
