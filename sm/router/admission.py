@@ -173,15 +173,6 @@ class FairGate:
         with self._lock:
             self._release(self._models[name])
 
-    def counts(self) -> tuple[int, int, int]:
-        """Return how many models have requests, how many slots are in use, and how many requests wait."""
-        with self._lock:
-            return (
-                sum(1 for model in self._models.values() if model.served or model.queue),
-                self._places_in_use,
-                sum(len(model.queue) for model in self._models.values()),
-            )
-
     def _wait(self, model: _Model, waiter: _Waiter, limit: deadline.Deadline | None) -> None:
         """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
         try:
@@ -293,11 +284,6 @@ class Admission:
         #: The model of the slot, and that of borrowed ones, which may be given back later.
         self._model = self._lender = ""
         self._since = 0.0
-
-    @property
-    def is_contended(self) -> bool:
-        """True if other requests wait for their slot."""
-        return self._gate is not None and self._gate.has_queue
 
     def enter(self, model: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
         """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""

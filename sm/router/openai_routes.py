@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 import pybase64
 from flask import Blueprint, Response, request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sm.client.base import Array
 from sm.client.decode_budget import DECODED
@@ -26,16 +27,31 @@ from sm.router.answers import dumps
 from sm.router.classify import Message, estimate_parsed_bytes
 from sm.router.wsgi import NO_PARAMETERS, Router, read_message, respond
 
-#: The members of a request, with their types. ``user`` is OpenAI's, and means nothing here.
-MEMBERS: Mapping[str, tuple[type, ...]] = {
-    "input": (str, list),
-    "model": (str,),
-    "encoding_format": (str,),
-    "dimensions": (int,),
-    "user": (str,),
-}
 #: A field of a record in an error of the dispatcher: ``payload[3].text``.
 FIELD = re.compile(r"\bpayload(\[\d+\])?(\.(?:text|token_ids))?")
+
+
+class EmbeddingsRequest(BaseModel):
+    """The body of a request. ``user`` is OpenAI's, and means nothing here."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    input: str | list[Any]
+    model: str
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(None, ge=1)
+    user: str | None = None
+
+    @classmethod
+    def read(cls, body: bytes) -> EmbeddingsRequest:
+        """Read a body. Raises :class:`WrongPayload` that names the wrong member."""
+        try:
+            return cls.model_validate(parse_json(body))
+        except ValidationError as error:
+            first = error.errors()[0]
+            if not first["loc"]:
+                raise BadInput("the body must be a JSON object with model and input") from None
+            field = str(first["loc"][0])
+            raise WrongPayload(f"{field}: {first['msg']}", field=field) from None
 
 
 def blueprint(router: Router) -> Blueprint:
@@ -58,21 +74,22 @@ def blueprint(router: Router) -> Blueprint:
 
     @routes.post("/v1/embeddings")
     def embeddings() -> Response:
-        asked: dict[str, Any] = {}
+        asked: list[EmbeddingsRequest] = []
 
         def read() -> Message:
             message = read_message(request.environ, router.max_body)
             with DECODED.reserve(estimate_parsed_bytes(message)):
-                asked.update(read_request(message.body))
-                body = dumps({"payload": read_records(asked.pop("input"))})
-            find_client(router.pipeline.registry, asked["model"])
+                request_body = EmbeddingsRequest.read(message.body)
+                body = dumps({"payload": read_records(request_body.input)})
+            asked.append(request_body)
+            find_client(router.pipeline.registry, request_body.model)
             headers = {**message.headers, "content-type": JSON, "accept": JSON}
-            return Message(body, headers, NO_PARAMETERS, message.request_id, asked["model"])
+            return Message(body, headers, NO_PARAMETERS, message.request_id, request_body.model)
 
         # A failure of one record is that of the invocation, so it ends only with the answer.
         with router.begin(request.environ) as invocation:
             answer = router.pipeline.answer(invocation, read)
-            body = write_embeddings(asked, orjson.loads(answer.read())["result"])
+            body = write_embeddings(asked[0], orjson.loads(answer.read())["result"])
             return respond(Answer(body, headers=answer.headers))
 
     return routes
@@ -90,27 +107,6 @@ def find_client(registry: Registry, name: str) -> None:
     raise UnknownModel(f"no model {name[:200]!r} that gives embeddings; there are: {names}", field="model")
 
 
-def read_request(body: bytes) -> dict[str, Any]:
-    """Return the members of a request. Raises :class:`WrongPayload` that names the wrong one."""
-    members = parse_json(body)
-    if not isinstance(members, dict):
-        raise BadInput("the body must be a JSON object with model and input")
-    for name, value in members.items():
-        if name not in MEMBERS:
-            raise WrongPayload(f"{name}: no such member; there are {', '.join(MEMBERS)}", field=name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, MEMBERS[name])):
-            raise WrongPayload(f"{name}: has the wrong type", field=name)
-    members = {name: value for name, value in members.items() if value is not None}
-    for name in ("model", "input"):
-        if name not in members:
-            raise WrongPayload(f"{name}: is missing", field=name)
-    if members.get("encoding_format", "float") not in ("float", "base64"):
-        raise WrongPayload("encoding_format: must be float or base64", field="encoding_format")
-    if members.get("dimensions", 1) < 1:
-        raise WrongPayload("dimensions: must be at least 1", field="dimensions")
-    return members
-
-
 def read_records(value: str | list[Any]) -> list[dict[str, object]]:
     """Return the records of ``input``: a text, the ids of its tokens, or a list of either."""
     inputs = [value] if isinstance(value, str) or (value and isinstance(value[0], int)) else value
@@ -119,21 +115,21 @@ def read_records(value: str | list[Any]) -> list[dict[str, object]]:
     return [{"text" if isinstance(each, str) else "token_ids": each} for each in inputs]
 
 
-def write_embeddings(asked: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
+def write_embeddings(asked: EmbeddingsRequest, rows: list[dict[str, Any]]) -> bytes:
     """Encode the answer. Raises the error of the first record that failed."""
     data = []
     for index, row in enumerate(rows):
         if "embedding" not in row:
             raise failure_of(row)
         vector = row["embedding"]
-        if "dimensions" in asked:
-            vector = shorten(np.array(vector, np.float32), asked["dimensions"])
-        if asked.get("encoding_format") == "base64":
+        if asked.dimensions:
+            vector = shorten(np.array(vector, np.float32), asked.dimensions)
+        if asked.encoding_format == "base64":
             vector = pybase64.b64encode(np.array(vector, "<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})
     tokens = sum(row["tokens"] for row in rows)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return dumps({"object": "list", "data": data, "model": asked["model"], "usage": usage})
+    return dumps({"object": "list", "data": data, "model": asked.model, "usage": usage})
 
 
 def shorten(vector: Array, dimensions: int) -> Array:

@@ -63,6 +63,13 @@ class Caller:
         assert not self._thread.is_alive()
 
 
+def counts(gate: FairGate) -> tuple[int, int, int]:
+    """Return how many models have requests, how many slots are in use, and how many requests wait."""
+    with gate._lock:
+        models = [model for model in gate._models.values() if model.served or model.queue]
+        return len(models), gate._places_in_use, sum(len(model.queue) for model in models)
+
+
 @pytest.fixture
 def gate() -> FairGate:
     return FairGate(MODEL_SHARE, QUEUE_LIMIT)
@@ -79,9 +86,9 @@ def start_waiting(gate: FairGate, model: str, count: int, deadline: Deadline | N
     """Start callers that have to wait, the first in line first."""
     callers = []
     for _ in range(count):
-        waiting_before = gate.counts()[2]
+        waiting_before = counts(gate)[2]
         callers.append(Caller(gate, model, deadline))
-        wait_until(partial(lambda count: gate.counts()[2] == count, waiting_before + 1))
+        wait_until(partial(lambda count: counts(gate)[2] == count, waiting_before + 1))
     return callers
 
 
@@ -98,8 +105,8 @@ def ending(*groups: list[Caller]) -> Iterator[None]:
 
 def test_a_model_alone_may_use_its_whole_share_and_no_more(gate: FairGate) -> None:
     with ending(start_served(gate, "a", MODEL_SHARE), start_waiting(gate, "a", 2)):
-        assert gate.counts() == (1, MODEL_SHARE, 2)
-    assert gate.counts() == (0, 0, 0)
+        assert counts(gate) == (1, MODEL_SHARE, 2)
+    assert counts(gate) == (0, 0, 0)
 
 
 def test_a_quiet_model_is_served_at_once_beside_a_flooded_one(gate: FairGate) -> None:
@@ -108,7 +115,7 @@ def test_a_quiet_model_is_served_at_once_beside_a_flooded_one(gate: FairGate) ->
         start_waiting(gate, "flooded", QUEUE_LIMIT),
         start_served(gate, "quiet", 1),
     ):
-        assert gate.counts() == (2, MODEL_SHARE + 1, QUEUE_LIMIT)
+        assert counts(gate) == (2, MODEL_SHARE + 1, QUEUE_LIMIT)
 
 
 def test_stalled_models_leave_a_place_for_every_other_model(gate: FairGate) -> None:
@@ -149,7 +156,7 @@ def test_in_a_full_box_the_newest_request_of_the_longest_queue_is_refused(gate: 
     )
     with ending(flooded, quiet, others, waiting):
         pass
-    assert gate.counts() == (0, 0, 0)
+    assert counts(gate) == (0, 0, 0)
 
 
 def rejected_count(model: str) -> float:
@@ -162,7 +169,7 @@ def test_a_models_queue_may_be_shorter_than_that_of_all_models() -> None:
         with pytest.raises(Overloaded):
             gate.enter("a")
         with ending(start_served(gate, "b", 2), start_waiting(gate, "b", 1)):
-            assert gate.counts()[2] == 2
+            assert counts(gate)[2] == 2
 
 
 @pytest.mark.parametrize("error", [DeadlinePassed, CallerGone])
@@ -179,19 +186,19 @@ def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnec
     if error is DeadlinePassed:
         deadline.at = 0.0
     wait_until(lambda: [caller.outcome for caller in leaving] == [error, error])
-    assert gate.counts() == (1, MODEL_SHARE, 1)
+    assert counts(gate) == (1, MODEL_SHARE, 1)
     served[0].end()
     wait_until(lambda: staying[0].served)
     with ending(served[1:], staying):
         pass
-    assert gate.counts() == (0, 0, 0)
+    assert counts(gate) == (0, 0, 0)
 
 
 def test_the_memory_of_models_without_requests_is_bounded(gate: FairGate) -> None:
     for index in range(2 * MAX_MODELS):
         gate.enter(f"model{index}")
         gate.leave(f"model{index}")
-    assert gate.counts() == (0, 0, 0)
+    assert counts(gate) == (0, 0, 0)
     assert len(gate._models) <= MAX_MODELS
 
 
@@ -229,7 +236,7 @@ def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
         assert not thread.is_alive()
     assert sum(outcomes.values()) == 30 * 40
     assert max(max_in_flight.values()) <= MODEL_SHARE
-    assert gate.counts() == (0, 0, 0)
+    assert counts(gate) == (0, 0, 0)
     assert gate._requests == 0
     for model in "abc":
         assert (metrics.served(model).value, metrics.waiting(model).value) == (0, 0)
@@ -244,7 +251,7 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
     served_counts: list[int] = []
 
     def work(item: int) -> int:
-        served_counts.append(gate.counts()[1])
+        served_counts.append(counts(gate)[1])
         (first_may_end if item < MODEL_SHARE else rest_may_end).wait(TIMEOUT_S)
         return item
 
@@ -259,7 +266,7 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
     with ThreadPoolExecutor(MODEL_SHARE) as executor, ThreadPoolExecutor(1) as caller:
         runner = OrderedRunner(executor, MODEL_SHARE)
         list_result = caller.submit(run_list)
-        wait_until(lambda: gate.counts()[1] == MODEL_SHARE)
+        wait_until(lambda: counts(gate)[1] == MODEL_SHARE)
         # A second request of the model gets a slot as soon as a record is done, not after the list.
         [waiting] = start_waiting(gate, "a", 1)
         first_may_end.set()
@@ -268,7 +275,7 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
         rest_may_end.set()
         waiting.end()
         assert list_result.result(TIMEOUT_S) == list(range(40))
-    assert gate.counts() == (0, 0, 0)
+    assert counts(gate) == (0, 0, 0)
 
 
 def train(gate: FairGate, seconds: float, requests: int = 40) -> None:
@@ -281,7 +288,7 @@ def train(gate: FairGate, seconds: float, requests: int = 40) -> None:
 def waiting_caller(gate: FairGate, seconds: float) -> Caller:
     """A request with so many seconds left, which waits or is refused."""
     caller = Caller(gate, "model", Deadline(time.monotonic() + seconds))
-    wait_until(lambda: caller.outcome != "waiting" or gate.counts()[2] > 0)
+    wait_until(lambda: caller.outcome != "waiting" or counts(gate)[2] > 0)
     return caller
 
 
@@ -306,7 +313,7 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
             gate.enter("model", lambda: Deadline(time.monotonic() + 10.0))
         # Its turn would come after 30 s / 4 slots and a quarter more, and it would take 30 s.
         assert refused.value.retry_after == 30
-        assert gate.counts()[2] == 0
+        assert counts(gate)[2] == 0
 
 
 @pytest.mark.parametrize(
