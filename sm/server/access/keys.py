@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -315,28 +316,22 @@ def save_copy(copy: Path, content: bytes) -> None:
     staged.replace(copy)
 
 
-class Checker:
-    """Answers nginx's requests: 204 with the key's name, 401 without a key, else 403 with the reason."""
-
-    def __init__(self, store: KeyStore, limits: RateLimits) -> None:
-        self._store, self._limits = store, limits
-
-    def answer(self, head: bytes) -> bytes:
-        """Return the response to a request's head."""
-        presented = presented_key(head)
-        if presented is None:
-            return NO_KEY
-        key = self._store.ring.find(presented)
-        if key is None:
-            return UNKNOWN_KEY
-        name = key.name.encode()
-        wait = self._limits.seconds_to_wait(key.name)
-        if wait:
-            return (
-                b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: rate_limited\r\nX-Trireme-Key-Name: %s\r\n"
-                b"Retry-After: %d\r\nContent-Length: 0\r\n\r\n" % (name, wait)
-            )
-        return b"HTTP/1.1 204 No Content\r\nX-Trireme-Key-Name: %s\r\n\r\n" % name
+def answer(store: KeyStore, limits: RateLimits, head: bytes) -> bytes:
+    """Answer a request of nginx's: 204 with the key's name, 401 without a key, else 403 with the reason."""
+    presented = presented_key(head)
+    if presented is None:
+        return NO_KEY
+    key = store.ring.find(presented)
+    if key is None:
+        return UNKNOWN_KEY
+    name = key.name.encode()
+    wait = limits.seconds_to_wait(key.name)
+    if wait:
+        return (
+            b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: rate_limited\r\nX-Trireme-Key-Name: %s\r\n"
+            b"Retry-After: %d\r\nContent-Length: 0\r\n\r\n" % (name, wait)
+        )
+    return b"HTTP/1.1 204 No Content\r\nX-Trireme-Key-Name: %s\r\n\r\n" % name
 
 
 def presented_key(head: bytes) -> bytes | None:
@@ -382,9 +377,8 @@ async def serve() -> None:
     assert settings.api_keys_file is not None
     limits = RateLimits(settings.rate_limit, settings.rate_burst, time.monotonic)
     store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
-    answer = Checker(store, limits).answer
     await asyncio.get_running_loop().create_unix_server(
-        lambda: Connection(answer), str(box.keys_socket), backlog=BACKLOG
+        lambda: Connection(partial(answer, store, limits)), str(box.keys_socket), backlog=BACKLOG
     )
     while True:
         store.look()

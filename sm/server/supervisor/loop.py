@@ -19,7 +19,7 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
 from sm.server.logs import GpuLines, LineSplitter, Log
-from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder
+from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
     DATA,
@@ -181,14 +181,8 @@ class Loop:
             self._heartbeat()
 
     def _handle_events(self, seconds: float) -> bool:
-        """Wait for events and handle them. Returns False if there were none in time."""
-        registered, self._has_more_output = self._selector.get_map(), False
-        events = self._selector.select(seconds)
-        for key, _ in events:
-            # An earlier event of this round may have closed this file.
-            if registered.get(key.fd) is key:
-                key.data()
-        return bool(events)
+        self._has_more_output = False
+        return handle_events(self._selector, seconds)
 
     def _close_port(self) -> None:
         """Close the port, and give the last callers time to read the reason."""

@@ -140,6 +140,17 @@ def _bind(port: int, address: str = LOOPBACK) -> socket.socket | None:
     return sock
 
 
+def handle_events(selector: BaseSelector, seconds: float) -> bool:
+    """Wait for events and handle them. Returns False if there were none in time."""
+    registered = selector.get_map()
+    events = selector.select(seconds)
+    for key, _ in events:
+        # An earlier event of this round may have closed this file.
+        if registered.get(key.fd) is key:
+            key.data()
+    return bool(events)
+
+
 #: Connections that are answered at once; further ones wait in the kernel's queue.
 MAX_CONNECTIONS = 256
 #: Seconds between two accepts: callers that retry at once must not use the processor time that the last
@@ -198,10 +209,16 @@ class UnavailableResponder:
         connection.setblocking(False)
         self._connections[connection] = self._clock() + CLIENT_TIMEOUT_S
         self._selector.register(connection, EVENT_READ, lambda: self._read(connection))
+        self._send(connection)
+
+    def _send(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection.send(unavailable_response(self._reason()))
-            # Close the sending side only: a full close now would reset the connection before the answer is
-            # read.
+        if isinstance(connection, ssl.SSLSocket):
+            with contextlib.suppress(OSError):
+                connection.unwrap()  # sends the end of the TLS stream, and does not wait for the caller's
+        with contextlib.suppress(OSError):
+            # The sending side only: a full close now would reset the connection before the answer is read.
             connection.shutdown(socket.SHUT_WR)
 
     def _read(self, connection: socket.socket) -> None:
@@ -255,12 +272,7 @@ class TlsUnavailableResponder(UnavailableResponder):
             self._close_connection(connection)
             return
         self._selector.modify(connection, EVENT_READ, lambda: self._read(connection))
-        with contextlib.suppress(OSError):
-            connection.send(unavailable_response(self._reason()))
-        with contextlib.suppress(OSError):
-            connection.unwrap()  # sends the end of the TLS stream, and does not wait for the caller's
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_WR)
+        self._send(connection)
 
 
 def unavailable_response(reason: str) -> bytes:

@@ -16,7 +16,7 @@ from selectors import BaseSelector
 from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.logs import Log
-from sm.server.supervisor.ports import UnavailableResponder
+from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals, Watchdog
 from sm.settings import PACKAGE, Settings
 
@@ -89,11 +89,7 @@ class Preparation:
     def _answer_callers(self, active: bool = True) -> None:
         """Answer callers for one interval."""
         self._responder.serve(active)
-        registered = self._selector.get_map()
-        for key, _ in self._selector.select(POLL_INTERVAL_S):
-            # An earlier event of this round may have closed this file.
-            if registered.get(key.fd) is key:
-                key.data()
+        handle_events(self._selector, POLL_INTERVAL_S)
 
     def _finish_answers(self) -> None:
         """Give the last callers time to read their answer."""
