@@ -8,7 +8,7 @@ header claims, and raises anything from ``TokenError`` to ``BadZipFile``.
 
 from __future__ import annotations
 
-import ast
+import io
 import math
 import re
 import uuid
@@ -565,9 +565,11 @@ def _fill(payload: Any, decoded_strings: dict[str, DecodedBase64]) -> Any:
 
 
 NPY_MAGIC = b"\x93NUMPY"
-#: For each version of the format: how many bytes the header's length has, and the header's encoding.
-NPY_VERSIONS = {b"\x01\x00": (2, "latin1"), b"\x02\x00": (4, "latin1"), b"\x03\x00": (4, "utf-8")}
-NPY_KEYS = {"descr", "fortran_order", "shape"}
+#: NumPy's readers by the version of the format. The third is for names of fields that no tensor has.
+NPY_HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 #: Bytes of a header. NumPy has the same limit: a longer one may crash Python's parser.
 MAX_NPY_HEADER_BYTES = 10_000
 #: The largest dimension. NumPy multiplies all dimensions, also if one is 0 and the array is empty.
@@ -582,35 +584,25 @@ def read_npy(body: bytes) -> NDArray[Any]:
     """
     try:
         return _read_npy(body)
-    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError):
+    except Exception:  # NumPy raises anything for a damaged header, TokenError for one
         raise BadInput("the body is not a .npy array (archives and arrays of objects are refused)") from None
 
 
 def _read_npy(body: bytes) -> NDArray[Any]:
-    version = body[len(NPY_MAGIC) : len(NPY_MAGIC) + 2]
-    if not body.startswith(NPY_MAGIC) or version not in NPY_VERSIONS:
-        raise ValueError("no magic")
-    length_bytes, encoding = NPY_VERSIONS[version]
-    start = len(NPY_MAGIC) + 2 + length_bytes
-    length = int.from_bytes(body[start - length_bytes : start], "little")
-    if length > MAX_NPY_HEADER_BYTES:
-        raise ValueError("header too long")
+    stream = io.BytesIO(body)
+    read_header = NPY_HEADERS[np.lib.format.read_magic(stream)]  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         # Odd escapes and old type names of a caller need no line in the log.
         warnings.simplefilter("ignore")
-        header = ast.literal_eval(body[start : start + length].decode(encoding).strip())
-        if not isinstance(header, dict) or header.keys() != NPY_KEYS:
-            raise ValueError("no header")
-        dtype = np.lib.format.descr_to_dtype(header["descr"])  # type: ignore[no-untyped-call]
-    shape, fortran_order = header["shape"], header["fortran_order"]
-    if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MAX_SIDE for size in shape):
+        shape, fortran_order, dtype = read_header(stream, max_header_size=MAX_NPY_HEADER_BYTES)
+    if not all(type(size) is int and 0 <= size <= MAX_SIDE for size in shape):
         raise ValueError("no shape")
-    if type(fortran_order) is not bool or dtype.hasobject or not dtype.itemsize:
+    if dtype.hasobject or not dtype.itemsize:
         raise ValueError("no plain array")
-    count = math.prod(shape)
-    if count * dtype.itemsize > len(body) - start - length:
+    count, start = math.prod(shape), stream.tell()
+    if count * dtype.itemsize > len(body) - start:
         raise ValueError("truncated")
-    flat = np.frombuffer(body, dtype, count, start + length) if count else np.empty(0, dtype)
+    flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran_order else "C").copy(order="K")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,19 @@ def is_ported(file: Path) -> bool:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # the import reports it
     classes = [node for node in statements if isinstance(node, ast.ClassDef)]
-    if any(ast.unparse(base).endswith("Client") for node in classes for base in node.bases):
+    bases = [[ast.unparse(base) for base in node.bases] for node in classes]
+    if any(base.endswith("Client") for names in bases for base in names):
         return False
-    return any(map(_is_handle, statements)) or any(map(_has_inference, classes))
+    # TorchServe's classes have an ``inference`` too, as one step of several.
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == "handle" and len(node.args.args) == 2
+        for node in statements
+    ) or any(
+        isinstance(method, ast.FunctionDef) and method.name == "inference"
+        for node, names in zip(classes, bases, strict=True)
+        if not any(base.endswith("Handler") for base in names)
+        for method in node.body
+    )
 
 
 def modules_of(folder: Path) -> set[str]:
@@ -55,8 +65,9 @@ def adapt(module: types.ModuleType) -> type[Client] | None:
     handle = vars(module).get("handle")
     if inspect.isfunction(handle) and len(inspect.signature(handle).parameters) == 2:
         return type("Handle", (HandleClient,), {"__doc__": handle.__doc__, "handle": staticmethod(handle)})
-    for ported in _classes_of(module):
-        return type(ported.__name__, (ArticleClient,), {"__doc__": ported.__doc__, "ported": ported})
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__ and "inference" in vars(value):
+            return type(value.__name__, (ArticleClient,), {"__doc__": value.__doc__, "ported": value})
     return None
 
 
@@ -134,23 +145,3 @@ class Handle(ScriptFunctions):
         if isinstance(answer, str):
             return answer.encode(), context.content_type or "text/plain"
         return to_json(answer).encode(), context.content_type or "application/json"
-
-
-def _is_handle(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.FunctionDef)
-        and statement.name == "handle"
-        and len(statement.args.args) == 2
-    )
-
-
-def _has_inference(node: ast.ClassDef) -> bool:
-    """True for the article's classes. TorchServe's have an ``inference`` too, as one step of several."""
-    names = {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
-    return "inference" in names and not any(ast.unparse(base).endswith("Handler") for base in node.bases)
-
-
-def _classes_of(module: types.ModuleType) -> Iterator[type[Any]]:
-    for value in vars(module).values():
-        if isinstance(value, type) and value.__module__ == module.__name__ and "inference" in vars(value):
-            yield value

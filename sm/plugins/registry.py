@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.batches import Batches
@@ -194,11 +193,6 @@ def log_broken_client(_source: ClientSource, error: StartError) -> None:
     log.error("left out: %s", error)
 
 
-def raise_start_error(_source: ClientSource, error: StartError) -> None:
-    """Raise the error of a client that cannot load, which stops the start."""
-    raise error
-
-
 def find_sources(folders: tuple[Path, ...], code: CodeFolder, repository: Path) -> list[ClientSource]:
     """Return the files of all clients, without second copies of one client.
 
@@ -234,7 +228,9 @@ def build(
 
     def report_error(source: ClientSource, error: StartError) -> None:
         broken[source.name] = str(error)
-        (report if skip_broken else raise_start_error)(source, error)
+        if not skip_broken:
+            raise error
+        report(source, error)
 
     clients: dict[str, Client] = {}
     sources_by_name: dict[str, ClientSource] = {}
@@ -419,12 +415,6 @@ class LateClients(Mapping[str, Client]):
         if name in self._unserved:
             self._check(name)
         return self._clients[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the client of that name; shorter than the way that :class:`Mapping` has."""
-        if name in self._unserved:
-            self._check(name)
-        return self._clients.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._clients)

@@ -234,7 +234,7 @@ def npy_with(descr: object, shape: object, data: bytes = b"", order: object = Fa
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("version", [None, (2, 0), (3, 0)])
+@pytest.mark.parametrize("version", [None, (2, 0)])
 def test_arrays_that_numpy_writes_are_read(name: str, version: tuple[int, int] | None) -> None:
     array = ARRAYS[name]
     read = read_npy(encode_npy(array, version))
