@@ -151,9 +151,23 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
     routes = restricted_blueprint(box.repository_keys)
 
     def rows() -> list[dict[str, Any]]:
-        return [
-            {**row, **versions.describe(row["modelName"])} if versions else row for row in list_served(box)
+        served = list_served(box)
+        if versions is None:
+            return served
+        names = {row["modelName"] for row in served}
+        new: list[dict[str, Any]] = [
+            {
+                "modelName": name,
+                "modelUrl": "",
+                "client": None,
+                "ready": False,
+                "reason": reason,
+                "versions": [],
+            }
+            for name, reason in versions.failures.items()
+            if name not in names
         ]
+        return [{**row, **versions.describe(row["modelName"])} for row in (*served, *new)]
 
     def replaced() -> Versions:
         if versions is None:

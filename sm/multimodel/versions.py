@@ -114,7 +114,8 @@ class Versions:
             try:
                 folder = self._fetch()
             except TriremeError as error:
-                self.failures[name] = error.sentence
+                if name in self._loader.records.read().records:  # a caller may send any name
+                    self.failures[name] = error.sentence
                 raise
             if name not in models.names(folder):
                 raise UnknownModel(f"the repository has no model {name[:200]!r}")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -287,6 +292,28 @@ def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(mo
         wait_until(lambda: model.row()["canary"]["verdict"] == "worse", description="the verdict")
         model.box.wait_for_log("the canary: it fails more")
     assert model.command("--rollback").returncode == 0
+
+
+def test_a_terminal_shows_both_versions_and_leaving_it_leaves_the_canary(model: Pushed) -> None:
+    model.write()
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    command = [sys.executable, "-m", "sm.cli", "push", "scaled", "--to", model.box.url, "--canary", "50"]
+    shown = ""
+
+    def shows(text: str) -> bool:
+        nonlocal shown
+        if select.select([controller], [], [], 0.1)[0]:
+            shown += os.read(controller, 65536).decode()
+        return text in shown
+
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal) as process, model.callers(2):
+        wait_until(lambda: shows("stable") and "requests" in shown, description="the table")
+        wait_until(lambda: model.row()["canary"]["canary"]["requests"] > 0, description="requests")
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: shows("--promote, or --rollback"), description="what to do next")
+        assert process.wait(30) == 0
+    assert model.row()["canary"]["percent"] == 50
 
 
 def test_a_box_that_is_stopped_in_the_middle_ends_well(tmp_path: Path) -> None:

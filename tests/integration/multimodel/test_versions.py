@@ -142,8 +142,19 @@ def test_a_version_that_fails_leaves_the_old_one_serving(
     assert (answer.status_code, reason in answer.text) == (400, True), answer.text
     assert call(box) == before
     assert reason in requests.get(f"{box.url}/models/scaled", timeout=10).json()["version_error"]
+    lines = box.wait_for_log("the old version serves on").splitlines()
+    assert any("the old version serves on" in line and reason in line for line in lines)
     assert box.metric("trireme_model_versions_total", model="scaled", outcome="failed") > 0
     assert box.ping()[0] == 200
+
+
+def test_a_new_model_that_fails_is_listed_with_the_reason(shared: tuple[RunningBox, Path]) -> None:
+    box, repository = shared
+    multiplying_model(failing="RuntimeError('no weights')").write(repository / "broken")
+    assert requests.post(f"{box.url}/models/broken/versions", timeout=120).status_code == 400
+    row = requests.get(f"{box.url}/models/broken", timeout=10).json()
+    assert (row["ready"], "no weights" in row["reason"]) == (False, True)
+    shutil.rmtree(repository / "broken")
 
 
 def test_a_version_whose_golden_answer_differs_is_refused(shared: tuple[RunningBox, Path]) -> None:
