@@ -5,27 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-import pytest
-
 from sm.deadline import Deadline, current, running
-from sm.errors import CallerGone, DeadlinePassed
 from sm.router.wsgi import _is_disconnected
-
-
-def test_a_deadline_counts_down_and_stops_at_zero() -> None:
-    assert 9 < Deadline(time.monotonic() + 10).remaining() <= 10
-    assert Deadline(time.monotonic() - 10).remaining() == 0
-
-
-def test_checking_a_passed_deadline_raises() -> None:
-    Deadline(time.monotonic() + 10).check()
-    with pytest.raises(DeadlinePassed):
-        Deadline(time.monotonic() - 1).check()
-
-
-def test_checking_the_deadline_of_a_disconnected_caller_raises() -> None:
-    with pytest.raises(CallerGone):
-        Deadline(time.monotonic() + 10, lambda: True).check()
 
 
 def test_a_deadline_is_current_only_while_it_runs() -> None:

@@ -90,14 +90,6 @@ def test_top_sets_the_number_of_sentences(client: Client, top: int) -> None:
     assert len({row["token"] for row in infer(client, "A [MASK] day.", top=top)}) == top
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"top": 0}, {"top": 101}, {"top": "x"}, {"truncate": "perhaps"}, {"k": 1}]
-)
-def test_parameters_out_of_range_are_named(client: Client, parameters: dict[str, Any]) -> None:
-    field = refused_error(client, "A [MASK] day.", **parameters).details["field"]
-    assert field == f"parameters.{next(iter(parameters))}"
-
-
 @pytest.mark.parametrize("around", [("", ""), ("[CLS]", "[SEP]"), ("[UNK] [PAD]", "[unused5]")])
 def test_special_tokens_are_never_proposed(client: Client, around: tuple[str, str]) -> None:
     proposed = filled_words(infer(client, "[MASK]".join(around), top=100), *around)

@@ -72,12 +72,6 @@ def test_a_caller_can_get_probabilities_or_logits(box: RunningBox, repository: P
     assert np.exp(logits) / np.exp(logits).sum() == pytest.approx(probabilities, abs=1e-5)
 
 
-@pytest.mark.parametrize("parameters", [{"k": "0"}, {"k": "1001"}, {"k": "some"}, {"output": "picture"}])
-def test_a_wrong_parameter_is_a_422_that_names_it(box: RunningBox, parameters: dict[str, str]) -> None:
-    response = classify(box, "cat.png", **parameters)
-    assert (response.status_code, response.json()["field"]) == (422, f"parameters.{next(iter(parameters))}")
-
-
 @pytest.mark.parametrize("output", ["logits", "probabilities"])
 def test_tritons_classification_extension_gives_class_names(
     box: RunningBox, repository: Path, output: str

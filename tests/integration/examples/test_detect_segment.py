@@ -160,11 +160,6 @@ def test_a_picture_with_nothing_in_it_is_an_empty_list(box: RunningBox, output: 
     assert result_of(detect(box, encode_jpeg(np.full((90, 120, 3), 200, np.uint8)), output=output)) == []
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 5000, 3), (3000, 1, 3)])
-def test_tiny_and_narrow_pictures_are_answered(box: RunningBox, shape: tuple[int, ...]) -> None:
-    assert result_of(detect(box, encode_jpeg(np.zeros(shape, np.uint8)), output="rle", threshold="0.9")) == []
-
-
 def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -179,18 +174,3 @@ def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
         > 0.95
     )
     assert cat["box"]["x2"] == pytest.approx(10 * GOLDEN[0]["box"]["x2"], abs=80)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "field"),
-    [
-        ({"threshold": "2"}, "parameters.threshold"),
-        ({"output": "svg"}, "parameters.output"),
-        ({"colour": "red"}, "parameters.colour"),
-    ],
-)
-def test_a_wrong_parameter_is_a_422_that_names_it(
-    box: RunningBox, parameters: dict[str, str], field: str
-) -> None:
-    response = detect(box, COLLAGE, **parameters)
-    assert (response.status_code, response.json()["field"]) == (422, field)

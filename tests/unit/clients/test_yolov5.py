@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import ValidationError
 
 from clients.yolov5.client import DetectionPayload
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
@@ -244,25 +243,6 @@ def test_a_cat_is_found_in_grey_transparent_and_cmyk_pictures(client: Client, mo
         detection_payload(encode_picture(pixels, mode), confidence=0.2, format="detections")
     )
     assert detections[0]["label"] == "cat"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("confidence", float("nan")),
-        ("confidence", -0.1),
-        ("confidence", 1.1),
-        ("confidence", "high"),
-        ("iou", float("inf")),
-        ("iou", None),
-        ("format", "pdf"),
-        ("colour", "red"),
-    ],
-)
-def test_the_error_for_a_wrong_parameter_names_it(name: str, value: object) -> None:
-    with pytest.raises(ValidationError) as caught:
-        detection_payload(b"x", **{name: value})
-    assert [error["loc"] for error in caught.value.errors()] == [("parameters", name)]
 
 
 def test_a_class_without_a_label_is_answered_as_its_number(repository: Path, tmp_path: Path) -> None:

@@ -123,12 +123,6 @@ def test_embedded_metrics_are_on_if_set_or_on_sagemaker(
     assert is_on(Settings(emf=setting), environment, tmp_path) is expected
 
 
-def test_credentials_without_the_platforms_folder_do_not_mean_sagemaker(
-    tmp_path: Path,
-) -> None:
-    assert not is_on(Settings(), {CREDENTIALS: "/x"}, tmp_path / "ml")
-
-
 @pytest.mark.parametrize(
     "namespace", ["AWS/SageMaker", "a b", "ä", pytest.param("x" * 256, id="256 characters")]
 )

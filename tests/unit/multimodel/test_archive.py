@@ -102,10 +102,6 @@ def test_an_archive_with_a_toolkit_script_needs_no_triton_model(platform: Archiv
     assert archive.plugin is not None
 
 
-def test_other_python_files_are_not_a_client(platform: ArchiveFolder) -> None:
-    assert read_archive(platform, platform.write_flat("hash", helpers="x = 1\n")).plugin is None
-
-
 def test_the_error_for_a_syntax_error_in_the_client_names_the_line(platform: ArchiveFolder) -> None:
     with pytest.raises(BadInput, match="line 2"):
         read_archive(platform, platform.write_flat("hash", client="x = 1\ny = x +\n"))
@@ -161,12 +157,6 @@ def test_a_too_large_or_invalid_configuration_is_refused(platform: ArchiveFolder
     (Path(url) / "config.pbtxt").write_text(text)
     with pytest.raises(BadInput, match="not a Triton configuration"):
         read_archive(platform, url)
-
-
-def test_an_empty_configuration_is_accepted(platform: ArchiveFolder) -> None:
-    url = platform.write_flat("hash")
-    (Path(url) / "config.pbtxt").write_text("")
-    assert read_archive(platform, url).entry == "model"
 
 
 @pytest.mark.parametrize(

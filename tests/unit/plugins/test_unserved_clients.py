@@ -80,29 +80,6 @@ def test_while_triton_is_unreachable_the_client_waits(
     assert worker_registry.get("late_client").inference(None) == "late"
 
 
-def test_a_watcher_is_notified_once_of_a_new_client(
-    worker_registry: Registry, triton: ChangingTriton
-) -> None:
-    notifications: list[list[str]] = []
-    assert isinstance(worker_registry.clients, LateClients)
-    worker_registry.clients.watch(lambda: notifications.append(list(worker_registry.clients)))
-    triton.models = {"late"}
-    for _ in range(3):
-        worker_registry.get("late_client")
-    assert notifications == [["late_client"]]
-
-
-def test_triton_is_queried_once_per_interval_and_only_for_waiting_clients(
-    worker_registry: Registry, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "RETRY_INTERVAL_S", 3600.0)
-    calls_before = triton.metadata_calls
-    for _ in range(5):
-        assert not worker_registry.is_served("late_client")
-        assert not worker_registry.is_served("other")
-    assert triton.metadata_calls == calls_before + 1
-
-
 def test_a_client_whose_setup_fails_stays_unavailable(tmp_path: Path, triton: ChangingTriton) -> None:
     write_client(
         tmp_path / "c",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from sm.client.base import Client
@@ -228,33 +226,6 @@ def test_lines_belong_to_the_session_of_their_request() -> None:
     assert isinstance(request, DispatchRequest)
     assert request.session is not None
     assert (request.session.id, sessions.looked_up) == ("open", ["open"])
-
-
-@pytest.mark.parametrize(
-    ("body", "options"),
-    [
-        (b'{"modelname":"script","payload":"inputs"}', {"default_model": "script"}),
-        (b'{"parameters":{"inputs":1},"payload":"inputs"}', {}),
-        (b'{"parameters":{"inputs":1},"payload":"inputs"}', {"inference_type": "generate"}),
-        (b'{"modelname": 1, "payload": "inputs"}', {"inference_type": "generate"}),
-        (b'{"parameters" "inputs" "payload"}', {}),
-        (b'{"parameters" "inputs" "payload"}', {"inference_type": "generate"}),
-    ],
-)
-def test_no_body_is_parsed_twice(
-    body: bytes, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed_texts = []
-    original_loads = orjson.loads
-
-    def recording_loads(text: bytes) -> Any:
-        parsed_texts.append(text)
-        return original_loads(text)
-
-    monkeypatch.setattr("sm.router.classify.orjson.loads", recording_loads)
-    with contextlib.suppress(TriremeError):
-        classify(body, **options)
-    assert parsed_texts == [body]
 
 
 def test_a_large_picture_in_a_bare_payload_line_is_decoded_in_place() -> None:

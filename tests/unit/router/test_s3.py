@@ -68,19 +68,6 @@ def test_other_bodies_do_not_look_as_if_they_named_an_object(body: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "bucket", "key"),
-    [
-        ("s3://pets/cats/tom.png", "pets", "cats/tom.png"),
-        ("s3://pets/", "pets", ""),
-        ("s3://pets", "pets", ""),
-        ("s3://pets//a", "pets", "/a"),
-    ],
-)
-def test_the_bucket_ends_at_the_first_slash(text: str, bucket: str, key: str) -> None:
-    assert S3Uri.parse(text) == S3Uri(bucket, key)
-
-
-@pytest.mark.parametrize(
     "text", ["", "pets/cats", "s3://", "s3:///key", "https://pets/cats", "S3://pets/cats"]
 )
 def test_text_that_is_no_s3_uri_is_refused(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,15 +40,6 @@ def test_the_toolkits_environment_variables_name_script_and_folder(tmp_path: Pat
     variables = {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(folder)}
     code = CodeFolder.of(Settings.read(variables), tmp_path / "model")
     assert (code.script, code.module) == (folder / "serve.py", "serve")
-
-
-def test_a_missing_submit_directory_falls_back_to_the_code_folder(tmp_path: Path) -> None:
-    settings = replace(Settings(), submit_directory=tmp_path / "missing")
-    assert CodeFolder.of(settings, tmp_path).folder == tmp_path / "code"
-
-
-def test_a_script_may_be_named_without_its_suffix() -> None:
-    assert Settings.read({"SAGEMAKER_PROGRAM": "serve"}).program == "serve.py"
 
 
 def test_a_code_folder_with_a_client_serves_and_an_empty_one_does_not(tmp_path: Path) -> None:

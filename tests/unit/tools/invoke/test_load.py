@@ -6,7 +6,6 @@ import pytest
 
 from trireme_tools.invoke.load_test import histogram, measure
 from trireme_tools.invoke.messages import Reply
-from trireme_tools.invoke.showing import format_json
 
 
 def test_an_outlier_does_not_flatten_the_histogram() -> None:
@@ -29,15 +28,3 @@ def test_ctrl_c_keeps_the_measured_requests(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("concurrent.futures.Future.result", raise_interrupt)
     load = measure(send_request, 10_000_000, 2)
     assert load.request_count == len(requests) < 10_000_000
-
-
-def test_a_list_that_fits_a_line_is_shown_on_one_line() -> None:
-    rows = [list(range(20)), list(range(20))]
-    assert list(format_json({"rows": rows})) == [
-        "{",
-        '  "rows": [',
-        f"    {rows[0]},",
-        f"    {rows[1]}",
-        "  ]",
-        "}",
-    ]

@@ -101,11 +101,6 @@ def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(
         assert best.rate >= max(rates_within_bound) * (1 - EQUAL_RATE_SHARE)
 
 
-def test_a_written_sweep_is_read_back() -> None:
-    points = [make_point(BATCHED, 10, 0.1), Point(Setting(3, Batching((4, 8), 100)), 2, failure="no room")]
-    assert loads(dumps(points, model="m")) == (points, {"model": "m"})
-
-
 def test_more_callers_are_tried_until_the_rate_no_longer_grows() -> None:
     growing = [make_point(ONE_INSTANCE, 10, 0.1, 1), make_point(ONE_INSTANCE, 15, 0.12, 2)]
     assert not has_peaked(growing[:1], 0.2)
