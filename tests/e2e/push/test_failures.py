@@ -29,24 +29,33 @@ def error_of(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_missing_credentials_have_a_next_step(engine: Checkout) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        del engine.env[name]
-    assert "no AWS credentials: run 'aws configure' or 'aws sso login'" in error_of(engine.push())
+#: Variables that are changed (None: removed), options, and what is said.
+MISTAKES: list[tuple[dict[str, str | None], list[str], str]] = [
+    (
+        {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None},
+        [],
+        "no AWS credentials: run 'aws configure' or 'aws sso login'",
+    ),
+    ({"AWS_PROFILE": "elsewhere"}, [], "set AWS_PROFILE"),
+    ({"DOCKER": "no-such-engine"}, [], "no 'no-such-engine' here: install Docker"),
+    ({"DOCKER": "false"}, [], "start it"),
+    ({"AWS_REGION": None}, [], "no Region is set: name one with --region"),
+    ({}, ["-t", "a/b"], "'a/b' cannot be a tag"),
+    ({}, ["--target", "tpu"], "there is no target 'tpu': use gpu or cpu"),
+    ({}, ["--platform", "amd64"], "use one like linux/amd64"),
+]
 
 
-def test_an_unknown_profile_has_a_next_step(engine: Checkout) -> None:
-    assert "set AWS_PROFILE" in error_of(engine.push(AWS_PROFILE="elsewhere"))
-
-
-def test_a_missing_engine_has_a_next_step(checkout: Checkout) -> None:
-    error = error_of(checkout.push("--region", "eu-west-1", DOCKER="no-such-engine"))
-    assert "no 'no-such-engine' here: install Docker" in error
-    assert "or Podman" in error
-
-
-def test_an_engine_that_is_not_started_has_a_next_step(checkout: Checkout) -> None:
-    assert "start it" in error_of(checkout.push("--region", "eu-west-1", DOCKER="false"))
+@pytest.mark.parametrize(("variables", "options", "step"), MISTAKES)
+def test_each_mistake_has_a_next_step(
+    engine: Checkout, variables: dict[str, str | None], options: list[str], step: str
+) -> None:
+    for name, value in variables.items():
+        if value is None:
+            del engine.env[name]
+        else:
+            engine.env[name] = value
+    assert step in error_of(engine.push(*options))
 
 
 @pytest.mark.parametrize(
@@ -61,11 +70,6 @@ def test_a_missing_tool_has_a_next_step(engine: Checkout, tmp_path: Path, missin
         (other_tools / tool).symlink_to(program)
     error = error_of(engine.push(PATH=str(other_tools)))
     assert f"no '{missing}' here" in error and step in error
-
-
-def test_a_missing_region_has_a_next_step(engine: Checkout) -> None:
-    del engine.env["AWS_REGION"]
-    assert "no Region is set: name one with --region" in error_of(engine.push())
 
 
 @pytest.mark.parametrize("region", ["eu-nowhere-9", "Ireland", "eu_west_1"])
@@ -93,17 +97,3 @@ def test_each_refusal_by_aws_has_a_next_step(engine: Checkout, code: str, step: 
 def test_a_folder_without_a_commit_has_a_next_step(checkout: Checkout) -> None:
     subprocess.run(["rm", "-rf", ".git"], cwd=checkout.folder, check=True)
     assert "run this in a clone" in error_of(checkout.push("--region", "eu-west-1", "--dry-run"))
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["-t", "a/b"], "'a/b' cannot be a tag"),
-        (["--target", "tpu"], "there is no target 'tpu': use gpu or cpu"),
-        (["--platform", "amd64"], "use one like linux/amd64"),
-    ],
-)
-def test_an_unusable_option_value_has_a_next_step(
-    checkout: Checkout, options: list[str], complaint: str
-) -> None:
-    assert complaint in error_of(checkout.push(*options))

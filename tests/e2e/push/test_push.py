@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 import requests
 
 from tests.support.aws import ECR_PASSWORD, registry_config, running_registry
@@ -43,18 +44,14 @@ def test_a_pushed_image_runs_after_a_pull(pushing: Checkout, registry: str) -> N
     assert run_after_pull(pushing, f"{registry}/trireme@{digest}") == "pulled and run"
 
 
-def test_the_image_has_labels_with_its_version_and_commit(pushing: Checkout) -> None:
-    assert pushing.push().returncode == 0
-    labels = json.loads(podman("image", "inspect", "--format", "{{json .Labels}}", f"trireme:{pushing.tag}"))
-    assert labels["org.opencontainers.image.version"] == "0.1.0"
-    assert pushing.git("rev-parse", "HEAD").startswith(labels["org.opencontainers.image.revision"])
-
-
-def test_the_manifest_is_dockers_because_sagemaker_refuses_ocis(pushing: Checkout) -> None:
+def test_the_manifest_is_dockers_because_sagemaker_refuses_ocis_and_has_labels(pushing: Checkout) -> None:
     done = pushing.push()
     assert done.returncode == 0 and "OCI" not in done.stderr
     kind = podman("image", "inspect", "--format", "{{.ManifestType}}", done.stdout.split("@")[0])
     assert kind == "application/vnd.docker.distribution.manifest.v2+json"
+    labels = json.loads(podman("image", "inspect", "--format", "{{json .Labels}}", f"trireme:{pushing.tag}"))
+    assert labels["org.opencontainers.image.version"] == "0.1.0"
+    assert pushing.git("rev-parse", "HEAD").startswith(labels["org.opencontainers.image.revision"])
 
 
 def test_every_region_gets_a_repository_with_scans_and_immutable_tags(pushing: Checkout, moto: str) -> None:
@@ -107,33 +104,33 @@ def test_the_commands_of_a_dry_run_push_the_same_image(pushing: Checkout, regist
     assert run_after_pull(pushing, f"{registry}/trireme:{pushing.tag}") == "pulled and run"
 
 
-def test_a_failed_build_pushes_nothing(pushing: Checkout) -> None:
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("COPY missing .", "the build failed, and nothing was pushed"),
+        ("RUN dd if=/dev/zero of=/dev/full", "'podman system prune' makes room"),  # like a full disk
+    ],
+)
+def test_a_failed_build_pushes_nothing(pushing: Checkout, step: str, reason: str) -> None:
     with (pushing.folder / "Dockerfile").open("a") as file:
-        file.write("COPY missing .\n")
+        file.write(f"{step}\n")
     done = pushing.push()
     assert (done.returncode, done.stdout) == (1, "")
-    assert "the build failed, and nothing was pushed" in done.stderr.splitlines()[-1]
+    assert reason in done.stderr.splitlines()[-1]
 
 
-def test_a_build_that_fills_the_disk_says_how_to_make_room(pushing: Checkout) -> None:
-    with (pushing.folder / "Dockerfile").open("a") as file:
-        file.write("RUN dd if=/dev/zero of=/dev/full\n")  # fails like a full disk
-    done = pushing.push()
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "No space left on device" in done.stderr
-    assert "'podman system prune' makes room" in done.stderr.splitlines()[-1]
-
-
-def test_a_registry_that_refuses_the_login_is_named(pushing: Checkout, tmp_path: Path) -> None:
-    with running_registry(registry_config(tmp_path, password="another")) as refusing:
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"password": "another"}, "did not let 'podman' log in"),
+        ({"storage": ", maintenance: {readonly: {enabled: true}}"}, "the push to"),
+    ],
+)
+def test_a_registry_that_refuses_is_named(
+    pushing: Checkout, tmp_path: Path, config: dict[str, str], reason: str
+) -> None:
+    with running_registry(registry_config(tmp_path, **config)) as refusing:
         done = pushing.push(REGISTRY=refusing)
-    assert done.returncode == 1
-    assert f"{refusing} did not let 'podman' log in" in done.stderr.splitlines()[-1]
-
-
-def test_a_registry_that_refuses_the_push_is_named(pushing: Checkout, tmp_path: Path) -> None:
-    config = registry_config(tmp_path, storage=", maintenance: {readonly: {enabled: true}}")
-    with running_registry(config) as read_only:
-        done = pushing.push(REGISTRY=read_only)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"the push to {read_only} failed" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert refusing in last and reason in last

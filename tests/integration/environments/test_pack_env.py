@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,88 +45,68 @@ def test_an_environment_works_wherever_it_is_moved(moved_environment: Path) -> N
     assert completed.stdout.splitlines() == ["ahoy", f"{moved_environment}/bin/python3"]
 
 
-def test_an_environment_with_the_same_requirements_is_not_made_again(
-    packed_environment: PackedEnvironment, tmp_path: Path
-) -> None:
-    requirements, cache = packed_environment.requirements, packed_environment.cache
-    second_run = pack(requirements, "-o", packed_environment.folder, cache=cache)
-    assert (second_run.returncode, "making" in second_run.stderr) == (0, False)
-    assert "env is what it should be" in second_run.stderr
-    run_elsewhere = pack(requirements, "-o", tmp_path / "env", cache=cache)
-    assert (run_elsewhere.returncode, "making" in run_elsewhere.stderr) == (0, False)
-    assert (tmp_path / "env" / "bin" / "activate").is_file()
+def make(
+    packed: PackedEnvironment, out: Path, requirements: Path | None = None, **env: str
+) -> tuple[int, bool, str]:
+    """Return the status of ``sm pack-env``, whether it made an environment, and what it said."""
+    options = ("--requirements", requirements or packed.requirements, "-o", out)
+    done = run_pack_env("env", *options, cache=packed.cache, **env)
+    return done.returncode, "making" in done.stderr, done.stderr
 
 
-def test_changed_requirements_replace_the_environment(
+def test_an_environment_is_made_again_only_for_other_requirements(
     packed_environment: PackedEnvironment, tmp_path: Path
 ) -> None:
-    """The requirements file has the same text, but the wheel beside it differs."""
+    """The changed requirements file has the same text, but the wheel beside it differs."""
+    assert make(packed_environment, packed_environment.folder)[:2] == (0, False)
     environment = tmp_path / "env"
-    shutil.copytree(packed_environment.folder, environment, symlinks=True, copy_function=os.link)
-    requirements_file = write_requirements(tmp_path, word="hello")
-    completed = run_pack_env(
-        "env", "--requirements", requirements_file, "-o", environment, cache=packed_environment.cache
-    )
-    assert (completed.returncode, "making" in completed.stderr) == (0, True), completed.stderr
+    assert make(packed_environment, environment)[:2] == (0, False)
+    assert (environment / "bin" / "activate").is_file()
+    assert make(packed_environment, environment, write_requirements(tmp_path, word="hello"))[:2] == (0, True)
     command = f'source "{environment}/bin/activate" && greet'
     assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout == "hello\n"
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no older NumPy for it")
-def test_a_numpy_that_the_stub_cannot_use_is_refused(tmp_path: Path) -> None:
-    requirements_file = write_requirements(tmp_path, "numpy>=2")
-    completed = run_pack_env(
-        "env", "--requirements", requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache"
-    )
-    assert (completed.returncode, "with numpy<2, which the stub wants" in completed.stderr) == (1, True), (
-        completed.stderr
-    )
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        pytest.param(
+            "numpy>=2",
+            "with numpy<2, which the stub wants",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no older NumPy for it"),
+        ),
+        ("./no-such-package-1.0-py3-none-any.whl", "no-such-package"),
+    ],
+)
+def test_a_requirement_that_cannot_be_met_is_named(tmp_path: Path, requirement: str, reason: str) -> None:
+    options = ("--requirements", write_requirements(tmp_path, requirement), "-o", tmp_path / "env")
+    completed = run_pack_env("env", *options, cache=tmp_path / "cache")
+    assert (completed.returncode, reason in completed.stderr) == (1, True), completed.stderr
+    assert "Traceback" not in completed.stderr
     assert not (tmp_path / "env").exists()
 
 
 def test_a_full_disk_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
     """A limit on file sizes stands in for a full disk."""
-    requirements_file, cache = write_requirements(tmp_path), tmp_path / "cache"
+    cache = tmp_path / "cache"
     completed = run_pack_env(
-        *("env", "--requirements", requirements_file, "-o", tmp_path / "env"),
+        *("env", "--requirements", write_requirements(tmp_path), "-o", tmp_path / "env"),
         cache=cache,
         command_prefix="prlimit --fsize=200000",
     )
-    assert (completed.returncode, "the environment cannot be made in" in completed.stderr) == (1, True), (
-        completed.stderr
-    )
+    assert (completed.returncode, "the environment cannot be made in" in completed.stderr) == (1, True)
     assert "Traceback" not in completed.stderr
     assert not [path for path in cache.rglob("*") if path.is_file() and path.name != "lock"]
 
 
-def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    requirements_file = write_requirements(tmp_path, "./no-such-package-1.0-py3-none-any.whl")
-    completed = pack(requirements_file, "-o", tmp_path / "env", cache=tmp_path / "cache")
-    assert (completed.returncode, "no-such-package" in completed.stderr) == (1, True)
-    assert "Traceback" not in completed.stderr
-
-
-def test_a_python_without_a_stub_is_one_sentence(packed_environment: PackedEnvironment) -> None:
-    completed = pack(packed_environment.requirements, "--python", "3.99", cache=packed_environment.cache)
-    assert completed.returncode == 1
-    assert "not for 3.99, and each program runs one minor version." in completed.stderr
-
-
-def test_packages_on_pythonpath_do_not_count_as_installed(
-    packed_environment: PackedEnvironment, tmp_path: Path
-) -> None:
-    requirements_file = write_requirements(tmp_path, word="bonjour")
-    site_packages = str(Path(np.__file__).parents[1])
-    cache = packed_environment.cache
-    completed = pack(requirements_file, "-o", tmp_path / "env", cache=cache, PYTHONPATH=site_packages)
-    assert completed.returncode == 0, completed.stderr
-    pack_env.check(tmp_path / "env", STUB)
-
-
-def test_a_conda_file_without_conda_is_one_sentence(
+def test_a_python_without_a_stub_and_a_missing_conda_are_one_sentence(
     packed_environment: PackedEnvironment, tmp_path: Path
 ) -> None:
     (tmp_path / "env.yml").write_text("dependencies: [python]")
+    options = ("--requirements", packed_environment.requirements, "--python", "3.99")
+    completed = run_pack_env("env", *options, cache=packed_environment.cache)
+    assert completed.returncode == 1
+    assert "not for 3.99, and each program runs one minor version." in completed.stderr
     completed = run_pack_env(
         "env", "--conda", tmp_path / "env.yml", cache=packed_environment.cache, PATH="/nowhere"
     )
@@ -133,42 +114,45 @@ def test_a_conda_file_without_conda_is_one_sentence(
     assert "There is no conda and no conda-pack on PATH" in completed.stderr
 
 
+def test_packages_on_pythonpath_do_not_count_as_installed(
+    packed_environment: PackedEnvironment, tmp_path: Path
+) -> None:
+    requirements = write_requirements(tmp_path, word="bonjour")
+    site_packages = str(Path(np.__file__).parents[1])
+    status, _, said = make(packed_environment, tmp_path / "env", requirements, PYTHONPATH=site_packages)
+    assert status == 0, said
+    pack_env.check(tmp_path / "env", STUB)
+
+
 def test_a_folder_that_is_not_an_environment_is_left_alone(
     packed_environment: PackedEnvironment, tmp_path: Path
 ) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    requirements, cache = packed_environment.requirements, packed_environment.cache
-    completed = pack(requirements, "-o", tmp_path / "mine", cache=cache)
-    assert (completed.returncode, "it is left unchanged" in completed.stderr) == (1, True)
+    assert make(packed_environment, tmp_path / "mine")[0] == 1
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "all of it"
 
 
-#: What is wrong with an environment, what makes a good one so, and the sentence.
-FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no activate": (lambda folder: (folder / "bin" / "activate").unlink(), "no bin/activate"),
-    "another Python": (
-        lambda folder: (folder / "lib" / STUB.libpython).rename(folder / "lib" / "libpython3.7.so.1.0"),
-        f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}",
-    ),
-    "a C++ runtime older than the stub": (
-        lambda folder: (folder / "lib" / "libstdc++.so.6").write_bytes(b"GLIBCXX_3.4.5\0"),
-        r"triton_python_backend_stub needs the C\+\+ runtime of GLIBCXX_3\.4\.30",
-    ),
-    "a library newer than the C++ runtime": (
-        lambda folder: (folder / "lib" / "libnew.so").write_bytes(b"GLIBCXX_3.4.999\0"),
-        r"libnew\.so needs the C\+\+ runtime of GLIBCXX_3\.4\.999",
-    ),
-    "no NumPy": (
-        lambda folder: shutil.rmtree(next(folder.rglob("*-packages/numpy"))),
-        "cannot import numpy, as the python backend does",
+#: What is broken in an environment, and what is said of it.
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "no bin/activate": lambda folder: (folder / "bin" / "activate").unlink(),
+    f"has libpython3.7.so.1.0, but Triton runs models with Python {machine.VERSION}": lambda folder: (
+        folder / "lib" / STUB.libpython
+    ).rename(folder / "lib" / "libpython3.7.so.1.0"),
+    "triton_python_backend_stub needs the C++ runtime of GLIBCXX_3.4.30": lambda folder: (
+        folder / "lib" / "libstdc++.so.6"
+    ).write_bytes(b"GLIBCXX_3.4.5\0"),
+    "libnew.so needs the C++ runtime of GLIBCXX_3.4.999": lambda folder: (
+        folder / "lib" / "libnew.so"
+    ).write_bytes(b"GLIBCXX_3.4.999\0"),
+    "cannot import numpy, as the python backend does": lambda folder: shutil.rmtree(
+        next(folder.rglob("*-packages/numpy"))
     ),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_an_environment_that_cannot_be_used_is_refused(moved_environment: Path, fault: str) -> None:
-    spoil, sentence = FAULTS[fault]
-    spoil(moved_environment)
-    with pytest.raises(CommandError, match=sentence):
+@pytest.mark.parametrize("reason", BROKEN)
+def test_an_environment_that_triton_could_not_run_is_refused(moved_environment: Path, reason: str) -> None:
+    BROKEN[reason](moved_environment)
+    with pytest.raises(CommandError, match=re.escape(reason)):
         pack_env.check(moved_environment, STUB)

@@ -99,14 +99,33 @@ def test_the_role_reads_one_archive_pulls_one_image_and_writes_its_own_logs(sm: 
     assert not any("*" in action for statement in policy["Statement"] for action in statement["Action"])
 
 
-def test_a_multi_model_role_reads_and_lists_its_prefix(sm: RunSm) -> None:
-    policy = print_policies(sm, "--image", IMAGE, "--model-data", "s3://models/many/", "--mme")["role"][
-        "policy"
-    ]
-    assert find_statement(policy, "ReadModels")["Resource"] == "arn:aws:s3:::models/many/*"
-    assert find_statement(policy, "ListModels")["Condition"] == {
-        "StringLike": {"s3:prefix": ["many/", "many/*"]}
-    }
+CHINA_IMAGE = "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/trireme:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "sid", "resource"),
+    [
+        (
+            ("--image", IMAGE, "--model-data", "s3://models/many/", "--mme"),
+            "ReadModels",
+            "aws:s3:::models/many/*",
+        ),
+        ((*OPTIONS, "--async", "s3://answers/out"), "ReadRequestsWriteAnswers", "aws:s3:::answers/out/*"),
+        (
+            ("--image", CHINA_IMAGE, "--model-data", DATA),
+            "ReadModels",
+            "aws-cn:s3:::models/cats/model.tar.gz",
+        ),
+    ],
+)
+def test_the_role_reaches_what_its_kind_of_endpoint_needs(
+    sm: RunSm, options: tuple[str, ...], sid: str, resource: str
+) -> None:
+    policy = print_policies(sm, *options)["role"]["policy"]
+    assert find_statement(policy, sid)["Resource"] == f"arn:{resource}"
+    if "--mme" in options:
+        keys = ["many/", "many/*"]
+        assert find_statement(policy, "ListModels")["Condition"] == {"StringLike": {"s3:prefix": keys}}
 
 
 @pytest.mark.parametrize(
@@ -121,28 +140,14 @@ def test_a_folders_archives_may_be_read_whatever_their_hash_is(
     assert find_statement(policies["deployer"], "Archives")["Resource"] == [archives]
 
 
-def test_an_asynchronous_role_reads_and_writes_below_the_output_path(sm: RunSm) -> None:
-    policy = print_policies(sm, *OPTIONS, "--async", "s3://answers/out")["role"]["policy"]
-    assert find_statement(policy, "ReadRequestsWriteAnswers")["Resource"] == "arn:aws:s3:::answers/out/*"
-
-
 def test_an_image_in_another_account_needs_a_repository_policy(sm: RunSm) -> None:
     assert "repository" not in print_policies(sm, *OPTIONS)
     policies = print_policies(sm, *OPTIONS, "--account", "210987654321")
     assert policies["repository"]["Statement"][0]["Principal"] == {"AWS": "arn:aws:iam::210987654321:root"}
     assert policies["role"]["arn"] == "arn:aws:iam::210987654321:role/Cats-execution"
-
-
-def test_an_image_of_aws_needs_no_repository_policy(sm: RunSm) -> None:
     image = "785573368785.dkr.ecr.us-east-1.amazonaws.com/sagemaker-tritonserver:24.09-py3"
-    policies = print_policies(sm, "--image", image, "--model-data", DATA, "--account", "210987654321")
-    assert "repository" not in policies
-
-
-def test_china_has_its_own_partition(sm: RunSm) -> None:
-    image = "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/trireme:1"
-    policy = print_policies(sm, "--image", image, "--model-data", DATA)["role"]["policy"]
-    assert find_statement(policy, "ReadModels")["Resource"].startswith("arn:aws-cn:s3:::")
+    of_aws = print_policies(sm, "--image", image, "--model-data", DATA, "--account", "210987654321")
+    assert "repository" not in of_aws, "everyone may pull it"
 
 
 def test_the_deployer_may_only_change_resources_of_the_deployment(sm: RunSm) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,15 @@ def make_point(setting: Setting, rate: float, p99: float, callers: int = 1, erro
     return Point(
         setting, callers, answers=round(rate * 10), seconds=10.0, p50=p99 / 2, p99=p99, errors=errors
     )
+
+
+def search(space: Space, measure: Callable[[Setting], Point]) -> list[Point]:
+    """Measure what the space proposes until it proposes nothing more."""
+    measured: list[Point] = []
+    while (setting := space.next(measured, 0.2)) is not None:
+        measured.append(measure(setting))
+        assert len(measured) <= space.size
+    return measured
 
 
 @pytest.mark.parametrize(
@@ -90,13 +99,9 @@ def test_the_choice_of_a_recorded_sweep_does_not_depend_on_its_order(
     best = choose(shuffled, bound)
     assert best == choose(points, bound)
     if best is None:
-        assert all(measured_point.p99 > bound for measured_point in points if measured_point.is_valid)
+        assert all(point.p99 > bound for point in points if point.is_valid)
     else:
-        rates_within_bound = [
-            measured_point.rate
-            for measured_point in points
-            if measured_point.is_valid and measured_point.p99 <= bound
-        ]
+        rates_within_bound = [point.rate for point in points if point.is_valid and point.p99 <= bound]
         assert best.p99 <= bound
         assert best.rate >= max(rates_within_bound) * (1 - EQUAL_RATE_SHARE)
 
@@ -114,56 +119,35 @@ def test_more_callers_are_tried_until_the_rate_no_longer_grows() -> None:
 
 
 def test_every_setting_is_proposed_once_and_the_best_one_refined() -> None:
-    space = Space(Setting(3), (1, 2), 8, (1,))
-    measured: list[Point] = []
-    while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(make_point(setting, 100 if setting == Setting(2, Batching()) else 10, 0.1))
-        assert len(measured) <= space.size
-    tried = [measured_point.setting for measured_point in measured]
+    space, best = Space(Setting(3), (1, 2), 8, (1,)), Setting(2, Batching())
+    measured = search(space, lambda setting: make_point(setting, 100 if setting == best else 10, 0.1))
+    tried = [point.setting for point in measured]
     assert len(set(tried)) == len(tried) == space.size
-    assert tried[:5] == [
-        Setting(3),
-        Setting(1),
-        Setting(1, Batching()),
-        TWO_INSTANCES,
-        Setting(2, Batching()),
-    ]
-    assert {measured_point.instances for measured_point in tried[5:]} == {2}
-    assert {measured_point.batching.delay_us for measured_point in tried[5:] if measured_point.batching} == {
-        1000,
-        5000,
-    }
-    assert (8,) in {
-        measured_point.batching.preferred_sizes for measured_point in tried[5:] if measured_point.batching
-    }
+    assert tried[:5] == [Setting(3), ONE_INSTANCE, BATCHED, TWO_INSTANCES, best]
+    refined = [setting.batching for setting in tried[5:] if setting.batching]
+    assert {setting.instances for setting in tried[5:]} == {2}
+    assert {batching.delay_us for batching in refined} == {1000, 5000}
+    assert (8,) in {batching.preferred_sizes for batching in refined}
 
 
 def test_batching_is_not_tried_for_a_model_without_batches() -> None:
-    space = Space(ONE_INSTANCE, (1, 2), 0, (1,))
-    measured: list[Point] = []
-    while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(make_point(setting, 10, 0.1))
-    assert [measured_point.setting for measured_point in measured] == [ONE_INSTANCE, TWO_INSTANCES]
+    measured = search(Space(ONE_INSTANCE, (1, 2), 0, (1,)), lambda setting: make_point(setting, 10, 0.1))
+    assert [point.setting for point in measured] == [ONE_INSTANCE, TWO_INSTANCES]
 
 
 def test_settings_that_all_fail_end_the_search() -> None:
     space = Space(ONE_INSTANCE, (1, 2), 8, (1,))
-    measured: list[Point] = []
-    while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(replace(Point(setting, 1), failure="no room"))
-    assert len(measured) == 4
+    assert len(search(space, lambda setting: Point(setting, 1, failure="no room"))) == 4
 
 
 def test_threads_are_tried_with_the_best_instance_count_and_survive_the_file() -> None:
     space = Space(ONE_INSTANCE, (1, 2), batch=0, callers=(1,), threads=(1, 2))
-    measured: list[Point] = []
-    while (setting := space.next(measured, 0.2)) is not None:
-        measured.append(make_point(setting, 10 * setting.instances + setting.threads, 0.1))
-    assert [point.setting for point in measured] == [
-        ONE_INSTANCE,
-        TWO_INSTANCES,
-        Setting(2, threads=1),
-        Setting(2, threads=2),
+    measured = search(
+        space, lambda setting: make_point(setting, 10 * setting.instances + setting.threads, 0.1)
+    )
+    assert [(point.setting.instances, point.setting.threads) for point in measured] == [
+        *((1, 0), (2, 0)),
+        *((2, 1), (2, 2)),
     ]
     best = choose(measured, 0.2)
     assert best is not None
