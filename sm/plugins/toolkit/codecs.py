@@ -20,11 +20,12 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
@@ -382,12 +383,8 @@ def _is_number(text: str) -> bool:
 RECORDIO = "application/x-recordio-protobuf"
 MAGIC = 0xCED7230A
 HEADER = struct.Struct("<II")
-#: Types of tensors: the field number in a record's value, and the element type.
-TENSORS = {
-    "float32_tensor": (2, descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT),
-    "float64_tensor": (3, descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE),
-    "int32_tensor": (7, descriptor_pb2.FieldDescriptorProto.TYPE_INT32),
-}
+#: The types of tensors in a record's value.
+TENSORS = ("float32_tensor", "float64_tensor", "int32_tensor")
 FEATURES = "values"
 #: The memory that a body's numbers may take, in multiples of its size: a small integer takes one byte of it.
 MAX_GROWTH = 24
@@ -447,29 +444,9 @@ def _row(record: Any, number: int) -> tuple[Any, Any]:
 @cache
 def _record_class() -> type[Message]:
     """Return the protobuf class for the part of the record's schema that is needed."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="trireme/recordio.proto", package="trireme.recordio", syntax="proto2"
-    )
-
-    def add_field(message: Any, name: str, number: int, kind: int, label: int, of: str = "") -> None:
-        type_name = f".trireme.recordio.{of}" if of else None
-        message.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
-
-    value = file.message_type.add(name="Value")
-    for name, (number, kind) in TENSORS.items():
-        tensor = file.message_type.add(name=name)
-        add_field(tensor, "values", 1, kind, field.LABEL_REPEATED)
-        add_field(tensor, "keys", 2, field.TYPE_UINT64, field.LABEL_REPEATED)
-        add_field(value, name, number, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, name)
-    record = file.message_type.add(name="Record")
-    entry = record.nested_type.add(name="FeaturesEntry")
-    entry.options.map_entry = True
-    add_field(entry, "key", 1, field.TYPE_STRING, field.LABEL_OPTIONAL)
-    add_field(entry, "value", 2, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, "Value")
-    add_field(record, "features", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, "Record.FeaturesEntry")
+    schema = Path(__file__).with_name("recordio.pbtxt").read_text()
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(schema, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("trireme.recordio.Record"))
 
 
