@@ -176,7 +176,7 @@ class Family(Generic[Series]):
     """The series of one name, by their labels' values. Each is created once, and begins at zero."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
-        self._name, self._help, self._labels = name, help_text, tuple(labels)
+        self.name, self._help, self._labels = name, help_text, tuple(labels)
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *values: str) -> Series:
@@ -194,8 +194,8 @@ class Family(Generic[Series]):
 
     def _number(self, kind: str, labels: Mapping[str, str], suffix: str = "") -> Number:
         # The key by which the library finds a number in its files. It calls a counter without its suffix.
-        family = self._name.removesuffix("_total") if kind == "counter" else self._name
-        key = mmap_key(family, self._name + suffix, list(labels), list(labels.values()), self._help)
+        family = self.name.removesuffix("_total") if kind == "counter" else self.name
+        key = mmap_key(family, self.name + suffix, list(labels), list(labels.values()), self._help)
         number = Number(kind, str(key))
         number.inc(0.0)  # rate() loses the first count of a series that begins at 1
         return number
@@ -267,7 +267,12 @@ RELOADS = Counters(
     "Times that a model was loaded again because a process of it had died or stalled.",
     ["model"],
 )
-LOADS = Counters("trireme_model_loads_total", "Loads of models on demand, by outcome.", ["outcome"])
+LOADS = Counters("trireme_model_loads_total", "Loads of models on demand, by outcome.", ["model", "outcome"])
+LOAD_SECONDS = Counters(
+    "trireme_model_load_seconds_total",
+    "Seconds of loads and of new versions, by part: fetch, or load with the wait for room.",
+    ["model", "part"],
+)
 VERSIONS = Counters(
     "trireme_model_versions_total",
     "New versions of a model, by outcome: it serves, or it failed and the old one goes on serving.",
@@ -280,11 +285,13 @@ VARIANT_DURATIONS = Histograms(
     FINE_BUCKETS,
 )
 EVICTIONS = Counters(
-    "trireme_model_evictions_total", "Models that were unloaded to make room for others."
-).labels()
+    "trireme_model_evictions_total", "Models that were unloaded to make room for others.", ["model"]
+)
 FETCHED_BYTES = Counters(
-    "trireme_model_fetched_bytes_total", "Bytes of models that came over the network since the start."
-).labels()
+    "trireme_model_fetched_bytes_total",
+    "Bytes of models that came over the network since the start.",
+    ["model"],
+)
 HANGS = Counters(
     "trireme_model_hangs_total",
     "Times that a model was loaded again because it answered nothing, or ignored the end of its stream.",
@@ -343,8 +350,9 @@ class Labels:
         return name
 
 
-#: The label of all models beyond the limit. Triton's own series still separate them.
-OTHERS = "others"
+#: The label of all models beyond the limit, and of what belongs to none. Triton's own series still separate
+#: them.
+OTHERS, NO_MODEL = "others", "-"
 MODELS = Labels(64)
 #: A whole invocation, and the wait in its model's queue.
 TOTAL, QUEUE = "total", "queue"

@@ -62,10 +62,12 @@ class Box:
     multi_model: bool = False
     #: Where models that are loaded on demand come from, a folder or a prefix in S3; empty for no such mode.
     catalog: str = ""
-    #: True if new versions of the models may come while the box runs; from where; and the addresses and
-    #: digests of the first ones, by model. The repository is then a copy.
+    #: True if new versions of the models may come while the box runs.
     has_versions: bool = False
+    #: Where the models came from; may be empty for a folder.
     source: str = ""
+    #: The addresses and digests of the first versions, by model, if others may come. The repository is then a
+    #: copy.
     first_versions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     #: What ``/ping`` checks of Triton: ``ready`` or ``live``.
     ping: str = "ready"

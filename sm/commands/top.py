@@ -39,7 +39,8 @@ def read(url: str, api_key: str = "") -> dict[str, Any]:
 
 
 #: Columns of words, on the left, and of numbers, on the right.
-MODEL_COLUMNS = "model ver. engine state", "req/s p50 p95 p99 errors in-flight queue"
+MODEL_COLUMNS = "model ver. engine source state", "size used"
+REQUEST_COLUMNS = "model", "req/s p50 p95 p99 errors in-flight queue"
 PROCESS_COLUMNS = "process state", "processes memory restarts"
 GOOD, BAD = "green", "bold red"
 MAX_EVENTS = 5
@@ -49,7 +50,10 @@ NO_VALUE = "-"
 def show(numbers: dict[str, Any], url: str) -> Group:
     """Return all tables for a box's answer."""
     box = numbers["box"]
-    parts: list[Any] = [_headline(box, url), Text(), _models(box), Text(), _processes(box)]
+    parts: list[Any] = [_headline(box, url), Text(), _models(box), Text()]
+    if box["last_minute"]["models"]:
+        parts += [_requests(box["last_minute"]), Text()]
+    parts.append(_processes(box))
     events = numbers["events"][-MAX_EVENTS:]
     if events:
         parts += [Text(), *(Text(f"{_clock(event['at'])}  {event['text']}") for event in reversed(events))]
@@ -70,27 +74,34 @@ def _headline(box: dict[str, Any], url: str) -> Text:
 
 
 def _models(box: dict[str, Any]) -> Table:
-    """Return the models that are served or had requests, the busiest first."""
+    """Return what is served, the model first that was used last."""
     table = _table(*MODEL_COLUMNS)
-    recent = box["last_minute"]
-    served = {row["name"]: row for row in box["models"]}
-    names = sorted(
-        served.keys() | recent["models"].keys(), key=lambda name: (-_request_count(recent, name), name)
-    )
-    for name in names:
-        row, numbers = served.get(name), recent["models"].get(name, {})
-        state = row["state"] if row else "not served"
+    for row in sorted(box["models"], key=lambda row: (-(row["used"] or 0), row["name"])):
+        table.add_row(
+            Text(row["name"]),
+            " ".join(filter(None, (", ".join(row["versions"]), row["revision"]))) or NO_VALUE,
+            Text(row["engine"] or NO_VALUE),
+            Text(row["source"]),
+            Text(row["state"], GOOD if row["state"] == "ready" else BAD),
+            size(row["bytes"]),
+            _clock(row["used"]) if row["used"] else NO_VALUE,
+        )
+    return table
+
+
+def _requests(recent: dict[str, Any]) -> Table:
+    """Return the models that had requests, the busiest first."""
+    table = _table(*REQUEST_COLUMNS)
+    for name in sorted(recent["models"], key=lambda name: (-_request_count(recent, name), name)):
+        numbers = recent["models"][name]
         errors = _errors(numbers)
         table.add_row(
             Text("no model" if name == "-" else name),
-            ", ".join(row["versions"]) if row else NO_VALUE,
-            Text((row and row.get("engine")) or NO_VALUE),
-            Text(state, GOOD if state == "ready" else BAD if row else ""),
             _rate(numbers, recent["seconds"]),
-            *(duration(numbers.get(percentile)) for percentile in ("p50_ms", "p95_ms", "p99_ms")),
+            *(duration(numbers[percentile]) for percentile in ("p50_ms", "p95_ms", "p99_ms")),
             Text(str(errors), BAD if errors else ""),
-            str(numbers.get("threads", 0)),
-            str(numbers.get("queue", 0)),
+            str(numbers["threads"]),
+            str(numbers["queue"]),
         )
     return table
 

@@ -18,7 +18,7 @@ from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.memory_room import MemoryRoom
 from sm.multimodel.model_loader import NO_CLIENTS, Loader
-from sm.multimodel.on_demand import Catalog, OnDemand, fetch, models_bytes
+from sm.multimodel.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.multimodel.staging import Staging, renew
 from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.multimodel.versions import Versions
@@ -39,24 +39,35 @@ LOAD_TIMEOUT_S = 360.0
 MODEL_MEMORY_SHARE = 0.7
 
 
-def create(settings: Settings, box: Box) -> Flask:
-    """Create the control plane's application and start its background threads."""
+def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Flask:
+    """Create the control plane's application and start its background threads.
+
+    Args:
+        settings: Of the box.
+        box: The box.
+        listen: See :class:`~sm.multimodel.on_demand.OnDemand`.
+    """
     app = Flask("trireme-control")
     app.config["MAX_CONTENT_LENGTH"] = MAX_CONTROL_BODY_BYTES
     handle_errors(app)
     app.register_blueprint(routes.blueprint(box))
     app.register_blueprint(routes.execution_parameters(settings))
     app.register_blueprint(pages.blueprint(box))
-    recorder = Recorder(box, captures=bool(settings.capture))
-    recorder.watch()
-    app.register_blueprint(pages.data_blueprint(recorder.read))
+    failures: Callable[[], Mapping[str, str]] = dict
     if box.catalog:
-        app.register_blueprint(routes.on_demand(build_on_demand(settings, box), box.repository_keys))
+        models = build_on_demand(settings, box, listen)
+        failures = models.failures
+        app.register_blueprint(routes.on_demand(models, box.repository_keys))
     elif box.multi_model:
         loader = build_loader(settings, box, settings.archives.absolute())
         app.register_blueprint(routes.loading(loader, box.repository_keys))
     else:
-        app.register_blueprint(routes.listing(box, build_versions(settings, box)))
+        versions = build_versions(settings, box)
+        failures = (lambda: versions.failures) if versions else dict
+        app.register_blueprint(routes.listing(box, versions))
+    recorder = Recorder(box, captures=bool(settings.capture), failures=failures)
+    recorder.watch()
+    app.register_blueprint(pages.data_blueprint(recorder.read))
     if not box.multi_model:
         watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))
     return app
@@ -88,14 +99,14 @@ def reload_served(settings: Settings, box: Box, control: ModelControl, model: st
     control.load(model)
 
 
-def build_on_demand(settings: Settings, box: Box) -> OnDemand:
+def build_on_demand(settings: Settings, box: Box, listen: Listen) -> OnDemand:
     """Create what loads this box's models when requests name them; the default model is loaded now."""
     memory = int(settings.model_memory_mb or MODEL_MEMORY_SHARE * memory_limit() / 2**20) * 2**20
     room = MemoryRoom(lambda: min(free_memory(), memory - models_bytes(box)), lambda: memory)
     sources = discover(settings.clients)
     loader = build_loader(settings, box, None, room, {source.name: source.file for source in sources})
     catalog = Catalog(box.catalog, Cache(settings.cache).root / "sources")
-    models = OnDemand(loader, catalog, box.holds_folder, settings.default_model)
+    models = OnDemand(loader, catalog, box.holds_folder, settings.default_model, listen)
     models.watch()
     if settings.default_model:
         models.ask(settings.default_model)

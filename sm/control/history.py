@@ -37,9 +37,17 @@ class Recorder:
     Points are compressed: one with 65 busy models, the most that have their own series, takes about 3 KB.
     """
 
-    def __init__(self, box: Box, clock: Callable[[], float] = time.time, captures: bool = False) -> None:
+    def __init__(
+        self,
+        box: Box,
+        clock: Callable[[], float] = time.time,
+        captures: bool = False,
+        failures: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._box, self._clock, self._captures = box, clock, captures
-        self._models, self._changes = ServedModels(box), Changes()
+        self._models, self._changes = ServedModels(box, failures), Changes()
+        #: When a model had its last answer, in seconds since 1970, of those with series of their own.
+        self._answered: dict[str, float] = {}
         #: Held while the state is found, and while what was found is read or replaced.
         self._updating, self._lock = threading.Lock(), threading.Lock()
         #: What the supervisor had published when the current state was found.
@@ -59,6 +67,10 @@ class Recorder:
         with self._updating:
             now = self._clock()
             counts = self._read_counts(now)
+            before = self._counts[-1].answers if self._counts else {}
+            self._answered |= {
+                key[0]: now for key, number in counts.answers.items() if number > before.get(key, 0.0)
+            }
             memory, shared = self._update(now, read_state(self._box))
             with self._lock:
                 if self._counts:
@@ -85,6 +97,8 @@ class Recorder:
         """
         groups = find_groups(state, int((self._box.run / "supervisor.pid").read_text()))
         models, is_complete = self._models.find()
+        for row in models:
+            row["used"] = row["used"] or self._answered.get(row["name"])
         shared = shared_memory(self._box.id)
         readiness = _readiness(state)
         events = [*self._changes.compare_box(**readiness), *self._changes.compare_processes(groups)]

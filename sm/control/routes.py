@@ -237,7 +237,7 @@ def on_demand(models: OnDemand, keys: Mapping[str, str]) -> Blueprint:
         name = body.get("model_name") if isinstance(body, dict) else None
         if not isinstance(name, str) or not name:
             raise WrongPayload("model_name: must be a non-empty string", field="model_name")
-        state = models.ask(name)
+        state = models.ask(name, {key.lower(): value for key, value in request.headers.items()})
         status = 202 if state == LOADING else 200
         return respond(Answer(orjson.dumps({"modelName": name, "state": state}), status=status))
 

@@ -27,6 +27,13 @@ from sm.settings import Settings
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
 MODEL_THREADS, MODEL_QUEUE = "trireme_model_in_flight", "trireme_model_queue_length"
 DURATIONS = "trireme_invocation_duration_seconds"
+#: What alarms need of models that come and go: CloudWatch's name by the counter's. Only failures of the first
+#: and last are counted.
+MODEL_METRICS = {
+    "trireme_model_loads": "FailedLoads",
+    "trireme_model_evictions": "Evictions",
+    "trireme_model_versions": "FailedVersions",
+}
 #: The shares of invocations that are as fast as a percentile, or faster.
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
 #: Stages of a model that are reported, the longest ones; a client may name any number.
@@ -50,6 +57,8 @@ class Counts:
     #: Threads that work for a model, and requests in its queue.
     threads: dict[str, float] = field(default_factory=dict)
     queues: dict[str, float] = field(default_factory=dict)
+    #: By model and by the names of :data:`MODEL_METRICS`.
+    models: dict[tuple[str, str], float] = field(default_factory=dict)
     in_flight: float = 0.0
 
     @classmethod
@@ -66,6 +75,11 @@ class Counts:
                     counts.answers[sample.labels["model"], sample.labels["status"]] = sample.value
             elif family.name == DURATIONS:
                 counts._add_durations(family)
+            elif name := MODEL_METRICS.get(family.name):
+                for sample in family.samples:
+                    is_created = sample.name.endswith("_created")
+                    if not is_created and sample.labels.get("outcome", "failed") == "failed":
+                        counts.models[sample.labels["model"], name] = sample.value
         return cls(**{**vars(counts), "in_flight": in_flight})
 
     def _add_durations(self, family: Metric) -> None:
@@ -213,7 +227,8 @@ METRICS = (
 
 
 class EmbeddedMetrics:
-    """Writes a line for each model and class of status that had requests since the last time.
+    """Writes a line for each model and class of status that had requests since the last time, and for each
+    model of which a load or a version failed, or that was evicted.
 
     Args:
         collect: Returns the router's series of all workers.
@@ -238,7 +253,7 @@ class EmbeddedMetrics:
         self._before = Counts.from_families(collect(), clock())
 
     def write_changes(self) -> None:
-        """Write a line for each model and class of status that had requests since the last call."""
+        """Write the lines of what has happened since the last call."""
         with self._lock:
             now, before = Counts.from_families(self._collect(), self._clock()), self._before
             self._before = now
@@ -246,16 +261,25 @@ class EmbeddedMetrics:
             buckets = growth(before.durations.get(key, {}), bounds)
             if buckets:
                 seconds = max(0.0, now.seconds[key] - before.seconds.get(key, 0.0))
-                self._write(json.dumps(self.document(*key, buckets, seconds), ensure_ascii=False) + "\n")
+                requests = int(sum(buckets.values()))
+                values = {
+                    "Requests": requests,
+                    # Also written where it is 0, so that Errors divided by Requests is the error rate.
+                    "Errors": requests if key[1] == "5xx" else 0,
+                    "Latency": latency(buckets, seconds),
+                }
+                self._write_document({"Model": key[0], "Status": key[1]}, METRICS, values)
+        for (model, name), number in sorted(now.models.items()):
+            if grown := int(number - before.models.get((model, name), 0.0)):
+                self._write_document({"Model": model}, ({"Name": name, "Unit": "Count"},), {name: grown})
 
-    def document(
-        self, model: str, status: str, buckets: Mapping[float, float], seconds: float
-    ) -> dict[str, Any]:
-        """Return the line: a record of the log that CloudWatch reads too."""
+    def _write_document(
+        self, labels: Mapping[str, str], metrics: Sequence[Mapping[str, str]], values: Mapping[str, Any]
+    ) -> None:
+        """Write a record of the log that CloudWatch reads too: by all labels, by model, and of all."""
         endpoint = {"Endpoint": self._endpoint} if self._endpoint else {}
-        names = list(endpoint)
-        requests = int(sum(buckets.values()))
-        return {
+        dimensions = [[*endpoint, *list(labels)[:count]] for count in range(len(labels), -1, -1)]
+        document = {
             "level": "info",
             "message": "metrics",
             "_aws": {
@@ -263,19 +287,16 @@ class EmbeddedMetrics:
                 "CloudWatchMetrics": [
                     {
                         "Namespace": self._namespace,
-                        "Dimensions": [[*names, "Model", "Status"], [*names, "Model"], names],
-                        "Metrics": list(METRICS),
+                        "Dimensions": dimensions,
+                        "Metrics": list(metrics),
                     }
                 ],
             },
             **endpoint,
-            "Model": model,
-            "Status": status,
-            "Requests": requests,
-            # Also written where it is 0, so that Errors divided by Requests is the error rate.
-            "Errors": requests if status == "5xx" else 0,
-            "Latency": latency(buckets, seconds),
+            **labels,
+            **values,
         }
+        self._write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
 def growth(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sm.errors import NotReady
-from sm.multimodel.load_records import Records
+from sm.multimodel.holds import last_used
+from sm.multimodel.load_records import Record, Records
+from sm.multimodel.sources import shown
 from sm.multimodel.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json
 from sm.triton import server
@@ -146,10 +148,15 @@ def _triton(box: Box, method: str, path: str, port: int = 0) -> tuple[int, bytes
 
 
 class ServedModels:
-    """Reads the models from Triton. While Triton does not answer, it returns the last ones as ``unknown``."""
+    """Reads the models from Triton. While Triton does not answer, it returns the last ones as ``unknown``.
 
-    def __init__(self, box: Box) -> None:
-        self._box, self._records = box, Records(box.models_file)
+    Args:
+        box: The box.
+        failures: Returns why the last load of a model failed, or its last new version, by name.
+    """
+
+    def __init__(self, box: Box, failures: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._box, self._failures, self._records = box, failures, Records(box.models_file)
         self._rows: list[dict[str, Any]] = []
 
     def find(self) -> tuple[list[dict[str, Any]], bool]:
@@ -167,27 +174,60 @@ class ServedModels:
         return self._rows, True
 
     def _clients(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        rows = []
+        rows, snapshot, failures = [], self._records.read(), self._failures()
         for row in describe_served(self._box, index):
-            rows.append(_describe(row["modelName"], row["client"], row))
+            name = row["modelName"]
+            folders = [str(self._box.repository / model) for model in row.get("models") or [name]]
+            if reason := failures.get(name):
+                row["reason"] = f"its new version fails: {reason}"
+            rows.append(self._describe(name, row["client"], row, folders, snapshot.records.get(name)))
+        for name, record in snapshot.canaries.items():
+            share = record.canary.percent if record.canary else 0
+            state = {"engines": [], "versions": [], "ready": True, "reason": f"a canary, {share} %"}
+            rows.append(self._describe(name, record.client or None, state, [record.folder], record))
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        rows, engines = [], read_engines(self._box)
-        for record in self._records.read().loaded():
+        rows, engines, failures = [], read_engines(self._box), dict(self._failures())
+        for record in self._records.read().records.values():
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            rows.append(_describe(record.name, client, readiness(entries, models, engines)))
+            change = None if record.loaded else "it is being loaded or unloaded"
+            state = readiness(entries, models, engines, change)
+            failures.pop(record.name, None)
+            rows.append(self._describe(record.name, client, state, [record.folder or record.url], record))
+        for name, reason in failures.items():
+            state = {"engines": [], "versions": [], "ready": False, "reason": reason}
+            rows.append(self._describe(name, None, state, []))
         return rows
 
+    def _describe(
+        self,
+        name: str,
+        client: str | None,
+        state: Mapping[str, Any],
+        folders: Sequence[str],
+        record: Record | None = None,
+    ) -> dict[str, Any]:
+        box, identity = self._box, record.id if record else ""
+        origin = shown(box.catalog or box.source)
+        return {
+            "name": name,
+            "client": client or None,
+            "engine": ", ".join(f"{each['engine']} {each['precision']}" for each in state["engines"]),
+            "versions": state["versions"],
+            # Replaced models alone have another one from time to time.
+            "revision": identity if record and record.version else "",
+            "source": f"{origin.rstrip('/')}/{name}" if origin else next(iter(folders), ""),
+            "bytes": sum(size_of_folder(folder, identity) for folder in folders),
+            "used": (identity and last_used(box.holds_folder, identity)) or None,
+            "state": READY if state["ready"] else NOT_READY,
+            "reason": (state["reason"] or "")[:200],
+        }
 
-def _describe(name: str, client: str | None, state: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "client": client or None,
-        "engine": ", ".join(f"{each['engine']} {each['precision']}" for each in state["engines"]),
-        "versions": state["versions"],
-        "state": READY if state["ready"] else NOT_READY,
-        "reason": (state["reason"] or "")[:200],
-    }
+
+@functools.lru_cache(maxsize=1024)
+def size_of_folder(folder: str, _identity: str) -> int:
+    """Return the bytes of a model's files. What has another identity may have other files."""
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())

@@ -9,18 +9,19 @@ import contextlib
 import http.client
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sm import deadline, hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
-from sm.metrics import EVICTIONS, FETCHED_BYTES, LOADS
+from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.multimodel.holds import alone, last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
@@ -42,6 +43,7 @@ MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
 #: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
 #: records, and between two questions to the control plane.
 MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
+Listen = Callable[[Mapping[str, str]], deadline.Listener | None]
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
 
@@ -75,13 +77,13 @@ class Catalog:
         """Return the folder of a model. :class:`NotReady` if it cannot be fetched."""
         if not self._source.startswith(S3):
             return (Path(self._source) / name).resolve()
-        return fetch(f"{self._source.rstrip('/')}/{name}/", self._cache)
+        return fetch(f"{self._source.rstrip('/')}/{name}/", self._cache, name)
 
 
-def fetch(source: str, cache: Path) -> Path:
+def fetch(source: str, cache: Path, name: str = NO_MODEL) -> Path:
     """Fetch a repository or a model into the cache; return its folder. :class:`NotReady` if that fails."""
     result = json.loads(run_sources(source, str(cache)))
-    FETCHED_BYTES.inc(result["bytes"])
+    FETCHED_BYTES.labels(MODELS.of(name)).inc(result["bytes"])
     if removed := result["removed_bytes"]:
         log.info("removed %.1f MB from %s to make room: no box used it", removed / 1e6, cache)
     return Path(result["repository"])
@@ -92,11 +94,24 @@ def run_sources(*arguments: str) -> str:
     process = subprocess.run(
         (sys.executable, "-m", "sm.multimodel.sources", *arguments),
         capture_output=True, text=True, check=False,
+        # The control plane's spans have the fetch; one of every poll would say nothing.
+        env={**os.environ, "OTEL_SDK_DISABLED": "true"},
     )  # fmt: skip
     last_line = next(iter(process.stdout.splitlines()[-1:]), "")
     if process.returncode:
         raise NotReady(last_line or f"the models cannot be fetched: {process.stderr[-200:]}")
     return last_line
+
+
+@contextlib.contextmanager
+def noted(listener: deadline.Listener | None, model: str, part: str) -> Iterator[None]:
+    """Count the seconds of a part of a model's load, and tell the listener."""
+    started, attributes = time.monotonic(), {"trireme.model": model}
+    try:
+        with listener.part(part, attributes, False, True) if listener else contextlib.nullcontext():
+            yield
+    finally:
+        LOAD_SECONDS.labels(model, part.split()[0]).inc(time.monotonic() - started)
 
 
 class OnDemand:
@@ -107,17 +122,25 @@ class OnDemand:
         catalog: What can be loaded.
         holds: The folder of the workers' holds.
         pinned: A model that stays; empty for none.
+        listen: Returns what hears the parts of a load, for the headers of the request that asked for it.
     """
 
-    def __init__(self, loader: Loader, catalog: Catalog, holds: Path, pinned: str = "") -> None:
+    def __init__(
+        self, loader: Loader, catalog: Catalog, holds: Path, pinned: str = "", listen: Listen = lambda _: None
+    ) -> None:
         self.loader, self.catalog, self._holds, self._pinned = loader, catalog, holds, pinned
+        self._listen = listen
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
         self._loading: set[str] = set()
         self._failures: dict[str, tuple[float, TriremeError]] = {}
 
-    def ask(self, name: str) -> str:
+    def ask(self, name: str, headers: Mapping[str, str] = deadline.NO_HEADERS) -> str:
         """Begin to load a model, unless it is loaded or being loaded; return its state.
+
+        Args:
+            name: Of the model.
+            headers: Of the request; its trace goes on with the load.
 
         Raises:
             UnknownModel: The repository does not have it.
@@ -134,22 +157,34 @@ class OnDemand:
             if name not in self._loading:
                 self._loading.add(name)
                 self._failures.pop(name, None)
-                self._pool.submit(self._load, name)
+                self._pool.submit(self._load, name, self._listen(headers))
         return LOADING
 
     def watch(self) -> None:
-        """Start a thread that unloads what a restarted Triton could not load, so that a request loads it."""
+        """Start a thread that loads again what a restarted Triton could not load; requests wait for it."""
 
-        def forget_lost() -> None:
+        def restore_lost() -> None:
             with contextlib.suppress(TriremeError):
                 for record in self.loader.lost():
-                    self._unload(record)
+                    self._restore(record)
 
-        Poll("lost-models", LOST_INTERVAL_S, forget_lost).start()
+        Poll("lost-models", LOST_INTERVAL_S, restore_lost).start()
+
+    def _restore(self, record: Record) -> None:
+        """Load a lost model again. If the repository does not have it any more, nobody can be answered."""
+        with contextlib.suppress(Conflict, UnknownModel):
+            if not self.catalog.has(record.name):
+                self.loader.unload(record.name)
+            for model in record.models.values() if self.catalog.has(record.name) else ():
+                self.loader.reload(model)
 
     def list(self) -> list[dict[str, str]]:
         """Return all models with their states."""
         return [self.describe(name) for name in self.catalog.names()]
+
+    def failures(self) -> dict[str, str]:
+        """Return why the last load of a model failed, by name, of those that nobody has asked for again."""
+        return {name: error.sentence for name, (_, error) in self._failures.copy().items()}
 
     def describe(self, name: str) -> dict[str, str]:
         """Return a model's state; of one that failed with the reason. Raises :class:`UnknownModel`."""
@@ -173,31 +208,38 @@ class OnDemand:
             return LOADED
         return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, listener: deadline.Listener | None) -> None:
+        label = MODELS.of(name)
         try:
-            folder = str(self.catalog.fetch(name))
-            end = time.monotonic() + ROOM_PATIENCE_S
-            while True:
-                try:
-                    record = self.loader.load(name, folder)
-                    break
-                except OutOfMemory:
-                    if not self._make_room(end):
-                        raise  # it alone is too large
-                except (Conflict, Overloaded):
-                    # What an earlier process left is being removed, or others are being loaded.
-                    if time.monotonic() > end:
-                        raise
-                    time.sleep(ROOM_INTERVAL_S)
+            with noted(listener, label, "fetch"):
+                folder = str(self.catalog.fetch(name))
+            with noted(listener, label, "load into Triton"):
+                record = self._load_folder(name, folder)
             touch(self._holds, record.id)
-            LOADS.labels("loaded").inc()
+            LOADS.labels(label, LOADED).inc()
         except Exception as error:
-            LOADS.labels("failed").inc()
+            LOADS.labels(label, FAILED).inc()
             log.error("%s cannot be loaded: %s", name, error)
             known = error if isinstance(error, TriremeError) else NotReady(f"{type(error).__name__}: {error}")
             self._failures[name] = (time.monotonic(), known)
         finally:
             self._loading.discard(name)
+
+    def _load_folder(self, name: str, folder: str) -> Record:
+        """Load a model, and unload others until there is room for it."""
+        end = time.monotonic() + ROOM_PATIENCE_S
+        while True:
+            try:
+                return self.loader.load(name, folder)
+            except OutOfMemory as error:
+                # A full disk does not get room by unloading; or it alone is too large.
+                if isinstance(error.__cause__, OSError) or not self._make_room(end):
+                    raise
+            except (Conflict, Overloaded):
+                # What an earlier process left is being removed, or others are being loaded.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(ROOM_INTERVAL_S)
 
     def _make_room(self, end: float) -> bool:
         """Unload the idle model that was used longest ago. Returns False if no model is loaded.
@@ -215,7 +257,7 @@ class OnDemand:
             for record in sorted(loaded, key=lambda record: used[record.name]):
                 # Without a time it was loaded this moment.
                 if 0 < used[record.name] <= latest and self._unload(record):
-                    EVICTIONS.inc()
+                    EVICTIONS.labels(MODELS.of(record.name)).inc()
                     return True
             time.sleep(ROOM_INTERVAL_S)
         raise Overloaded("there is no room for it: all loaded models serve requests")
@@ -253,14 +295,14 @@ class Demand:
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        with deadline.part("load"):
-            return self._wait(name)
+        with deadline.part("load") as part:
+            return self._wait(name, part.headers)
 
-    def _wait(self, name: str) -> bool:
+    def _wait(self, name: str, headers: Mapping[str, str]) -> bool:
         request = deadline.current()
         end = time.monotonic() if request is None else request.at - MARGIN_S
         while True:
-            asked, (status, sentence) = time.monotonic(), self._ask(name)
+            asked, (status, sentence) = time.monotonic(), self._ask(name, headers)
             if status == UnknownModel.status:
                 return False
             if status == OutOfMemory.status:
@@ -284,12 +326,12 @@ class Demand:
         record = self._records.read().records.get(name)
         return record is not None and record.loaded
 
-    def _ask(self, name: str) -> tuple[int, str]:
+    def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""
         connection = SocketConnection(self._control, QUESTION_INTERVAL_S)
         try:
             body = json.dumps({"model_name": name})
-            connection.request("POST", "/models", body, dict(self._keys))
+            connection.request("POST", "/models", body, {**headers, **self._keys})
             answer = connection.getresponse()
             return answer.status, str(json.loads(answer.read()).get("error", ""))
         except (OSError, http.client.HTTPException, ValueError):

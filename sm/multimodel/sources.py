@@ -44,6 +44,7 @@ from sm.multimodel.downloads import (
     Report,
     download,
 )
+from sm.tracing.variables import are_traces_on
 
 #: Seconds. With ATTEMPTS, a host that does not answer, or stops to, is reported within 30 s.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 6
@@ -517,6 +518,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
 
     source, root = arguments
+    began = time.time_ns()
     sources = Sources(Path(root), say)
     try:
         if source == "--list":
@@ -526,6 +528,11 @@ def main(arguments: Sequence[str]) -> int:
     except StartError as error:
         say(str(error))
         return 1
+    if are_traces_on(os.environ):
+        # Imported only here, as it brings OpenTelemetry.
+        from sm.tracing.exporter import write_span
+
+        write_span("fetch", began, {"trireme.source": shown(source), "trireme.bytes": sources.fetched_bytes})
     result = {"bytes": sources.fetched_bytes, "removed_bytes": sources.removed_bytes}
     say(json.dumps({"repository": str(repository), **result}))
     return 0

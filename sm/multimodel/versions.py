@@ -19,7 +19,7 @@ from typing import Any
 
 from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
-from sm.metrics import VERSIONS
+from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.multimodel.holds import alone
 from sm.multimodel.load_records import SEPARATOR, Canary, Record
 from sm.multimodel.model_loader import Loader
@@ -228,10 +228,11 @@ class Versions:
         except Exception as error:
             reason = error.sentence if isinstance(error, TriremeError) else f"{type(error).__name__}: {error}"
             self._refused[name], self.failures[name] = version, reason
-            VERSIONS.labels(name, "failed").inc()
+            VERSIONS.labels(MODELS.of(name), "failed").inc()
             log.error("the old version serves on, as the new one fails: %s", reason, extra={"model": name})
             raise
         seconds = round(time.monotonic() - started, 2)
+        LOAD_SECONDS.labels(MODELS.of(name), "load").inc(seconds)
         log.info("a new version is loaded", extra={"model": name, "version": record.id, "seconds": seconds})
         if canary is None:
             self._serve(record)
@@ -239,7 +240,7 @@ class Versions:
         self.failures.pop(name, None)
         canary = replace(canary, since=time.time(), counted=self._count(name))
         self._loader.records.put(replace(record, canary=canary))
-        VERSIONS.labels(name, IS_CANARY).inc()
+        VERSIONS.labels(MODELS.of(name), IS_CANARY).inc()
         log.info(
             "a canary gets %d %% of the requests", canary.percent, extra={"model": name, "version": record.id}
         )
@@ -251,7 +252,7 @@ class Versions:
         name = record.model
         retired = self._loader.take_over(record)
         self.failures.pop(name, None)
-        VERSIONS.labels(name, SERVES).inc()
+        VERSIONS.labels(MODELS.of(name), SERVES).inc()
         log.info("a new version serves", extra={"model": name, "version": record.id})
         if retired is not None:
             self._retire_later(retired)

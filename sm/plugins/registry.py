@@ -100,6 +100,8 @@ class Registry:
     unserved: Mapping[str, UnservedClient] = field(default_factory=dict)
     #: The reasons why clients that the user meant to serve are left out, by name.
     broken: Mapping[str, str] = field(default_factory=dict)
+    #: True if a model that Triton does not know, but the box, has been lost and comes again.
+    loads_on_demand: bool = False
 
     def get(self, name: str) -> Client:
         """Return the client of a ``modelname``. :class:`UnknownModel` lists those that exist."""

@@ -64,7 +64,8 @@ class Triton:
             counted = model if self._registry.is_own_name(request.model) else name
             return counted, answer if name == model else rename_model(answer, model, name)
         except UnknownModel:
-            if model in self._registry.models and not request.version:
+            known = model in self._registry.models or self._registry.loads_on_demand
+            if known and not request.version:
                 raise NotReady(f"Triton has not loaded model {model!r} again yet") from None
             raise
 

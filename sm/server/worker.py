@@ -236,7 +236,9 @@ class DataPlane(Plane):
             if self.box.catalog:
                 demand = Demand(self.box.control_socket, records, self.box.repository_keys)
                 loaded = LoadedClients(records, transport, demand.load, Holds(self.box.holds_folder))
-            return LoadedRegistry(loaded, lists_models=not self.box.repository_keys)
+            return LoadedRegistry(
+                loaded, lists_models=not self.box.repository_keys, loads_on_demand=bool(self.box.catalog)
+            )
         code = CodeFolder.of(self.settings, self.box.repository)
         # gunicorn ends if a worker does not start, and workers that serve already would end with it.
         has_served = self.box.clients_file.exists()
@@ -270,6 +272,7 @@ class ControlPlane(Plane):
     """One process with a few threads, and without clients."""
 
     _embedded_metrics: EmbeddedMetrics | None = None
+    _tracer: Tracer | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -287,9 +290,11 @@ class ControlPlane(Plane):
         watch_memory(self.release_memory, min_work_s=MIN_CONTROL_WORK_CPU_S)
 
     def on_worker_exit(self, _server: object, _worker: object) -> None:
-        """Write the metrics of the last requests."""
+        """Write the metrics of the last requests, and send the last traces."""
         if self._embedded_metrics:
             self._embedded_metrics.write_changes()
+        if self._tracer is not None:
+            self._tracer.close()
 
     def release_memory(self) -> None:
         """Release memory that an idle control plane does not need."""
@@ -297,7 +302,15 @@ class ControlPlane(Plane):
         trim()
 
     def load(self) -> Flask:
-        return control.create(self.settings, self.box)
+        if not (self.box.catalog and are_traces_on(os.environ)):
+            return control.create(self.settings, self.box)
+        # Imported only here, as they bring OpenTelemetry.
+        from sm.tracing.exporter import open_tracer
+        from sm.tracing.requests import continued
+
+        self._tracer = tracer = open_tracer(f"{self.box.id}-control")
+        listen = partial(continued, tracer) if tracer else lambda _: None
+        return control.create(self.settings, self.box, listen)
 
 
 PLANES: dict[str, type[Plane]] = {"data": DataPlane, "control": ControlPlane}

@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Pa
 from opentelemetry.trace import SpanKind
 
 from sm import __version__
+from sm.deadline import Value
 from sm.tracing.variables import service_name, shown_url
 
 if TYPE_CHECKING:
@@ -208,3 +209,17 @@ def open_tracer(instance: str) -> Tracer | None:
     except Exception as error:
         log.warning("traces are off: %s", error)
         return None
+
+
+def write_span(name: str, began: int, attributes: Mapping[str, Value]) -> None:
+    """Send a span that ends now, of a process that serves no request.
+
+    Args:
+        name: Of the span.
+        began: Nanoseconds since 1970.
+        attributes: What is known of it.
+    """
+    tracer = open_tracer(f"{name}-{os.getpid()}")
+    if tracer is not None and (context := tracer.sampled({})) is not None:
+        tracer.spans.start_span(name, context, attributes=attributes, start_time=began).end()
+        tracer.close()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as contexts
-from opentelemetry import trace
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
@@ -137,6 +137,19 @@ class RequestTrace:
         """Record the error of an invocation."""
         if error is not None and not isinstance(error, GeneratorExit):
             SpanPart(self.root).fail(error)
+
+
+def continued(tracer: Tracer, headers: Mapping[str, str]) -> RequestTrace | None:
+    """Return what makes spans below a request's of another process; None if that one is not traced.
+
+    Args:
+        tracer: Sends the spans.
+        headers: Of the call, in lower case.
+    """
+    context = propagate.extract(headers, Context())
+    span = trace.get_current_span(context)
+    is_traced = span.get_span_context().trace_flags.sampled
+    return RequestTrace(tracer.spans, span, context) if is_traced else None
 
 
 class TracedRequests:

@@ -64,6 +64,9 @@ HOP_BY_HOP = {
 }
 STREAM = "text/event-stream"
 MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
+VERSION_PATH = re.compile(r"/v2/models/[^/?]+/versions/([^/?]+)")
+#: In Triton's message about a model that it does not have.
+UNKNOWN_MODEL = "unknown model"
 #: Headers of a caller's trace.
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 #: The default limit in bytes.
@@ -173,7 +176,11 @@ class Upstream:
         if connection.prepare_next():
             self._idle.append(connection)
         self._confirm(body, admission)
-        if reply.status >= 400 and re.search(MODEL_NOT_READY, text := failure_text(body)):
+        text = failure_text(body) if reply.status >= 400 else ""
+        version = VERSION_PATH.search(request.target)
+        if re.search(MODEL_NOT_READY, text) or (
+            UNKNOWN_MODEL in text and self._repeats.is_lost(model, version[1] if version else "")
+        ):
             raise NotReady(sentence(text))
         return complete
 

@@ -48,6 +48,7 @@ class Repeats:
         has_state: Returns True if a model keeps state between calls. Its calls are not sent twice.
         seconds: Longest wait; 0 for none.
         folder: For the locks of the calls that are sent alone.
+        loaded: The folder of the models that the box has loaded on demand; None if it loads none.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class Repeats:
         has_state: Callable[[str], bool] = lambda _: False,
         seconds: float = 0.0,
         folder: Path = Path(),
+        loaded: Path | None = None,
     ) -> None:
         self.guard, self._shared, self._has_state = guard, guard.shared, has_state
-        self._seconds, self._folder = seconds, folder
+        self._seconds, self._folder, self._loaded = seconds, folder, loaded
 
     @classmethod
     def of(cls, box: Box, seconds: float, is_repeatable: Callable[[str], bool] = lambda _: True) -> Repeats:
@@ -69,7 +71,12 @@ class Repeats:
             return models.has_state(model) or not is_repeatable(model)
 
         # Without a supervisor nothing comes back, and no call is sent again.
-        return cls(AnswerGuard.of(box), has_state, seconds if box.generation_file else 0.0, box.run)
+        waits = seconds if box.generation_file else 0.0
+        return cls(AnswerGuard.of(box), has_state, waits, box.run, box.served if box.catalog else None)
+
+    def is_lost(self, model: str, version: str = "") -> bool:
+        """True if a restarted Triton could not load a model that it should know; it will be loaded again."""
+        return self._loaded is not None and (self._loaded / model / version).is_dir()
 
     def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.

@@ -301,9 +301,10 @@ class Transport:
         if isinstance(error, UnknownModel):
             self._metadata.pop((model, version), None)
             subject = f"version {version!r} of model {model!r}" if version else f"model {model!r}"
-            if (model, version) in self._served and (
+            was_served = (model, version) in self._served and (
                 self._served_folder is None or (self._served_folder / model).is_dir()
-            ):
+            )
+            if was_served or self._repeats.is_lost(model, version):
                 return NotReady(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):

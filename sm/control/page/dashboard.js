@@ -80,6 +80,7 @@ function show() {
   showTiles();
   showCharts();
   showModels();
+  showRequests();
   showProcesses();
   $("events").replaceChildren(...(events.length ? [...events].reverse().map(event => make("li", {}, make("time", {}, formatTime(event.at)), event.text)) : [make("li", {}, "Nothing has changed since the box started.")]));
 }
@@ -180,16 +181,24 @@ function namesBySum(shown, entriesOf) {
   return [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a) || a.localeCompare(b));
 }
 
+/** Show what is served, the model first that was used last. */
 function showModels() {
+  const models = [...box.models].sort((a, b) => (b.used ?? 0) - (a.used ?? 0) || a.name.localeCompare(b.name));
+  fillTable("models-table", ["Model", "Version", "Engine", "Source", "Size", "Last used", "State"], models.map(model => [
+    [model.name], [[model.versions.join(", "), model.revision].filter(Boolean).join(" · ") || "–"], [model.engine || "–"], [model.source || "–", "reason"],
+    [formatBytes(model.bytes), "number"], [model.used ? formatTime(model.used) : "–", "number"],
+    [model.reason ? `${model.state}: ${model.reason}` : model.state, { ready: "good", "not ready": "bad" }[model.state] + (model.reason ? " reason" : "")],
+  ]));
+}
+
+function showRequests() {
   const { models, seconds } = box.last_minute, period = seconds || 1;
-  const served = new Map(box.models.map(model => [model.name, model]));
-  const names = [...new Set([...served.keys(), ...Object.keys(models)])].sort((a, b) => sumOf(models[b]?.answers) - sumOf(models[a]?.answers) || a.localeCompare(b));
-  fillTable("models-table", ["Model", "Version", "Engine", "State", "Rate", "p50", "p95", "p99", "Errors", "In flight", "Queue"], names.map(name => {
-    const numbers = models[name], model = served.get(name), state = model?.state ?? "not served";
+  const names = Object.keys(models).sort((a, b) => sumOf(models[b]?.answers) - sumOf(models[a]?.answers) || a.localeCompare(b));
+  fillTable("requests-table", ["Model", "Rate", "p50", "p95", "p99", "Errors", "In flight", "Queue"], names.map(name => {
+    const numbers = models[name];
     const durationCell = value => [value === null || value === undefined ? "–" : formatDuration(value), "number"];
     return [
-      [modelTitle(name)], [model?.versions.join(", ") || "–"], [model?.engine || "–"], [model?.reason ? `${state}: ${model.reason}` : state, state === "ready" ? "good" : state === "not ready" ? "bad reason" : ""],
-      [formatPerSecond(sumOf(numbers?.answers) / period), "number"], durationCell(numbers?.p50_ms), durationCell(numbers?.p95_ms), durationCell(numbers?.p99_ms),
+      [modelTitle(name)], [formatPerSecond(sumOf(numbers?.answers) / period), "number"], durationCell(numbers?.p50_ms), durationCell(numbers?.p95_ms), durationCell(numbers?.p99_ms),
       [String(failuresOf(numbers?.answers)), failuresOf(numbers?.answers) ? "number bad" : "number"], [String(numbers?.threads ?? 0), "number"], [String(numbers?.queue ?? 0), "number"],
     ];
   }));

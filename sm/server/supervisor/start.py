@@ -189,7 +189,8 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             repository = PlanBuilder(settings, preparation, log).run(repository)
             check_models(repository, machine, settings, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, reload))
-        box = replace(box, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds) if fetch else box
+        if fetch:
+            box = replace(box, source=source, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds)
         if on_demand:
             box = replace(box, catalog=find_catalog(settings, source))
         if settings.model_poll is not None and repository:

@@ -55,10 +55,14 @@ def test_requests_are_in_the_charts_and_in_the_tables(dashboard: Dashboard) -> N
     # The page asks for new points every five seconds. It is opened when the point is there.
     wait_until(lambda: failed_requests(dashboard.url) == 1, description="the point with the failed request")
     dashboard.open_dashboard()
-    dashboard.wait(lambda: dashboard.row("models", "bert_base")[8] == "1")
-    assert dashboard.row("models", "bert_base")[1:4] == ["1", "onnxruntime fp32", "ready"]
-    assert dashboard.row("models", "bert_base")[4] != "0/s"
-    assert dashboard.row("models", "doubles")[3] == "ready"
+    dashboard.wait(lambda: dashboard.row("requests", "bert_base")[5] == "1")
+    assert dashboard.row("requests", "bert_base")[1] != "0/s"
+    _, version, engine, source, size, used, state = dashboard.row("models", "bert_base")
+    assert (version, engine, state) == ("1", "onnxruntime fp32", "ready")
+    assert source.endswith("/models/bert_base")
+    assert size.endswith(" MB")
+    assert used.count(":") == 2
+    assert dashboard.row("models", "doubles")[6] == "ready"
     assert dashboard.row("processes", "triton")[1] == "ready"
     for title in dashboard.TITLES:
         dashboard.wait(partial(dashboard.has_values, title))
@@ -140,7 +144,7 @@ def test_faults_are_shown_and_do_not_break_the_page(
     page = Dashboard(browser, box.url)
     page.show_on(DESKTOP)
     page.open_dashboard()
-    page.wait(lambda: page.row("models", "leaving")[3:4] == ["ready"])
+    page.wait(lambda: page.row("models", "leaving")[6:] == ["ready"])
     faulty_box.unload("leaving")
     page.wait(lambda: "the model leaving was unloaded" in page.text("#events"))
     # The dashed line of this event is explained at the chart, and beside it says what happened.
@@ -153,7 +157,8 @@ def test_faults_are_shown_and_do_not_break_the_page(
         return "the model leaving was unloaded" in page.figure("Memory").text
 
     page.wait(moves_to_event)
-    assert page.row("models", "leaving")[3:4] == ["not served"]
+    assert page.row("models", "leaving")[0] == ""
+    assert page.row("requests", "leaving")[0] == "leaving"
     stalled = box.workers()[0]
     os.kill(stalled, signal.SIGSTOP)
     page.wait(lambda: page.row("processes", "data")[1] == "ready, 1 stopped")
@@ -161,7 +166,7 @@ def test_faults_are_shown_and_do_not_break_the_page(
     page.wait(lambda: "worker of data ended" in page.text("#events"))
     os.kill(box.child("triton")["pid"], signal.SIGKILL)
     page.wait(lambda: "triton was started again" in page.text("#events"))
-    page.wait(lambda: page.row("models", "staying")[3:4] == ["ready"] and page.text("#state") == "ready")
+    page.wait(lambda: page.row("models", "staying")[6:] == ["ready"] and page.text("#state") == "ready")
     assert page.row("processes", "triton")[4] == "1"
     assert page.serious_violations() == []
     # When the box is gone, the charts stay.

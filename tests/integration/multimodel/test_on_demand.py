@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer, states
 
@@ -59,11 +61,12 @@ def test_a_request_loads_the_model_it_names_and_the_list_shows_it(box: RunningBo
 
 def test_all_who_ask_for_a_model_wait_for_one_load(box: RunningBox) -> None:
     unload_all(box)
-    before = box.metric("trireme_model_loads_total", outcome="loaded")
+    before = box.metric("trireme_model_loads_total", model="slow", outcome="loaded")
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda _: infer(box.url, "slow"), range(12)))
     assert {answer.status_code for answer in answers} == {200}
-    assert box.metric("trireme_model_loads_total", outcome="loaded") == before + 1
+    assert box.metric("trireme_model_loads_total", model="slow", outcome="loaded") == before + 1
+    assert box.metric("trireme_model_load_seconds_total", model="slow", part="load") >= 1
 
 
 def test_a_model_that_is_not_there_is_a_404(box: RunningBox) -> None:
@@ -76,6 +79,7 @@ def test_a_model_that_cannot_be_loaded_says_why(box: RunningBox) -> None:
     assert answer.status_code == 503
     assert "no weights" in answer.json()["error"]
     assert states(box)["broken"] == "failed"
+    assert box.metric("trireme_model_loads_total", model="broken", outcome="failed") > 0
 
 
 def test_callers_of_more_models_than_there_is_room_for_get_the_answers_of_theirs(box: RunningBox) -> None:
@@ -112,6 +116,20 @@ def test_a_model_under_way_is_not_unloaded(box: RunningBox) -> None:
     assert requests.delete(f"{box.url}/models/patient", timeout=60).status_code == 200
 
 
+def test_nobody_gets_a_404_for_a_model_that_a_restarted_triton_has_not(box: RunningBox) -> None:
+    """As after a start of Triton in which the load failed: the box believes that it has the model."""
+    unload_all(box)
+    assert infer(box.url, "m4").status_code == 200
+    port = Box.load(box.run_folder()).http_port
+    statuses = Counter[int]()
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(5):
+            answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/models/m4/unload", timeout=20)
+            assert answer.status_code == 200
+            statuses.update(pool.map(lambda _: infer(box.url, "m4").status_code, range(12)))
+    assert statuses == {200: 60}
+
+
 def test_the_models_are_loaded_again_after_triton_was_killed(box: RunningBox) -> None:
     assert infer(box.url, "m1").status_code == 200
     box.kill_and_wait_for_restart("triton")
@@ -126,8 +144,6 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_loaded_when_it_can_be
     box.kill_and_wait_for_restart("triton")
     wait_until(lambda: infer(box.url, "m3").status_code == 404, description="the model gone")
     (repository.parent / "m3").rename(repository / "m3")
-    # Until the control plane has looked again, the model counts as loaded, and Triton says 404.
-    wait_until(lambda: states(box)["m3"] != "loaded", description="the loss noticed")
     assert infer(box.url, "m3").status_code == 200
 
 
@@ -138,3 +154,33 @@ def test_a_control_plane_that_was_killed_loads_models_again(box: RunningBox) -> 
         wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
         box.kill_and_wait_for_restart("control")
         assert answer.result().status_code == 200
+
+
+def test_a_request_whose_load_ends_with_triton_is_answered_by_the_next_one(box: RunningBox) -> None:
+    unload_all(box)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(infer, box.url, "slow")
+        wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
+        box.kill_and_wait_for_restart("triton")
+        assert answer.result().status_code == 200, answer.result().text
+
+
+def test_a_full_disk_costs_the_load_alone(tmp_path: Path) -> None:
+    for name in ("m1", "m2"):
+        multiplying_model(int(name[1])).write(tmp_path / "repository" / name)
+    run = tmp_path / "run"
+    run.mkdir()
+    with running_box(
+        tmp_path,
+        tmp_path / "repository",
+        command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=run),
+        TMPDIR=str(run),
+        TRIREME_MODELS="on-demand",
+    ) as small:
+        assert infer(small.url, "m1").status_code == 200
+        with filled_disk(small, run):
+            refused = infer(small.url, "m2")
+            assert refused.status_code == 507, refused.text
+            assert infer(small.url, "m1").status_code == 200
+        wait_until(lambda: infer(small.url, "m2").status_code == 200, description="the model loaded")
+        assert states(small) == {"m1": "loaded", "m2": "loaded"}

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from sm.settings import HERE
 from tests.support.aws_command import ISOLATED_ENVIRONMENT
-from tests.support.boxes import running_box
+from tests.support.boxes import running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.model_archives import multiplying_model
@@ -90,6 +91,28 @@ def test_a_source_that_dies_in_the_middle_costs_the_model_that_comes_from_it_alo
     ) as again:
         assert infer(again.url, "large").json()["outputs"][0]["data"] == [3, 6]
         assert infer(again.url, "cats").json()["outputs"][0]["data"] == [1, 2]
+
+
+def test_a_source_that_ends_in_the_middle_of_a_load_fails_that_load_with_the_reason(
+    s3_url: str, tmp_path: Path
+) -> None:
+    variables: Any = {"TRIREME_MODELS": "on-demand", "TRIREME_CACHE": str(tmp_path / "cache")}
+    with ExitStack() as source, ExitStack() as stack:
+        proxy = source.enter_context(running_dripping_proxy(s3_url))
+        box = stack.enter_context(
+            running_box(tmp_path, None, arguments=SOURCE, AWS_ENDPOINT_URL=proxy.url, **variables)
+        )
+        assert infer(box.url, "cats").status_code == 200
+        assert states(box)["large"] == "unloaded"
+        proxy.slow_from_byte = 2**15
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(infer, box.url, "large")
+            wait_until(lambda: states(box)["large"] == "loading", description="the load begun")
+            source.close()
+            assert answer.result().status_code == 503, answer.result().text
+            assert "cannot be fetched" in answer.result().json()["error"]
+        assert infer(box.url, "cats").status_code == 200
+        assert box.metric("trireme_model_loads_total", model="large", outcome="failed") > 0
 
 
 def test_a_full_disk_costs_the_model_that_does_not_fit_alone(s3_url: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -13,7 +14,10 @@ import websocket
 
 from sm import __version__
 from tests.support import boxes
+from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import infer
 from tests.support.otlp_receiver import (
     ERROR,
     UNSET,
@@ -22,8 +26,10 @@ from tests.support.otlp_receiver import (
     running_receiver,
     stalled_collector,
 )
+from tests.support.s3 import CREDENTIALS, aws, client
 from tests.support.tritons import MODELS
 
+__all__ = ["aws"]
 CLIENTS = (boxes.CLIENT_FOLDERS / "streaming", boxes.CLIENT_FOLDERS / "traced")
 SECRET = "never-in-a-trace"
 CALLERS_TRACE, CALLERS_SPAN = "ab" * 16, "cd" * 8
@@ -329,3 +335,33 @@ def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path:
     assert log.count("traces are not delivered") == 1
     assert "Queue full" not in log
     assert SECRET not in log
+
+
+def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
+    receiver: Receiver, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    multiplying_model(2).write(tmp_path / "traced/cats")
+    for file in filter(Path.is_file, (tmp_path / "traced").rglob("*")):
+        client(aws).upload_file(str(file), "inputs", str(file.relative_to(tmp_path)))
+    variables: Any = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "TRIREME_CACHE": str(tmp_path / "cache"),
+    }
+    source = "s3://inputs/traced/"
+    with boxes.running_box(tmp_path, None, arguments=source, TRIREME_MODELS="on-demand", **variables) as box:
+        response = infer(box.url, "cats")
+        assert response.status_code == 200, response.text
+        spans = receiver.trace(trace_id_of(response), 4)
+    wait = span_named(spans, "load")
+    assert sorted(names_below(spans, wait)) == ["fetch", "load into Triton"]
+    fetch, load = span_named(spans, "fetch"), span_named(spans, "load into Triton")
+    assert fetch.end <= load.start
+    assert wait.start <= fetch.start
+    assert load.attributes["trireme.model"] == "cats"
+    with boxes.running_box(tmp_path, None, arguments=source, **variables, TRIREME_CLIENTS=""):
+        pass
+    (start,) = [span for span in receiver.spans if span.name == "fetch" and not span.parent]
+    assert start.attributes["trireme.source"] == source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rich.console import Console
@@ -34,40 +35,25 @@ def printed_words(models: list[dict[str, Any]], recent: dict[str, Any], **box: A
 
 
 def model_row(name: str, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "client": None, "versions": ["1"], "state": "ready", "reason": "", **fields}
+    row = {"name": name, "client": None, "engine": "", "versions": ["1"], "revision": "", "state": "ready"}
+    return {**row, "source": "/models", "bytes": 0, "used": None, "reason": "", **fields}
 
 
-def test_models_are_listed_with_their_numbers_the_busiest_first() -> None:
-    lines = printed_words(
-        [model_row("idle"), model_row("busy", engine="openvino bf16")],
-        {"busy": {**BUSY, "threads": 2, "stages_ms": {}}},
-    )
-    rows = [line for line in lines if line[:1] in (["busy"], ["idle"])]
+def test_models_are_listed_with_what_they_are_the_last_used_first() -> None:
+    used: dict[str, Any] = {"used": 86_400.0 * 20, "bytes": 5_100_000, "revision": "3f2a91bc"}
+    lines = printed_words([model_row("idle"), model_row("used", engine="openvino bf16", **used)], {})
+    rows = [line for line in lines if line[:1] in (["used"], ["idle"])]
+    clock = time.strftime("%H:%M:%S", time.localtime(used["used"]))
     assert rows == [
-        [
-            "busy",
-            "1",
-            "openvino",
-            "bf16",
-            "ready",
-            "10.0",
-            "12.3",
-            "ms",
-            "99",
-            "ms",
-            "2.5",
-            "s",
-            "60",
-            "2",
-            "4",
-        ],
-        ["idle", "1", "-", "ready", "0.0", "-", "-", "-", "0", "0", "0"],
+        ["used", "1", "3f2a91bc", "openvino", "bf16", "/models", "ready", "5.1", "MB", clock],
+        ["idle", "1", "-", "/models", "ready", "0", "B", "-"],
     ]
 
 
-def test_an_unloaded_model_is_still_listed_with_its_last_minute() -> None:
-    lines = printed_words([], {"unloaded": {**BUSY, "threads": 0, "stages_ms": {}}})
-    assert any(line[:5] == ["unloaded", "-", "-", "not", "served"] for line in lines)
+def test_the_requests_of_the_last_minute_are_listed_also_of_an_unloaded_model() -> None:
+    lines = printed_words([], {"unloaded": {**BUSY, "threads": 2, "stages_ms": {}}})
+    numbers = ["10.0", "12.3", "ms", "99", "ms", "2.5", "s", "60", "2", "4"]
+    assert ["unloaded", *numbers] in lines
 
 
 def test_the_header_says_why_the_box_is_not_ready() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from sm.control.series import CREDENTIALS, DURATIONS, EmbeddedMetrics, is_on
+from sm.control.series import CREDENTIALS, DURATIONS, MODEL_METRICS, EmbeddedMetrics, is_on
 from sm.errors import StartError
-from sm.metrics import BUCKETS
+from sm.metrics import BUCKETS, EVICTIONS, LOADS, VERSIONS
 from sm.server import logs
 from sm.server.logs import parse
 from sm.settings import Settings
@@ -129,3 +129,33 @@ def test_embedded_metrics_are_on_if_set_or_on_sagemaker(
 def test_a_namespace_that_cloudwatch_refuses_stops_the_start(namespace: str) -> None:
     with pytest.raises(StartError, match="TRIREME_EMF_NAMESPACE"):
         Settings.read({"TRIREME_EMF_NAMESPACE": namespace})
+
+
+def test_failed_loads_evictions_and_failed_versions_have_lines_of_their_own() -> None:
+    setup = MetricsSetup("ships")
+    counters = {
+        name: Counter(f"{name}_total", "x", labels, registry=setup.registry)
+        for name, labels in (
+            ("trireme_model_loads", ["model", "outcome"]),
+            ("trireme_model_evictions", ["model"]),
+            ("trireme_model_versions", ["model", "outcome"]),
+        )
+    }
+    counters["trireme_model_loads"].labels("cats", "failed").inc(2)
+    counters["trireme_model_loads"].labels("cats", "loaded").inc(5)
+    counters["trireme_model_evictions"].labels("dogs").inc()
+    counters["trireme_model_versions"].labels("cats", "serves").inc()
+    evictions, failed = sorted(setup.write_lines(), key=lambda line: "FailedLoads" in line)
+    assert (evictions["Model"], evictions["Evictions"]) == ("dogs", 1)
+    assert (failed["Model"], failed["FailedLoads"]) == ("cats", 2)
+    (directive,) = failed["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["Endpoint", "Model"], ["Endpoint"]]
+    assert directive["Metrics"] == [{"Name": "FailedLoads", "Unit": "Count"}]
+    counters["trireme_model_versions"].labels("cats", "failed").inc()
+    (version,) = setup.write_lines()
+    assert version["FailedVersions"] == 1
+
+
+def test_the_counters_of_the_box_have_the_names_that_are_read() -> None:
+    families = (LOADS, EVICTIONS, VERSIONS)
+    assert [family.name for family in families] == [f"{name}_total" for name in MODEL_METRICS]
