@@ -183,8 +183,13 @@ class ServedModels:
             rows.append(self._describe(name, row["client"], row, folders, snapshot.records.get(name)))
         for name, record in snapshot.canaries.items():
             share = record.canary.percent if record.canary else 0
-            state = {"engines": [], "versions": [], "ready": True, "reason": f"a canary, {share} %"}
-            rows.append(self._describe(name, record.client or None, state, [record.folder], record))
+            state: dict[str, Any] = {
+                "engines": [],
+                "versions": [],
+                "ready": True,
+                "reason": f"a canary, {share} %",
+            }
+            rows.append(self._describe(name, None, state, [record.folder], record))
         return rows
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -159,7 +159,7 @@ class Versions:
             refused = {canary.version: f"rolled back: {reason}"}
             self._loader.records.change((retired, replace(stable, refused=refused)))
             self._refused[name], self.failures[name] = canary.version, refused[canary.version]
-        VERSIONS.labels(name, ROLLED_BACK).inc()
+        VERSIONS.labels(MODELS.of(name), ROLLED_BACK).inc()
         extra = {"model": name, "version": canary.id}
         log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
         self._retire_later(retired)
