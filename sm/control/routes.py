@@ -154,7 +154,9 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
         served = list_served(box)
         if versions is None:
             return served
-        names = {row["modelName"] for row in served}
+        # A client may have another name than its models.
+        models = {row["modelName"]: (*row.get("models", ()), row["modelName"]) for row in served}
+        known = {name for names in models.values() for name in names}
         new: list[dict[str, Any]] = [
             {
                 "modelName": name,
@@ -165,9 +167,12 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
                 "versions": [],
             }
             for name, reason in versions.failures.items()
-            if name not in names
+            if name not in known
         ]
-        return [{**row, **versions.describe(row["modelName"])} for row in (*served, *new)]
+        for row in served:
+            for name in models[row["modelName"]]:
+                row |= versions.describe(name)
+        return [*served, *new]
 
     def replaced() -> Versions:
         if versions is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -290,6 +291,8 @@ class Versions:
             time.sleep(LOOK_INTERVAL_S)
 
     def _retire_later(self, record: Record) -> None:
+        # A new worker need not prepare for it.
+        shutil.rmtree(self._box.prepared_folder / record.id, ignore_errors=True)
         threading.Thread(target=self._retire, args=(record,), name="retire", daemon=True).start()
 
     def _retire(self, record: Record) -> None:

@@ -1,9 +1,10 @@
-"""The log says who asks for a change of the models."""
+"""What ``/models`` says of versions, and the log of who asks for a change."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from flask import Flask
@@ -11,6 +12,7 @@ from flask import Flask
 from sm.control import routes
 from sm.errors import UnknownModel
 from sm.http.responses import handle_errors
+from sm.run_state import Box
 
 
 class FailingLoader:
@@ -41,3 +43,25 @@ def test_each_request_for_a_change_is_logged_with_its_id_and_the_callers_key(
     for line in lines:
         assert (vars(line)["model"], vars(line)["request_id"]) == ("m", "one")
         assert vars(line).get("api_key_name", "") == key
+
+
+class NotedVersions:
+    """The versions of a model ``net`` that has a canary, and of a new one that cannot be loaded."""
+
+    failures: ClassVar[dict[str, str]] = {"net": "it is waiting", "new": "it has no weights"}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        return {"canary": {"percent": 10}, "version_error": self.failures[name]} if name == "net" else {}
+
+
+def test_the_versions_of_a_model_are_in_the_row_of_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"modelName": "shop", "models": ["net"], "ready": True}
+    monkeypatch.setattr(routes, "list_served", lambda _: [dict(row)])
+    app = Flask("models")
+    box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
+    app.register_blueprint(routes.listing(box, NotedVersions()))  # type: ignore[arg-type]
+    shop, new = app.test_client().get("/models").get_json()["models"]
+    assert shop == {**row, "canary": {"percent": 10}, "version_error": "it is waiting"}
+    assert (new["modelName"], new["ready"], new["reason"]) == ("new", False, "it has no weights")
