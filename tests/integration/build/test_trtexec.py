@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.build_request import BuildRequest, profiles, ranges, shapes
+from sm.commands.build.build_request import BuildRequest
 from sm.commands.build.model_builder import ModelBuilder
-from sm.commands.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import plans
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.repository.plans import LOG, Plan
-from sm.settings import Settings
 from tests.support.fake_trtexec import write_fake_trtexec
 from tests.support.onnx_graphs import matrix_product, plus_one
-
-MODELS = Settings.read({}).cache / "models"
 
 
 @pytest.fixture
@@ -35,44 +31,6 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelBuilder:
 def build_request(tmp_path: Path) -> BuildRequest:
     source = plus_one(tmp_path / "source" / "tiny.onnx").path
     return BuildRequest("tiny", "tensorrt", tmp_path / "out", source, (1, 4, 8))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape_option", "expected"),
-    [
-        ("resnet", "", ["input:1x3x224x224", "input:8x3x224x224", "input:8x3x224x224"]),
-        ("yolov5", "", ["images:1x3x640x640", "images:8x3x640x640", "images:8x3x640x640"]),
-        (
-            "bert_base",
-            "input_ids=1x128,16x128,128x128",
-            [
-                f"input_ids:{size},attention_mask:{size},token_type_ids:{size}"
-                for size in ("1x128", "16x128", "128x128")
-            ],
-        ),
-    ],
-)
-def test_trtexec_gets_the_shapes_of_the_real_graphs(
-    name: str, shape_option: str, expected: list[str]
-) -> None:
-    graph_file = next(iter(MODELS.glob(f"{name}/*/model.onnx")), None)
-    if graph_file is None:
-        pytest.skip("sm prepare has not been run")
-    graph = Graph.read(graph_file)
-    request = BuildRequest(
-        name, "tensorrt", Path("out"), shapes=dict([shapes(shape_option)]) if shape_option else {}
-    )
-    plan = Plan(
-        name, graph_file, Path("model.plan"), Path("log"), profiles(graph, ranges(request, graph, 8)), "fp16"
-    )
-    assert plans.trtexec_command(plan) == (
-        "trtexec",
-        f"--onnx={graph_file}",
-        "--saveEngine=model.plan",
-        "--skipInference",
-        *(f"--{option}Shapes={value}" for option, value in zip(("min", "opt", "max"), expected, strict=True)),
-        "--stronglyTyped",
-    )
 
 
 def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -10,12 +9,10 @@ from pathlib import Path
 import pytest
 from app import app
 from chalice.app import Request
-from chalicelib.failures import Unauthorized
 from chalicelib.front import Front
-from chalicelib.keys import Keys
 from chalicelib.options import Options
 
-from sm.errors import Forbidden, StartError
+from sm.errors import StartError
 from sm.settings import HERE, format_value, help_texts
 from tests.support.gateway_requests import api_gateway_event
 
@@ -88,15 +85,6 @@ def test_behind_api_gateway_no_keys_need_be_set() -> None:
 def test_an_invalid_triton_address_is_an_error(triton: str, sentence: str) -> None:
     with pytest.raises(StartError, match=sentence):
         Options.read({**GOOD, "TRIREME_GATEWAY_TRITON": triton}).peers  # noqa: B018
-
-
-def test_a_known_key_has_an_owner_and_any_other_is_refused() -> None:
-    keys = Keys({"me": hashlib.sha256(b"long").hexdigest()})
-    assert keys.owner("long") == "me"
-    with pytest.raises(Unauthorized):
-        keys.owner("")
-    with pytest.raises(Forbidden):
-        keys.owner("longer")
 
 
 def test_a_missing_variable_is_in_the_log_and_not_in_the_response(

@@ -62,12 +62,6 @@ def test_without_a_container_service_the_next_step_is_named(tools_folder: Path) 
     assert "docker is here, but its service does not answer" in run_make(tools_folder, "image")
 
 
-def test_the_benchmark_asks_for_wrk_before_it_installs_anything(tools_folder: Path) -> None:
-    output = run_make(tools_folder, "bench", "PYTHON=/nonexistent")
-    assert "there is no wrk, which makes the load; on Debian and Ubuntu: apt-get install wrk" in output
-    assert "installing" not in output
-
-
 def run_installer(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(INSTALLER), "--retries", "1", "--target", "/nonexistent", *arguments],

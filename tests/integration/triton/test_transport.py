@@ -168,20 +168,6 @@ def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport
     assert excinfo.value.sentence == "model 'raises' failed: ValueError: no such luck"
 
 
-def test_sixteen_threads_each_get_their_own_answers(transport: Transport, triton: TritonProcess) -> None:
-    def infer_number(number: int) -> bool:
-        size = (10, 30_000, 100_000)[number % 3]
-        x = numbers(size, number)
-        y = transport.infer("fixed" if size == 100_000 else "echo", {"x": x})["y"]
-        return np.array_equal(y, x * 2 if size == 100_000 else x)
-
-    with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(infer_number, range(1500)))
-    assert (
-        sum((Path("/dev/shm") / name).stat().st_size for name in triton.shared_memory_files()) <= 256 * 2**20
-    )
-
-
 def test_ten_thousand_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
     transport = Transport(triton.settings, triton.box)
     outputs = []

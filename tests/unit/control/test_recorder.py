@@ -48,16 +48,6 @@ def test_the_state_is_the_current_one_and_not_that_of_the_last_point(box: Box) -
     assert dashboard["points"] == []
 
 
-def test_reading_measures_the_processes_again_only_after_a_change(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    history = Recorder(box)
-    publish(box)
-    history.record_point()
-    monkeypatch.setattr("sm.control.history.find_groups", lambda *_: pytest.fail("measured again"))
-    assert read_history(history)["box"]["ready"] is True
-
-
 @pytest.mark.parametrize(
     ("states", "models", "ready"),
     [

@@ -37,13 +37,6 @@ def test_without_a_name_each_part_is_shown_and_nothing_removed(
     assert (cache / "models" / "file").exists()
 
 
-def test_a_file_linked_from_two_parts_counts_once(cache: Path) -> None:
-    (cache / "repository").mkdir()
-    (cache / "repository" / "file").hardlink_to(cache / "models" / "file")
-    assert clean_cache.total(cache) < 2_100_000
-    assert clean_cache.measure(cache)["repository"] >= 1_000_000
-
-
 def test_named_parts_are_removed_and_others_stay(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_clean("models")
     assert "removed models: 1.0 MB are free again" in capsys.readouterr().out

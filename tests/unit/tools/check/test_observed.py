@@ -48,12 +48,6 @@ def streamed_numbers(recording: RecordingTriton, x: int) -> list[int]:
     return [int(answer["y"][0]) for answer in recording.stream("counts", {"x": np.array([x])})]
 
 
-def test_the_time_of_a_stream_is_that_of_its_answers() -> None:
-    recording = RecordingTriton(CountingTriton())
-    assert streamed_numbers(recording, 7) == [1, 2]
-    assert recording.seconds >= 0.04
-
-
 def test_a_stream_with_the_same_inputs_is_replayed() -> None:
     recording = RecordingTriton(triton := CountingTriton())
     recording.replaying = True
