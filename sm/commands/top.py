@@ -43,6 +43,7 @@ MODEL_COLUMNS = "model ver. engine source state", "size used"
 REQUEST_COLUMNS = "model", "req/s p50 p95 p99 errors in-flight queue"
 PROCESS_COLUMNS = "process state", "processes memory restarts"
 GOOD, BAD = "green", "bold red"
+STATES = {"ready": GOOD, "not ready": BAD}
 MAX_EVENTS = 5
 NO_VALUE = "-"
 
@@ -82,7 +83,7 @@ def _models(box: dict[str, Any]) -> Table:
             " ".join(filter(None, (", ".join(row["versions"]), row["revision"]))) or NO_VALUE,
             Text(row["engine"] or NO_VALUE),
             Text(row["source"]),
-            Text(row["state"], GOOD if row["state"] == "ready" else BAD),
+            Text(row["state"], STATES.get(row["state"], "")),
             size(row["bytes"]),
             _clock(row["used"]) if row["used"] else NO_VALUE,
         )

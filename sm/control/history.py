@@ -19,7 +19,7 @@ import orjson
 
 from sm import __version__, hardware
 from sm.control.series import Counts, describe, read_contents, read_families
-from sm.control.state import ServedModels, read_state
+from sm.control.state import CHANGING, ServedModels, read_state
 from sm.polling import Poll
 from sm.run_state import SHARED_MEMORY, Box
 
@@ -297,7 +297,7 @@ class Changes:
 
     def compare_models(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         """Yield a sentence for each model whose state changed."""
-        models = {row["name"]: row["state"] for row in rows}
+        models = {row["name"]: row["state"] for row in rows if row["state"] != CHANGING}
         before, self._models = self._models, models
         if before is None:
             return

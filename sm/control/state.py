@@ -21,6 +21,8 @@ from sm.triton.generation import SharedGeneration
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
+#: Of a model that is being loaded or unloaded.
+CHANGING = "loading"
 
 
 def check_ready(box: Box) -> None:
@@ -198,10 +200,10 @@ class ServedModels:
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            change = None if record.loaded else "it is being loaded or unloaded"
-            state = readiness(entries, models, engines, change)
+            state = readiness(entries, models, engines)
             failures.pop(record.name, None)
-            rows.append(self._describe(record.name, client, state, [record.folder or record.url], record))
+            row = self._describe(record.name, client, state, [record.folder or record.url], record)
+            rows.append(row if record.loaded else {**row, "state": CHANGING, "reason": ""})
         for name, reason in failures.items():
             state = {"engines": [], "versions": [], "ready": False, "reason": reason}
             rows.append(self._describe(name, None, state, []))

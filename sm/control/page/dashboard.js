@@ -187,7 +187,7 @@ function showModels() {
   fillTable("models-table", ["Model", "Version", "Engine", "Source", "Size", "Last used", "State"], models.map(model => [
     [model.name], [[model.versions.join(", "), model.revision].filter(Boolean).join(" · ") || "–"], [model.engine || "–"], [model.source || "–", "reason"],
     [formatBytes(model.bytes), "number"], [model.used ? formatTime(model.used) : "–", "number"],
-    [model.reason ? `${model.state}: ${model.reason}` : model.state, { ready: "good", "not ready": "bad" }[model.state] + (model.reason ? " reason" : "")],
+    [model.reason ? `${model.state}: ${model.reason}` : model.state, ({ ready: "good", "not ready": "bad" }[model.state] ?? "") + (model.reason ? " reason" : "")],
   ]));
 }
 
