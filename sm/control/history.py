@@ -29,6 +29,16 @@ MAX_POINTS = int(HISTORY_S / POINT_INTERVAL_S)
 #: Points in the table of the last minute: a single point may have no request.
 RECENT_POINTS = 12
 MAX_EVENTS = 100
+#: The state before the first point.
+STARTING: dict[str, Any] = {
+    "ready": False,
+    "reason": "the box is starting",
+    "models": [],
+    "processes": [],
+    "shared_memory": {"used": 0, "size": 0, "free": 0},
+}
+#: Of a process group, as they are.
+PROCESS_FIELDS = ("name", "state", "pid", "processes", "stopped", "memory")
 
 
 class Recorder:
@@ -56,7 +66,12 @@ class Recorder:
         self._counts: deque[Counts] = deque(maxlen=RECENT_POINTS + 1)
         self._points: deque[tuple[float, bytes]] = deque(maxlen=MAX_POINTS)
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
-        self._current: dict[str, Any] = _describe_start(clock())
+        self._current: dict[str, Any] = {
+            "at": round(clock(), 3),
+            "version": __version__,
+            **STARTING,
+            "last_minute": describe(Counts(0.0), Counts(0.0)),
+        }
 
     def watch(self) -> None:
         """Start a thread that records a point at each interval."""
@@ -107,25 +122,16 @@ class Recorder:
         with self._lock:
             self._state = state
             self._events += ({"at": round(now, 3), "text": text} for text in events)
-            self._current = {
+            self._current |= {
                 "at": round(now, 3),
-                "version": __version__,
                 **readiness,
                 "models": models,
                 "processes": [
-                    {
-                        "name": group.name,
-                        "state": group.state,
-                        "pid": group.pid,
-                        "processes": group.processes,
-                        "stopped": group.stopped,
-                        "restarts": self._changes.restarts(group),
-                        "memory": group.memory,
-                    }
+                    {name: getattr(group, name) for name in PROCESS_FIELDS}
+                    | {"restarts": self._changes.restarts(group)}
                     for group in groups
                 ],
                 "shared_memory": shared,
-                "last_minute": self._current["last_minute"],
             }
         return {group.name: group.memory for group in groups}, shared["used"]
 
@@ -157,20 +163,6 @@ class Recorder:
 
 def _readiness(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"ready": bool(state["ready"]), "reason": str(state.get("reason", ""))}
-
-
-def _describe_start(now: float) -> dict[str, Any]:
-    """Return the current state before the first point."""
-    return {
-        "at": round(now, 3),
-        "version": __version__,
-        "ready": False,
-        "reason": "the box is starting",
-        "models": [],
-        "processes": [],
-        "shared_memory": {"used": 0, "size": 0, "free": 0},
-        "last_minute": describe(Counts(now), Counts(now)),
-    }
 
 
 #: States in ``/proc/PID/stat`` of a process that a signal or a debugger has stopped.

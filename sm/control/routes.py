@@ -354,15 +354,10 @@ class BoxSeries(Collector):
             "trireme_ready", "1 if the box can serve, as /ping says it.", float(self._is_ready())
         )
         yield from self._folder_space()
-        for name, help_, value in (
-            (
-                "bytes",
-                "Bytes of models that came over the network before the start.",
-                self._box.fetched_bytes,
-            ),
-            ("seconds", "Seconds that this took.", self._box.fetch_seconds),
-        ):
-            yield GaugeMetricFamily(f"trireme_fetch_{name}", help_, value)
+        fetched, seconds = self._box.fetched_bytes, self._box.fetch_seconds
+        what = "Bytes of models that came over the network before the start."
+        yield GaugeMetricFamily("trireme_fetch_bytes", what, fetched)
+        yield GaugeMetricFamily("trireme_fetch_seconds", "Seconds that this took.", seconds)
         yield _resident(processes)
         yield _engines(read_engines(self._box))
         yield from self._worker_series(processes)

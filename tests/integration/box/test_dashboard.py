@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,8 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
     assert sum(sum(answers.values()) for answers in points) == 4
     (row,) = data["box"]["models"]
     assert (row["name"], row["versions"], row["state"]) == ("counted", ["1"], "ready")
+    assert row["bytes"] > 100
+    assert abs(time.time() - row["used"]) < 120
     processes = {row["name"]: row for row in data["box"]["processes"]}
     assert processes.keys() == {"supervisor", "control", "nginx", "triton", "data"}
     assert all(row["memory"] > 10**6 and row["state"] == "ready" for row in processes.values())
@@ -72,7 +75,8 @@ def test_requests_are_counted_in_points_and_last_minute_as_openapi_describes(
 
     top = sm("top", "--once", "--url", box.url)
     assert top.status == 0
-    assert re.search(r"^counted +1 +- +ready +0\.\d +.* ms +1 +0 +0 *$", top.out, re.M), top.out
+    assert re.search(r"^counted +1 +- +/\S+/model +ready +\d+ B +[\d:]{8} *$", top.out, re.M), top.out
+    assert re.search(r"^counted +0\.\d +.* ms +1 +0 +0 *$", top.out, re.M), top.out
     assert json.loads(sm("top", "--json", "--url", box.url).out)["box"]["ready"] is True
 
 
