@@ -14,12 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from sm.errors import StartError
 
 #: The kernel's errors for a full disk or quota.
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+#: Those for a folder that cannot be written, or whose file system has no locks.
+UNUSABLE_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+    *(errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),
+)
 
 
 class Cache:
@@ -47,8 +51,17 @@ class Cache:
     @contextmanager
     def locked(self, report: Callable[[str], None]) -> Iterator[None]:
         """Hold the cache's lock, with an empty scratch folder. Reports that it waits for another process."""
-        with self._translate_errors(), self._open_lock_file() as lock:
-            self._lock(lock.fileno(), report)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / "lock").open("w")
+        except OSError as error:
+            raise self._explain(error) from error
+        with self._translate_errors(), lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report(f"another process is preparing {self.root}; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             shutil.rmtree(self.scratch, ignore_errors=True)
             yield
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -81,29 +94,15 @@ class Cache:
                 "free: make room, or set TRIREME_CACHE to a folder on another disk, and start again."
             )
 
-    def _open_lock_file(self) -> IO[str]:
-        """Create the root, and open its lock file. Raises :class:`StartError` if the path cannot be used."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            return (self.root / "lock").open("w")
-        except OSError as error:
-            if error.errno in DISK_FULL_ERRORS:
-                raise
-            raise self._unusable(error) from None
-
-    def _lock(self, descriptor: int, report: Callable[[str], None]) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report(f"another process is preparing {self.root}; waiting for it")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # a file system without locks
-            raise self._unusable(error) from None
-
-    def _unusable(self, error: OSError) -> StartError:
+    def _explain(self, error: OSError) -> StartError:
+        if error.errno in DISK_FULL_ERRORS:
+            return StartError(
+                f"the disk of {self.root} is full: make room, or set TRIREME_CACHE to a folder on another "
+                "disk, and start again."
+            )
         return StartError(
-            f"the cache {self.root} cannot be written ({error.strerror}): set TRIREME_CACHE to a "
-            "folder that can."
+            f"the cache {self.root} cannot be written ({error.strerror}): set TRIREME_CACHE to a folder that "
+            "can."
         )
 
     @contextmanager
@@ -111,11 +110,6 @@ class Cache:
         try:
             yield
         except OSError as error:
-            if error.errno in DISK_FULL_ERRORS:
-                raise StartError(
-                    f"the disk of {self.root} is full: make room, or set TRIREME_CACHE to a folder on "
-                    "another disk, and start again."
-                ) from error
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-                raise self._unusable(error) from error
+            if error.errno in (*DISK_FULL_ERRORS, *UNUSABLE_ERRORS):
+                raise self._explain(error) from error
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -82,8 +82,7 @@ class Graph:
             raise CommandError(f"{path} is not an ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
-        bounds = dict(_bounds(graph, weights))
-        compared = dict(_compared(graph, path.parent))
+        bounds, compared = _numbers_of_inputs(graph, weights, path.parent)
         return cls(path, inputs, outputs, bounds, _data(path, graph), convolves, compared)
 
     @property
@@ -115,10 +114,14 @@ def _size(size: Any) -> int | str | None:
     return None if size.dim_param in UNNAMED else str(size.dim_param)
 
 
-def _compared(graph: Any, folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield what is compared with one number, as a branch for each sampling rate does.
+def _numbers_of_inputs(
+    graph: Any, weights: dict[str, tuple[int, ...]], folder: Path
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what integer inputs may be: the bounds of indexes, and numbers that they are compared with.
 
-    The graph lies in ``folder``, where its numbers may have a file of their own.
+    Indexes are of the rows of a weight (a BERT's words), or of a one-hot code; a branch for each sampling
+    rate compares with one number. The graph lies in ``folder``, where its numbers may have a file of their
+    own.
     """
     numbers = {weight.name: weight for weight in graph.initializer}
     numbers |= {
@@ -126,27 +129,24 @@ def _compared(graph: Any, folder: Path) -> Iterator[tuple[str, int]]:
         for node in graph.node
         if node.op_type == "Constant" and node.attribute[0].HasField("t")
     }
-    origin: dict[str, str] = {}
-    for node in graph.node:
-        if node.op_type in SAME_VALUES:
-            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
-        elif node.op_type == "Equal" and node.input[1] in numbers:
-            number = onnx.numpy_helper.to_array(numbers[node.input[1]], base_dir=str(folder))
-            if number.size == 1 and number.dtype.kind in "iu":
-                yield origin.get(node.input[0], node.input[0]), int(number.reshape(-1)[0])
-
-
-def _bounds(graph: Any, weights: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, int]]:
-    """Yield inputs that are indexes: rows of a weight (a BERT's words), or positions of a one-hot code."""
+    bounds: dict[str, int] = {}
+    compared: dict[str, int] = {}
     origin: dict[str, str] = {}
     for node in graph.node:
         if node.op_type in SAME_VALUES:
             origin[node.output[0]] = origin.get(node.input[0], node.input[0])
         elif node.op_type == "Gather" and node.input[0] in weights:
-            yield origin.get(node.input[1], node.input[1]), weights[node.input[0]][0]
-        elif node.op_type == "Equal" and weights.get(node.input[1], (1,))[-1:] > (1,):
-            # A one-hot code compares its input with each number.
-            yield origin.get(node.input[0], node.input[0]), weights[node.input[1]][-1]
+            bounds[origin.get(node.input[1], node.input[1])] = weights[node.input[0]][0]
+        elif node.op_type == "Equal":
+            source = origin.get(node.input[0], node.input[0])
+            if weights.get(node.input[1], (1,))[-1:] > (1,):
+                # A one-hot code compares its input with each number.
+                bounds[source] = weights[node.input[1]][-1]
+            if node.input[1] in numbers:
+                number = onnx.numpy_helper.to_array(numbers[node.input[1]], base_dir=str(folder))
+                if number.size == 1 and number.dtype.kind in "iu":
+                    compared[source] = int(number.reshape(-1)[0])
+    return bounds, compared
 
 
 def _data(path: Path, graph: Any) -> tuple[Path, ...]:

@@ -65,13 +65,12 @@ def adapt(
         _save(model, path, out)
         graph = Graph.read(out)
     lifted = [
-        *(_lift_input(model.graph, value) for value in inputs if _is_scalar(value)),
-        *(_lift_output(model.graph, value) for value in model.graph.output if _is_scalar(value)),
+        *(_lift(model.graph, value, is_input=True) for value in inputs if _is_scalar(value)),
+        *(_lift(model.graph, value, is_input=False) for value in model.graph.output if _is_scalar(value)),
     ]
     columns = [value for value in (*inputs, *model.graph.output) if graph.batched and _is_column(value)]
     for value in columns:
-        is_input = any(value is other for other in inputs)
-        (_lift_input if is_input else _lift_output)(model.graph, value, (-1,))
+        _lift(model.graph, value, (-1,), is_input=any(value is other for other in inputs))
     if not (lifted or columns or corrected or is_older):
         return path
     _save(model, path, out)
@@ -119,33 +118,21 @@ def _is_column(value: Any) -> bool:
     return len(value.type.tensor_type.shape.dim) == 1
 
 
-def _lift_input(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
-    """Append a size of 1 to an input; ``sizes`` are those that the graph's own nodes see."""
+def _lift(graph: Any, value: Any, sizes: tuple[int, ...] = (), *, is_input: bool) -> str:
+    """Append a size of 1 to an input or output; ``sizes`` are those that the graph's own nodes see."""
     inner = value.name + INNER
-    _rename(graph, value.name, inner, keep_outputs=True)
-    graph.node.insert(0, _reshape(value.name, inner, inner))
-    graph.node.insert(0, _shape_constant(inner, sizes))
+    _rename(graph, value.name, inner, keep_outputs=is_input)
+    shape = sizes if is_input else (*sizes, 1)
+    tensor = onnx.helper.make_tensor(f"{inner}/shape", onnx.TensorProto.INT64, [len(shape)], shape)
+    source, target = (value.name, inner) if is_input else (inner, value.name)
+    nodes = [
+        onnx.helper.make_node("Constant", [], [f"{inner}/shape"], value=tensor),
+        onnx.helper.make_node("Reshape", [source, f"{inner}/shape"], [target]),
+    ]
+    for place, node in enumerate(nodes):
+        graph.node.insert(place if is_input else len(graph.node), node)
     value.type.tensor_type.shape.dim.add(dim_value=1)
     return str(value.name)
-
-
-def _lift_output(graph: Any, value: Any, sizes: tuple[int, ...] = ()) -> str:
-    """Append a size of 1 to an output; ``sizes`` are those that the graph's own nodes give it."""
-    inner = value.name + INNER
-    _rename(graph, value.name, inner, keep_outputs=False)
-    graph.node.append(_shape_constant(inner, (*sizes, 1)))
-    graph.node.append(_reshape(inner, value.name, inner))
-    value.type.tensor_type.shape.dim.add(dim_value=1)
-    return str(value.name)
-
-
-def _shape_constant(name: str, shape: tuple[int, ...]) -> Any:
-    tensor = onnx.helper.make_tensor(f"{name}/shape", onnx.TensorProto.INT64, [len(shape)], shape)
-    return onnx.helper.make_node("Constant", [], [f"{name}/shape"], value=tensor)
-
-
-def _reshape(source: str, target: str, inner: str) -> Any:
-    return onnx.helper.make_node("Reshape", [source, f"{inner}/shape"], [target])
 
 
 def _rename(graph: Any, old: str, new: str, *, keep_outputs: bool) -> None:

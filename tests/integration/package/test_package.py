@@ -153,9 +153,7 @@ LOST = {
     ],
     ids=lambda links: " ".join(links),
 )
-def test_links_that_cannot_be_packed_are_all_named(
-    tmp_path: Path, links: dict[str, tuple[str, str]]
-) -> None:
+def test_links_that_cannot_be_packed_are_all_named(tmp_path: Path, links: dict[str, tuple[str, str]]) -> None:
     folder = write_repository(tmp_path / "repository", "first")
     (tmp_path / "secret").write_text("mine")
     for name, (target, _) in links.items():
