@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
 from sm.router.s3 import S3Uri
+from trireme_tools import documents
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     import boto3
@@ -17,25 +18,8 @@ CONNECT_TIMEOUT_S = 10
 #: Characters of AWS's message that are repeated.
 MAX_MESSAGE_LENGTH = 400
 SIGN_IN = "run 'aws configure' or 'aws sso login', or set AWS_PROFILE"
-#: Error codes by the action that they need; each service has its own.
-EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "RequestExpiredException"}
-UNKNOWN_KEY = {
-    "AuthFailure",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-    "InvalidSignatureException",
-}
-DENIED = {"403", "AccessDenied", "AccessDeniedException", "AllAccessDisabled", "UnauthorizedOperation"}
-THROTTLED = {
-    "RequestLimitExceeded",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "ThrottledException",
-    "TooManyRequestsException",
-}
+#: What is said of each error code: see the file.
+ERRORS = {code: row for row in documents.read(__file__, "aws_errors.yaml") for code in row["codes"]}
 #: The permission of an operation, if it is not the operation's name.
 PERMISSIONS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
 
@@ -77,7 +61,7 @@ def explain(error: ClientError | BotoCoreError, doing: str) -> CommandError:
     from botocore.exceptions import ClientError
 
     if isinstance(error, ClientError):
-        kind = ServiceUnavailable if code(error) in THROTTLED else CommandError
+        kind = ServiceUnavailable if ERRORS.get(code(error), {}).get("passes") else CommandError
         return kind(f"cannot {doing}: {_explain_refusal(error)}")
     kind = ServiceUnavailable if _is_unreached(error) else CommandError
     return kind(f"cannot {doing}: {_explain_no_answer(error)}")
@@ -103,35 +87,13 @@ def message(error: ClientError) -> str:
 
 
 def _explain_refusal(error: ClientError) -> str:
-    error_code = code(error)
-    if error_code in DENIED:
-        return (
-            f"these AWS credentials may not do {_action(error)}. Have it granted: 'sm iam' prints the policy."
-        )
-    if error_code in EXPIRED:
-        return f"the AWS credentials have expired; {SIGN_IN}."
-    if error_code in UNKNOWN_KEY:
-        return f"AWS does not know these credentials; {SIGN_IN}. A Region that is not enabled says the same."
-    if error_code in THROTTLED:
-        return "AWS asks to slow down, after several attempts. Run the same command again in a minute."
-    if error_code == "ResourceLimitExceeded":
-        return (
-            f"a quota of the account is used up ({message(error)}). "
-            "Ask for more under Service Quotas, or use another --instance-type."
-        )
-    if error_code == "NoSuchBucket":
-        return f"{message(error)}. Check the bucket's spelling, or create it: aws s3 mb s3://BUCKET."
-    if error_code in {
-        "301",
-        "PermanentRedirect",
-        "AuthorizationHeaderMalformed",
-        "IllegalLocationConstraintException",
-    }:
-        return f"the bucket is in another Region ({message(error)}). Use a bucket of the endpoint's Region."
+    if row := ERRORS.get(code(error)):
+        values = {"action": _action(error), "message": message(error), "sign_in": SIGN_IN}
+        return str(documents.fill(row["says"], values))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status >= 500:
         return f"AWS itself failed ({message(error)}). Nothing is lost: run the same command again."
-    return f"{message(error)} ({error_code})."
+    return f"{message(error)} ({code(error)})."
 
 
 def _action(error: ClientError) -> str:

@@ -50,10 +50,9 @@ def test_logs_prints_the_last_lines(cloud: FakeAccount) -> None:
 def test_followed_logs_print_each_new_line_once(cloud: FakeAccount) -> None:
     cloud.put_log_lines("one")
     account = cloud.account()
-    follower = endpoint_logs.Follower(
-        account, "ships", wait=lambda _: cloud.put_log_lines("two", instance="i-1")
+    lines = endpoint_logs.follow_lines(
+        account, "ships", time.time(), wait=lambda _: cloud.put_log_lines("two", instance="i-1")
     )
-    lines = follower.lines(time.time())
     assert [next(lines).split()[1] for _ in range(2)] == ["one", "two"]
 
 

@@ -262,7 +262,10 @@ def test_ctrl_c_keeps_the_report_and_the_configuration_and_ends_every_process(
 @pytest.mark.parametrize(
     ("missing_file", "sentence"),
     [
-        ("clients/twice/sample/payload.json", "'twice' has no sample to send: write the payload"),
+        (
+            "clients/twice/sample/payload.json",
+            "payload.json cannot be read (No such file or directory): a client has a sample",
+        ),
         ("repository/twice/1/model.py", "no model repository has twice"),
         ("clients/twice/client.py", "there is no client 'twice'"),
     ],

@@ -146,16 +146,17 @@ class Sample:
     @classmethod
     def of(cls, folder: Path) -> Sample:
         """Read the sample. :class:`CommandError` names a file that is missing or not JSON."""
-        return cls(*(_json(folder / name) for name in ("payload.json", "golden.json")))
+        return cls(*(cls.read(folder / name) for name in ("payload.json", "golden.json")))
 
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_bytes())
-    except OSError as error:
-        raise CommandError(f"{file} cannot be read ({error.strerror}): a client has a sample.") from None
-    except ValueError as error:
-        raise CommandError(f"{file} is not JSON: {error}.") from None
+    @staticmethod
+    def read(file: Path) -> Any:
+        """Read one of the two files."""
+        try:
+            return json.loads(file.read_bytes())
+        except OSError as error:
+            raise CommandError(f"{file} cannot be read ({error.strerror}): a client has a sample.") from None
+        except ValueError as error:
+            raise CommandError(f"{file} is not JSON: {error}.") from None
 
 
 def find_mismatches(client: Client, metadata: ModelMetadata) -> Iterator[str]:

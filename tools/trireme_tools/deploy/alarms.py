@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
 from sm.settings import Settings
-from trireme_tools.deploy import documents
+from trireme_tools import documents
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from trireme_tools.deploy import documents
+from trireme_tools import documents
 
 DOCUMENTS = documents.read(__file__, "scaling.yaml")
 #: The kind of target that counts requests.

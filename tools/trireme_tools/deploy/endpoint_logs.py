@@ -52,40 +52,32 @@ def last_lines(account: Account, name: str, lines: int, since: float = 0.0) -> l
     return [str(event["message"]).rstrip() for event in events[-lines:]]
 
 
-class Follower:
-    """Yields lines as they arrive. Tests replace ``wait``, which sleeps, and the clock."""
+def follow_lines(
+    account: Account, name: str, since: float, wait: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
+    """Yield lines as they arrive, for ever, also after a short outage of the network.
 
-    def __init__(self, account: Account, name: str, wait: Callable[[float], None] = time.sleep) -> None:
-        self._account, self._name, self._wait = account, name, wait
-        self._from = 0
-        self._shown_events: set[str] = set()
-
-    def lines(self, since: float) -> Iterator[str]:
-        """Yield lines for ever, also after a short outage of the network."""
-        self._from = int(since * 1000)
-        while True:
-            try:
-                yield from self._new()
-            except ServiceUnavailable as error:
-                self._account.progress.say(f"still trying: {error}")
-            self._wait(POLL_INTERVAL_S)
-
-    def _new(self) -> Iterator[str]:
-        events = self._account.paginate(
-            "logs",
-            "filter_log_events",
-            "events",
-            READ_LOGS,
-            logGroupName=group_name(self._name),
-            startTime=self._from,
-        )
-        for event in events:
-            if event["eventId"] not in self._shown_events:
-                if event["timestamp"] > self._from:
+    ``since`` is in seconds since 1970. Tests replace ``wait``, which sleeps.
+    """
+    start, shown = int(since * 1000), set[str]()
+    while True:
+        try:
+            for event in account.paginate(
+                "logs",
+                "filter_log_events",
+                "events",
+                READ_LOGS,
+                logGroupName=group_name(name),
+                startTime=start,
+            ):
+                if event["eventId"] not in shown:
                     # Lines of the same moment may come in two answers, so only older ones are forgotten.
-                    self._from = event["timestamp"]
-                self._shown_events.add(event["eventId"])
-                yield format_event(event)
+                    start = max(start, event["timestamp"])
+                    shown.add(event["eventId"])
+                    yield format_event(event)
+        except ServiceUnavailable as error:
+            account.progress.say(f"still trying: {error}")
+        wait(POLL_INTERVAL_S)
 
 
 def format_event(event: dict[str, Any]) -> str:
@@ -100,7 +92,7 @@ def show(account: Account, name: str, lines: int, follow: bool) -> None:
     for line in recent:
         account.results.say(line)
     if follow:
-        for line in Follower(account, name).lines(began):
+        for line in follow_lines(account, name, began):
             account.results.say(line)
     elif not recent:
         raise CommandError(

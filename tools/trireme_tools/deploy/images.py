@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from trireme_tools.deploy import documents
+from trireme_tools import documents
 
 REPOSITORY = "sagemaker-tritonserver"
 #: The newest that the SageMaker SDK's table has for all the Regions below.

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm.router.s3 import S3Uri
-from trireme_tools import aws
-from trireme_tools.deploy import documents
-from trireme_tools.deploy.documents import fill
+from trireme_tools import aws, documents
 from trireme_tools.deploy.images import Image
+from trireme_tools.documents import fill
 
 Document = dict[str, Any]
 STATEMENTS = documents.read(__file__, "policies.yaml")

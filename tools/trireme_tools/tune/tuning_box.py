@@ -22,6 +22,7 @@ from sm.repository.models import CONFIG
 from sm.run_state import CODE
 from sm.settings import Settings
 from trireme_tools.check import discovery
+from trireme_tools.check.client_checks import Sample
 from trireme_tools.invoke import load_test
 from trireme_tools.invoke.load_test import LoadTest, quantile
 from trireme_tools.invoke.messages import InvokeRequest, NoReply
@@ -103,17 +104,9 @@ def choose_part(name: str, parts: tuple[str, ...], part: str | None) -> str:
 
 def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
     """Return the body of a request, and the golden result if there is one."""
-    file = folder / "payload.json"
-    try:
-        payload = json.loads(file.read_bytes())
-        golden = folder / "golden.json"
-        result = json.loads(golden.read_bytes()) if golden.exists() else None
-    except FileNotFoundError:
-        raise CommandError(
-            f"{name!r} has no sample to send: write the payload of a typical request to {file}."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise CommandError(f"the sample in {folder} cannot be read: {error}.") from None
+    payload = Sample.read(folder / "payload.json")
+    golden = folder / "golden.json"
+    result = Sample.read(golden) if golden.exists() else None
     return json.dumps({"modelname": name, "payload": payload}).encode(), result
 
 
