@@ -185,7 +185,10 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
 
     @routes.get("/models/<name>")
     def model(name: str) -> Response:
-        row = next((row for row in rows() if row["modelName"] == name), None)
+        found = rows()
+        row = next((row for row in found if row["modelName"] == name), None)
+        if row is None and versions:  # sm push names the model, whose client may have another name
+            row = next((row for row in found if name in row.get("models", ())), None)
         if row is None:
             raise UnknownModel(f"no model {name[:200]!r}")
         return respond(Answer(orjson.dumps(row)))

@@ -63,5 +63,6 @@ def test_the_versions_of_a_model_are_in_the_row_of_its_client(
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
     app.register_blueprint(routes.listing(box, NotedVersions()))  # type: ignore[arg-type]
     shop, new = app.test_client().get("/models").get_json()["models"]
+    assert app.test_client().get("/models/net").get_json() == shop
     assert shop == {**row, "canary": {"percent": 10}, "version_error": "it is waiting"}
     assert (new["modelName"], new["ready"], new["reason"]) == ("new", False, "it has no weights")
