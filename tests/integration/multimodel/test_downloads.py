@@ -45,16 +45,24 @@ class Host:
     proxy: CuttingProxy
     url: str = ""
 
-    def put(self, seed: int, size: int = SIZE) -> str:
-        """Put an archive with a large file there; return the file's digest."""
+    def pack(self, seed: int, size: int = SIZE) -> str:
+        """Write an archive with a large file beside the site; return the file's digest."""
         content = random.Random(seed).randbytes(size)
         (self.folder / "weights").write_bytes(content)
-        archive = self.folder / "site" / "model.tar.gz"
-        with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        with tarfile.open(self.folder / "packed.tar.gz", "w:gz", compresslevel=1) as tar:
             tar.add(self.folder / "weights", "model/weights")
+        return hashlib.sha256(content).hexdigest()
+
+    def publish(self) -> None:
+        """Replace what the source has by what was packed."""
+        archive = (self.folder / "packed.tar.gz").replace(self.folder / "site" / "model.tar.gz")
         if self.url:
             client(self.url).upload_file(str(archive), "inputs", "large/model.tar.gz")
-        return hashlib.sha256(content).hexdigest()
+
+    def put(self, seed: int, size: int = SIZE) -> str:
+        digest = self.pack(seed, size)
+        self.publish()
+        return digest
 
 
 @pytest.fixture(params=["s3", "https"])
@@ -127,16 +135,17 @@ def test_a_changed_object_starts_anew(host: Host, tmp_path: Path) -> None:
 def test_an_object_that_changes_under_a_fetch_is_not_taken(host: Host, tmp_path: Path) -> None:
     """Two versions must not get mixed, although the ranges of both are there."""
     host.put(1)
-    cache = tmp_path / "cache"
+    expected, cache = host.pack(2, SIZE + 2**20), tmp_path / "cache"
     host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
     with start_fetch(host.source, cache) as fetch:
         wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
-        expected = host.put(2, SIZE + 2**20)
+        host.publish()
         # Those that wait are cut, so that they ask again.
         host.proxy.budget = None
         host.proxy.stopped.set()
         output = fetch.communicate(timeout=60)[0]
     assert fetch.returncode == 1, output
+    assert ("PreconditionFailed" if host.url else "has changed") in output.splitlines()[-1]
     assert list((cache / "folders").iterdir()) == []
     assert digest_of(Sources(cache, print).fetch(host.source)) == expected
 
