@@ -99,14 +99,7 @@ def _libpython(python: str, folders: list[str]) -> Path:
 
 
 #: The python backend sources this in bash, and puts ``lib`` on LD_LIBRARY_PATH itself.
-ACTIVATE = """\
-# For bash: `source bin/activate`, from wherever this folder is.
-environment="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-unset PYTHONHOME PYTHONPATH
-export PYTHONNOUSERSITE=1
-export PATH="$environment/bin:$environment/local/bin:$PATH"
-unset environment
-"""
+ACTIVATE = Path(__file__).with_name("activate.sh")
 #: The first lines of a script that pip or uv installed; they contain the folder of the installation.
 FIRST_LINES = re.compile(rb"\A(#!/bin/sh\n'''exec' [^\n]*\n' '''\n|#![^\n]*python[^\n]*\n)")
 
@@ -123,7 +116,7 @@ def from_wheels(folder: Path, requirements: Path, base: Interpreter, stub: Stub)
         "the stub wants",
         requirements.absolute().parent,
     )
-    (folder / "bin" / "activate").write_text(ACTIVATE)
+    shutil.copyfile(ACTIVATE, folder / "bin" / "activate")
     # Debian's Python has its scripts in local/bin.
     for script in (*folder.glob("bin/*"), *folder.glob("local/bin/*")):
         if script.is_file() and not script.is_symlink() and script.stat().st_size < 2**16:

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from sm.client.payloads import EXAMPLE_PICTURE
@@ -28,7 +29,7 @@ from sm.repository.cache import Cache
 from sm.router.answers import dumps
 from sm.server.hugging_face import OPTIONS, ModelSource, read_folder, read_json
 from sm.settings import Settings
-from trireme_tools.scaffold.writing import NAME, class_name
+from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"
 #: What is fetched of a repository: no Python code, no pickle.
@@ -130,18 +131,6 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "question-answering": {"question": "Where did Ada live?", "context": TEXT},
     "zero-shot-classification": {"text": TEXT, "labels": ["history", "cooking"]},
 }
-CLIENT = '''"""The client of {name}. Change what you need of {task}."""
-
-from __future__ import annotations
-
-from sm.client.tasks import {task}
-
-
-class {class_name}({task}):
-    """{summary}"""
-
-    model = "{name}"
-'''
 
 
 def run(options: argparse.Namespace) -> int:
@@ -209,7 +198,8 @@ def eject(options: argparse.Namespace) -> int:
     task = task_class(model / TASK_FILE)
     client.mkdir(parents=True)
     summary = (task.__doc__ or "").splitlines()[0].replace('"""', "'''")
-    text = CLIENT.format(
+    template = Template((TEMPLATES / "ejected" / "client.py.txt").read_text("utf-8"))
+    text = template.substitute(
         name=options.name, task=task.__name__, class_name=class_name(options.name), summary=summary
     )
     (client / "client.py").write_text(text, "utf-8")
