@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
 from tests.support.boxes import wait_until
+from tests.support.session_rows import count_rows
 
 pytestmark = pytest.mark.core
 
@@ -32,14 +32,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def count_rows(home: Path) -> tuple[int, int]:
-    """Return how many sessions and values a folder's database has."""
-    with contextlib.closing(sqlite3.connect(home / "sessions.db")) as database:
-        queries = (f"SELECT COUNT(*) FROM {table}" for table in ("sessions", "items"))
-        sessions, values = (database.execute(query).fetchone()[0] for query in queries)
-    return sessions, values
 
 
 @pytest.fixture
@@ -315,7 +307,7 @@ import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
 from sm.client.sessions import Sessions
-from tests.integration.sessions.test_sessions import count_rows
+from tests.support.session_rows import count_rows
 first, second = Path(sys.argv[1]), Path(sys.argv[2])
 session = Sessions((first, second), 100, 10).open("caller")
 large = b"x" * 300_000
