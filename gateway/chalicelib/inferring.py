@@ -12,7 +12,6 @@ import orjson
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
 from sm.http import messages
-from sm.plugins.registry import Registry
 from sm.router.answers import write
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record
@@ -115,7 +114,7 @@ class Inference:
 
     def _compute(self, client: Client, call: DispatchRequest) -> Any:
         call.client = client
-        answer = write(call, run_record(call, Registry({client.name: client})))
+        answer = write(call, run_record(call))
         if answer.content_type != messages.JSON:
             return answer.read().decode("utf-8", "replace")
         written = orjson.loads(answer.read())

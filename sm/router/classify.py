@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -30,6 +30,11 @@ HEADER_PREFIX = "x-amzn-sagemaker-"
 SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 TARGET_MODEL = f"{HEADER_PREFIX}target-model"
 CUSTOM_ATTRIBUTES = f"{HEADER_PREFIX}custom-attributes"
+
+
+def name_of_class(_client: Client, error: BaseException) -> str:
+    """Describe an exception of a client for its caller: the rest is for the log."""
+    return type(error).__name__
 
 
 class RawRecord(NamedTuple):
@@ -66,6 +71,10 @@ class DispatchRequest:
     client: Client | None = None
     #: True if the answer is sent in parts.
     streamed: bool = False
+    #: Describes an exception of the client for the caller.
+    describe_error: Callable[[Client, BaseException], str] = name_of_class
+    #: Reads a payload in S3: takes its address and the address's place in the request. None if S3 is off.
+    read_object: Callable[[object, str], bytes] | None = None
 
 
 class Address(NamedTuple):

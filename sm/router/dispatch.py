@@ -24,29 +24,20 @@ from sm.errors import (
 )
 from sm.http.messages import JSON, JSON_LINES
 from sm.metrics import stage
-from sm.plugins.registry import Registry
 from sm.router.answers import dumps, finish
 from sm.router.classify import DispatchRequest, RawRecord
-from sm.router.s3 import URI, Store, inline_objects
+from sm.router.s3 import URI, inline_objects
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.
 MAX_NAME_CHARACTERS = 40
 
 
-def run_record(
-    request: DispatchRequest,
-    registry: Registry,
-    store: Store | None = None,
-    number: int = 0,
-    path: str = "payload",
-) -> object:
+def run_record(request: DispatchRequest, number: int = 0, path: str = "payload") -> object:
     """Run a record of a request; return its result, or its :class:`TriremeError`.
 
     Args:
         request: With its client.
-        registry: Describes a client's errors.
-        store: Reads payloads in S3; None if that is off.
         number: Of the record.
         path: The record's place in the request, for errors.
     """
@@ -54,7 +45,7 @@ def run_record(
     assert client is not None
     try:
         with stage(client.name, "decode"):
-            payload = validate_payload(client, request, request.records[number], path, store)
+            payload = validate_payload(client, request, request.records[number], path)
         if client.batches is None:
             result = client.inference(payload)
         else:
@@ -67,19 +58,15 @@ def run_record(
             raise DeadlinePassed(deadline.PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
-        return to_error(registry, error, request, path, payload)
+        return to_error(error, request, path, payload)
 
 
-def stream(
-    request: DispatchRequest, registry: Registry, confirm: Callable[[], None], store: Store | None = None
-) -> Generator[object, None, None]:
+def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[object, None, None]:
     """Yield the parts of the answer to the single record. Raises :class:`TriremeError`.
 
     Args:
         request: With its client.
-        registry: Describes a client's errors.
         confirm: Called before each part is sent.
-        store: Reads payloads in S3; None if that is off.
     """
     client, payload, count = request.client, None, 0
     assert client is not None
@@ -88,7 +75,7 @@ def stream(
     with deadline.part("stream") as span:
         try:
             with stage(client.name, "decode"):
-                payload = validate_payload(client, request, request.records[0], "payload", store)
+                payload = validate_payload(client, request, request.records[0])
             parts = client.stream(payload)
             try:
                 for part in parts:
@@ -104,11 +91,11 @@ def stream(
         except GeneratorExit:
             raise
         except BaseException as error:  # a client may call sys.exit()
-            raise to_error(registry, error, request, "payload", payload) from None
+            raise to_error(error, request, "payload", payload) from None
 
 
 def to_error(
-    registry: Registry, error: BaseException, request: DispatchRequest, path: str, payload: Payload | None
+    error: BaseException, request: DispatchRequest, path: str, payload: Payload | None
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     client, known = request.client, {"request_id": request.request_id}
@@ -123,7 +110,7 @@ def to_error(
     if isinstance(error, MemoryError):
         return OutOfMemory(f"{client.name} ran out of memory")
     log.error("client %s failed", client.name, exc_info=error, extra=known)
-    return ClientFailed(f"the client of {client.name!r} failed ({registry.describe_error(client, error)})")
+    return ClientFailed(f"the client of {client.name!r} failed ({request.describe_error(client, error)})")
 
 
 def check_deadline() -> None:
@@ -145,16 +132,11 @@ def _with_path(error: TriremeError, path: str) -> TriremeError:
     return completed
 
 
-def validate_payload(
-    client: Client, request: DispatchRequest, record: Any, path: str = "payload", store: Store | None = None
-) -> Payload:
-    """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path.
-
-    ``store`` reads payloads in S3.
-    """
+def validate_payload(client: Client, request: DispatchRequest, record: Any, path: str = "payload") -> Payload:
+    """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     kind = client.payload
     if type(record) is dict and (URI in record or dict in map(type, record.values())):
-        record = inline_objects(kind, record, path, store)
+        record = inline_objects(kind, record, path, request.read_object)
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
     members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)
     for name, value in members.items():

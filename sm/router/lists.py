@@ -18,12 +18,10 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, Overloaded, TooLarge, TriremeError
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.metrics import stage
-from sm.plugins.registry import Registry
 from sm.router.admission import Admission, FairGate
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
 from sm.router.dispatch import check_deadline, run_record, to_error, validate_payload
-from sm.router.s3 import Store
 
 #: Batches for each thread that may be submitted before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
@@ -202,21 +200,17 @@ class Lane:
 
 def run_records(
     request: DispatchRequest,
-    registry: Registry,
     encode: Callable[[object], EncodedResult],
     runner: OrderedRunner,
-    store: Store | None = None,
     slot: Admission | None = None,
 ) -> Iterator[EncodedResult]:
     """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
 
     Args:
         request: With its client.
-        registry: Describes a client's errors.
         encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
             and a hundred thousand results would not fit into memory.
         runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
-        store: Reads payloads in S3; None if that is off.
         slot: That of the request.
     """
     deadline_failure = encode(DeadlinePassed(deadline.PASSED))
@@ -226,7 +220,7 @@ def run_records(
         parts = [numbers[start : start + size] for start in numbers[::size]]
 
         def run_part(part: Sequence[int]) -> list[EncodedResult]:
-            return [*map(encode, run_together(request, registry, part, store))]
+            return [*map(encode, run_together(request, part))]
 
         results: Iterator[list[EncodedResult]] = runner.run(parts, run_part, list, slot)
         return chain.from_iterable(
@@ -237,7 +231,7 @@ def run_records(
     def run_one(number: int) -> EncodedResult:
         path = f"payload[{number}]"
         with deadline.part("record", {"trireme.record": path}) as part:
-            result = run_record(request, registry, store, number, path)
+            result = run_record(request, number, path)
             if isinstance(result, TriremeError):
                 part.fail(result)
         return encode(result)
@@ -245,9 +239,7 @@ def run_records(
     return runner.run(numbers, run_one, lambda: deadline_failure, slot)
 
 
-def run_together(
-    request: DispatchRequest, registry: Registry, numbers: Sequence[int], store: Store | None = None
-) -> list[object]:
+def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[object]:
     """Run records of a list through a client with batches; return the result or the error of each."""
     client = request.client
     assert client is not None
@@ -257,7 +249,7 @@ def run_together(
 
     def fail(number: int, error: BaseException) -> None:
         path, payload = f"payload[{number}]", payloads.get(number)
-        results[number] = failure = to_error(registry, error, request, path, payload)
+        results[number] = failure = to_error(error, request, path, payload)
         spans[number].fail(failure)
 
     with ExitStack() as stack:
@@ -270,9 +262,8 @@ def run_together(
         for number in numbers:
             try:
                 with stage(client.name, "decode"):
-                    payloads[number] = validate_payload(
-                        client, request, request.records[number], f"payload[{number}]", store
-                    )
+                    record = request.records[number]
+                    payloads[number] = validate_payload(client, request, record, f"payload[{number}]")
             except BaseException as error:
                 fail(number, error)
         try:

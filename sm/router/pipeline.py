@@ -197,6 +197,9 @@ class Pipeline:
             return answer
         if request.client is None:
             request.client = self.registry.get(request.model)
+        request.describe_error = self.registry.describe_error
+        if self.store is not None:
+            request.read_object = self.store.read_object
         invocation.deadline.repeatable &= request.client.repeatable
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
@@ -213,13 +216,13 @@ class Pipeline:
             address = self.store.parse_address(request.result_s3_uri, "result_s3_uri")
             request.accept = JSON
         if request.streamed:
-            parts = stream(request, self.registry, partial(self._confirm, invocation.deadline), self.store)
+            parts = stream(request, partial(self._confirm, invocation.deadline))
             return write_stream(request, parts)
         if not request.many:
-            answer = write(request, run_record(request, self.registry, self.store))
+            answer = write(request, run_record(request))
         else:
             encode = partial(encode_record, request.model)
-            records = run_records(request, self.registry, encode, lane.records, self.store, invocation.slot)
+            records = run_records(request, encode, lane.records, invocation.slot)
             answer = write_list(request, records)
         if self.store is None or address is None:
             return answer

@@ -274,6 +274,10 @@ class Store:
         """Parse an address of the request and check that it is allowed."""
         return parse_uri(value, self._allowed, path)
 
+    def read_object(self, value: object, path: str) -> bytes:
+        """Read the object at an address of the request, if it is allowed."""
+        return self.read(self.parse_address(value, path))
+
     def read(self, address: S3Uri) -> bytes:
         """Read an object.
 
@@ -370,7 +374,9 @@ def open_client(threads: int, variable: str = "TRIREME_S3_BUCKETS") -> Any:
 S3_OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"
 
 
-def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | None) -> Any:
+def inline_objects(
+    kind: type[Payload], record: Any, path: str, read_object: Callable[[object, str], bytes] | None
+) -> Any:
     """Replace an address in ``record``'s main field by the object's data; other records are unchanged.
 
     The record may also be ``{"s3_uri": …}`` alone, as it may be a string of base64 alone.
@@ -379,7 +385,7 @@ def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | N
         kind: The client's payload.
         record: From the caller.
         path: The record's place in the request, for errors.
-        store: Reads objects; None if S3 is off.
+        read_object: Reads the object at an address; None if S3 is off.
 
     Raises:
         Forbidden: S3 is off, or the address is not allowed.
@@ -393,10 +399,9 @@ def inline_objects(kind: type[Payload], record: Any, path: str, store: Store | N
     name = next((name for name in kind.names_of(field) if _is_address(record.get(name))), None)
     if name is None:
         return record
-    if store is None:
+    if read_object is None:
         raise Forbidden(f"{path}.{name}: {S3_OFF}")
-    address = store.parse_address(record[name][URI], f"{path}.{name}.{URI}")
-    fields = kind.fields_of_raw(store.read(address))
+    fields = kind.fields_of_raw(read_object(record[name][URI], f"{path}.{name}.{URI}"))
     # Keep the caller's key, so that a caller who sent the field under two names gets the error.
     return {**record, **{name if key == field else key: value for key, value in fields.items()}}
 

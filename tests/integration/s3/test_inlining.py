@@ -34,18 +34,22 @@ def store(aws: str) -> Iterator[Store]:
 
 @pytest.mark.parametrize("record", [{"text": URI}, URI])
 def test_an_address_alone_or_in_the_main_field_is_replaced_by_the_object(store: Store, record: Any) -> None:
-    assert inline_objects(TextPayload, record, "payload", store) == {"text": "Wörter"}
+    assert inline_objects(TextPayload, record, "payload", store.read_object) == {"text": "Wörter"}
 
 
 def test_other_fields_are_kept_and_a_picture_is_bytes(store: Store) -> None:
-    assert inline_objects(TitledText, {"title": "t", "text": URI}, "payload", store) == {
+    assert inline_objects(TitledText, {"title": "t", "text": URI}, "payload", store.read_object) == {
         "title": "t",
         "text": "Wörter",
     }
-    assert inline_objects(ImagePayload, {"image": URI}, "payload", store) == {"image": "Wörter".encode()}
-    assert inline_objects(ImagePayload, {"img": URI}, "payload", store) == {"img": "Wörter".encode()}
+    assert inline_objects(ImagePayload, {"image": URI}, "payload", store.read_object) == {
+        "image": "Wörter".encode()
+    }
+    assert inline_objects(ImagePayload, {"img": URI}, "payload", store.read_object) == {
+        "img": "Wörter".encode()
+    }
     both_fields = {"img": URI, "image": "QQ=="}
-    assert inline_objects(ImagePayload, both_fields, "payload", store) == {
+    assert inline_objects(ImagePayload, both_fields, "payload", store.read_object) == {
         "img": "Wörter".encode(),
         "image": "QQ==",
     }
@@ -71,6 +75,6 @@ def test_an_error_names_the_path_of_the_record(store: Store) -> None:
     with pytest.raises(Forbidden, match=r"payload\[1\]\.text: .*TRIREME_S3_BUCKETS"):
         inline_objects(TextPayload, {"text": URI}, "payload[1]", None)
     with pytest.raises(WrongPayload, match=r"payload\[1\]\.text\.s3_uri: is not an address"):
-        inline_objects(TextPayload, {"text": {"s3_uri": 7}}, "payload[1]", store)
+        inline_objects(TextPayload, {"text": {"s3_uri": 7}}, "payload[1]", store.read_object)
     with pytest.raises(BadInput, match="UTF-8"):
-        inline_objects(TextPayload, {"text": {"s3_uri": "s3://inputs/bytes"}}, "payload", store)
+        inline_objects(TextPayload, {"text": {"s3_uri": "s3://inputs/bytes"}}, "payload", store.read_object)

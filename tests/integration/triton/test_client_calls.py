@@ -51,7 +51,7 @@ def pipeline(transport: Transport) -> Client:
 
 def run(client: Client, **payload: object) -> object:
     request = DispatchRequest(client.name, [payload], client=client)
-    return run_record(request, Registry({client.name: client}))
+    return run_record(request)
 
 
 @pytest.mark.parametrize("rows", [1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS, 50])

@@ -149,8 +149,8 @@ def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> 
     client = dispatcher.registry.get(model)
     request = DispatchRequest(model, records, len(records) > 1, client=client, **fields)
     if not request.many:
-        return [run_record(request, dispatcher.registry)]
-    return list(run_records(request, dispatcher.registry, lambda result: result, dispatcher.runner))
+        return [run_record(request)]
+    return list(run_records(request, lambda result: result, dispatcher.runner))
 
 
 def only_error(results: list[object]) -> TriremeError:
@@ -306,7 +306,7 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
     assert isinstance(second, ClientFailed)
     with pytest.raises(ClientFailed, match=type(exit_error).__name__):
         request = DispatchRequest("echo", ["end"], client=dispatcher.registry.get("echo"))
-        list(stream(request, dispatcher.registry, lambda: None))
+        list(stream(request, lambda: None))
 
 
 def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:

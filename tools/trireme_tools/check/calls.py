@@ -19,7 +19,6 @@ from sm.client.base import Client
 from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.metrics import stage
-from sm.plugins.registry import Registry
 from sm.router.answers import dumps, encode_record, write, write_list
 from sm.router.classify import read_dispatch
 from sm.router.dispatch import run_record
@@ -77,7 +76,6 @@ class InProcessCaller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._registry = Registry({client.name: client})
         self._runner = OrderedRunner(ThreadPoolExecutor(8, "records"), 8)
         self._reasons = LastErrors(client)
         logger = logging.getLogger("sm.router.dispatch")
@@ -105,10 +103,10 @@ class InProcessCaller:
             request = read_dispatch(body, "check")
             request.client = self.client
             if not request.many:
-                result = run_record(request, self._registry)
+                result = run_record(request)
                 with stage(self.client.name, "encode"):
                     return write(request, result)
-            results = list(run_records(request, self._registry, lambda result: result, self._runner))
+            results = list(run_records(request, lambda result: result, self._runner))
             with stage(self.client.name, "encode"):
                 return write_list(request, (encode_record(request.model, result) for result in results))
         except TriremeError as error:
