@@ -14,6 +14,8 @@ DOCUMENTS = documents.read(__file__, "scaling.yaml")
 #: The kind of target that counts requests.
 REQUESTS = "target"
 KINDS = (REQUESTS, "cpu", "gpu")
+#: The policy that starts the first instance.
+WAKE = "wake"
 
 
 @dataclass(frozen=True)
@@ -97,19 +99,24 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         "set the autoscaling's limits",
         **limits(name, scaling),
     )
-    for tracked in scaling.targets:
-        account.create(
+    created = {}
+    for kind, policy in policies(name, scaling, asynchronous).items():
+        created[kind] = account.create(
             SERVICE,
             "put_scaling_policy",
             "set the autoscaling's policy",
-            PolicyName=policy_name(name, tracked),
-            PolicyType="TargetTrackingScaling",
-            TargetTrackingScalingPolicyConfiguration=tracking_policy(name, tracked, asynchronous),
+            **policy,
             **scalable_resource(name),
         )
     _remove_others(account, name, scaling)
-    if asynchronous and scaling.least == 0:
-        _wake(account, name)
+    if WAKE in created:
+        account.create(
+            "cloudwatch",
+            "put_metric_alarm",
+            "make the alarm that starts the first instance",
+            **wake_alarm(name),
+            AlarmActions=[created[WAKE].get("PolicyARN", "ARN-OF-THE-POLICY")],
+        )
 
 
 def remove(account: Account, name: str) -> None:
@@ -143,31 +150,27 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
             )
 
 
-def tracking_policy(name: str, target: Target, asynchronous: bool) -> dict[str, Any]:
-    """Return the policy: requests for each instance, CPU or GPU percent, or length of the backlog."""
-    kind = "waiting" if asynchronous and target.kind == REQUESTS else target.kind
-    metric = documents.fill(DOCUMENTS["metrics"][kind], {"name": name})
-    return {"TargetValue": target.value, **metric, **DOCUMENTS["cooldown"]}
-
-
-def _wake(account: Account, name: str) -> None:
-    """Start the first instance by another alarm: without instances there is no backlog per instance."""
-    policy = account.create(
-        SERVICE,
-        "put_scaling_policy",
-        "set the policy that starts the first instance",
-        PolicyName=f"{name}-wake",
-        PolicyType="StepScaling",
-        StepScalingPolicyConfiguration=DOCUMENTS["wake_policy"],
-        **scalable_resource(name),
-    )
-    account.create(
-        "cloudwatch",
-        "put_metric_alarm",
-        "make the alarm that starts the first instance",
-        **wake_alarm(name),
-        AlarmActions=[policy.get("PolicyARN", "ARN-OF-THE-POLICY")],
-    )
+def policies(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, dict[str, Any]]:
+    """Return the policy of each kind of target, and what starts the first instance if there may be none."""
+    found: dict[str, dict[str, Any]] = {}
+    for target in scaling.targets:
+        metric = "waiting" if asynchronous and target.kind == REQUESTS else target.kind
+        found[target.kind] = {
+            "PolicyName": policy_name(name, target),
+            "PolicyType": "TargetTrackingScaling",
+            "TargetTrackingScalingPolicyConfiguration": {
+                "TargetValue": target.value,
+                **documents.fill(DOCUMENTS["metrics"][metric], {"name": name}),
+                **DOCUMENTS["cooldown"],
+            },
+        }
+    if asynchronous and scaling.least == 0:
+        found[WAKE] = {
+            "PolicyName": f"{name}-wake",
+            "PolicyType": "StepScaling",
+            "StepScalingPolicyConfiguration": DOCUMENTS["wake_policy"],
+        }
+    return found
 
 
 def wake_alarm(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trireme_tools.deploy import autoscaling
-from trireme_tools.deploy.autoscaling import REQUESTS
+from trireme_tools.deploy.autoscaling import REQUESTS, WAKE
 from trireme_tools.templates.policies import trust_policy
 from trireme_tools.templates.stack import Stack
 
@@ -79,39 +79,16 @@ def endpoint(stack: Stack) -> Resource:
 def scaling(stack: Stack) -> dict[str, Resource]:
     autoscale = stack.scaling
     assert autoscale is not None
-    name, asynchronous = stack.plan.name, bool(stack.plan.output)
+    name = stack.plan.name
     limits = autoscaling.limits(name, autoscale)
     resources = {
         "Limits": {**resource("ApplicationAutoScaling::ScalableTarget", limits), "DependsOn": "Endpoint"},
     }
-    for target in autoscale.targets:
-        ending = "" if target.kind == REQUESTS else target.kind.capitalize()
-        resources[f"Scaling{ending}"] = policy(
-            autoscaling.policy_name(name, target),
-            "TargetTrackingScaling",
-            {
-                "TargetTrackingScalingPolicyConfiguration": autoscaling.tracking_policy(
-                    name, target, asynchronous
-                )
-            },
-        )
-    if asynchronous and autoscale.least == 0:
-        resources |= waking(name)
+    for kind, policy in autoscaling.policies(name, autoscale, bool(stack.plan.output)).items():
+        logical_id = {REQUESTS: "Scaling", WAKE: "Wake"}.get(kind, f"Scaling{kind.capitalize()}")
+        properties = {**policy, "ScalingTargetId": {"Ref": "Limits"}}
+        resources[logical_id] = resource("ApplicationAutoScaling::ScalingPolicy", properties)
+    if "Wake" in resources:
+        alarm = {**autoscaling.wake_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
+        resources["Backlog"] = resource("CloudWatch::Alarm", alarm)
     return resources
-
-
-def policy(name: str, kind: str, configuration: dict[str, Any]) -> Resource:
-    return resource(
-        "ApplicationAutoScaling::ScalingPolicy",
-        {"PolicyName": name, "PolicyType": kind, "ScalingTargetId": {"Ref": "Limits"}, **configuration},
-    )
-
-
-def waking(name: str) -> dict[str, Resource]:
-    """Return the alarm that starts the first instance: without instances there is no backlog per instance."""
-    alarm = {**autoscaling.wake_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
-    step = {"StepScalingPolicyConfiguration": autoscaling.DOCUMENTS["wake_policy"]}
-    return {
-        "Wake": policy(f"{name}-wake", "StepScaling", step),
-        "Backlog": resource("CloudWatch::Alarm", alarm),
-    }
