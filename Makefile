@@ -135,7 +135,7 @@ lock: .venv/.dev  ## update the locks, for every Python version and platform at 
 	@touch $@
 
 screenshots: .venv/.dev  ## take the screenshots of the playground and the dashboard for the documentation; needs chromium
-	@.venv/bin/python -m tests.support.screenshots
+	@.venv/bin/python -m tests.e2e.browser.screenshots
 
 .PHONY: gpu-bundle
 gpu-bundle: .venv/.serve  ## make build/gpu-bundle, which python -m bench.gpu takes to a machine with a GPU; ARGS="--help" lists the options

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
+from tests.e2e.browser.playground import DESKTOP, Playground
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.browser import chromium
 from tests.support.demo_box import demo
-from tests.support.playground import DESKTOP, Playground
 from tests.support.tritons import Model
 from trireme_tools.scaffold.writing import NewClient
 

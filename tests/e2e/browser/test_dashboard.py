@@ -16,11 +16,11 @@ from selenium import webdriver
 from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
+from tests.e2e.browser.dashboard import Dashboard
+from tests.e2e.browser.playground import DESKTOP, SCREENS
 from tests.support.boxes import RunningBox, wait_until
-from tests.support.dashboard import Dashboard
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
-from tests.support.playground import DESKTOP, SCREENS
 
 SLOW_REQUEST_S = 3.0
 MIN_DISTANCE_PX = 4.0  # of a line from the chart's bottom; on a linear axis it would lie there

@@ -12,8 +12,8 @@ from selenium.webdriver import Keys
 from selenium.webdriver.support.ui import Select
 
 from sm.settings import HERE
+from tests.e2e.browser.playground import PHONE, SCREENS, Playground
 from tests.support.boxes import RunningBox
-from tests.support.playground import PHONE, SCREENS, Playground
 
 #: An element of the result of each client's first sample.
 RESULTS = {
@@ -89,14 +89,6 @@ def test_the_score_slider_filters_without_a_new_request(page: Playground, page_b
     )
     assert 0 < len(page.all(".object-list li")) < objects_before
     assert page_box.metric("trireme_invocations_total", model="yolov5") == requests_before
-
-
-def test_a_result_that_fits_no_view_is_shown_as_json(page: Playground) -> None:
-    page.open("yolov5")
-    Select(page.field("format")).select_by_visible_text("rows")
-    page.run_sample()
-    page.wait(lambda: page.text("#view-json"))
-    assert isinstance(page.shown_json()["result"][0][0], int)
 
 
 def test_a_picture_in_the_answer_is_shown(page: Playground) -> None:

@@ -12,8 +12,8 @@ from selenium import webdriver
 from selenium.webdriver import Keys
 
 from sm.run_state import Box
+from tests.e2e.browser.playground import DESKTOP, Playground
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
-from tests.support.playground import DESKTOP, Playground
 from tests.support.tritons import MODELS
 
 LATE = """
@@ -101,23 +101,3 @@ def test_a_model_that_is_not_ready_cannot_be_run_until_it_is(team_page: Playgrou
     team_page.fill("text", "abc")
     team_page.run()
     assert team_page.shown_json()["result"] == "ABC"
-
-
-def test_clicks_without_any_model_break_nothing(team_page: Playground) -> None:
-    """The answer of the box is slow here, so that the clicks come before its models."""
-    team_page.browser.get("about:blank")
-    script = team_page.browser.execute_cdp_cmd(
-        "Page.addScriptToEvaluateOnNewDocument",
-        {
-            "source": "const real = fetch; window.fetch = (...all) => "
-            "new Promise(go => setTimeout(() => go(real(...all)), 1500));"
-        },
-    )
-    try:
-        team_page.browser.get(f"{team_page.url}/")
-        team_page.click("#send")
-        team_page.browser.find_element("tag name", "body").send_keys(Keys.CONTROL, Keys.ENTER)
-        team_page.wait(lambda: team_page.find("[data-model=orders]"))
-        assert team_page.console_errors() == []
-    finally:
-        team_page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)

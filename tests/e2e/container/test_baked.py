@@ -13,9 +13,9 @@ import pytest
 import requests
 
 from sm.settings import HERE
+from tests.e2e.container.tokenizing import TEXT, TOKENS, write_client
 from tests.support.containers import Container, build_flags, podman, running_container, write_team_repository
 from tests.support.played_aws import Account, as_container, played_aws
-from tests.support.reference.tokenizing import TEXT, TOKENS, write_client
 
 DEMO, TEAM = "localhost/trireme-test:demo", "localhost/trireme-test:team"
 

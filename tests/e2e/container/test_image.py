@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sm import __version__
-from sm.commands import DEVELOPER_MACHINE
 from sm.settings import HERE
 from tests.support.containers import PAGE, PYTHON, build_flags, podman
 
@@ -28,11 +27,6 @@ def test_the_labels_describe_the_image_and_what_the_platform_may_use(image: str)
     assert labels["org.opencontainers.image.title"] == "trireme-serving"
     assert labels["org.opencontainers.image.version"] == __version__
     assert "org.opencontainers.image.source" in labels
-
-
-def test_settings_shows_the_containers_settings(image: str) -> None:
-    output = podman("run", "--rm", "-e", "SAGEMAKER_BIND_TO_PORT=9000", image, "settings")
-    assert "9000                     (environment: SAGEMAKER_BIND_TO_PORT)" in output
 
 
 def test_sm_test_passes_for_mounted_models(image: str, demo: Path) -> None:
@@ -91,13 +85,6 @@ def test_the_image_has_exactly_the_commands_of_its_page(image: str) -> None:
     )
     assert len(PAGE_COMMANDS) == 9
     assert set(podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code).split()) == PAGE_COMMANDS
-
-
-def test_a_command_for_a_developers_machine_says_where_to_run_it(image: str) -> None:
-    command = ["podman", "run", "--rm", image, "deploy", "pets"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr == f"sm: 'sm deploy' is not installed here. {DEVELOPER_MACHINE}\n"
 
 
 def test_the_image_has_no_build_tools_and_no_caches(image: str) -> None:

@@ -147,18 +147,6 @@ def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_in
     )
 
 
-def test_autoscaling_follows_the_requests(cloud: FakeAccount) -> None:
-    assert cloud.deploy("--autoscale", "1:4", "--target-invocations", "600").code == 0
-    scaling = cloud.client("application-autoscaling")
-    (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
-    assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 4)
-    (policy,) = scaling.describe_scaling_policies(ServiceNamespace="sagemaker")["ScalingPolicies"]
-    tracking = policy["TargetTrackingScalingPolicyConfiguration"]
-    assert tracking["TargetValue"] == 600
-    metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
-    assert metric == "SageMakerVariantInvocationsPerInstance"
-
-
 def test_a_dry_run_prints_the_calls_and_makes_none(cloud: FakeAccount) -> None:
     done = cloud.deploy("--dry-run", "--autoscale", "1:2", "--target-invocations", "9", "--alarm", "errors")
     assert done.code == 0, done.err

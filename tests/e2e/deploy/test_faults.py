@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.aws_proxy import Response, json_error, xml_error
 from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
-from trireme_tools.deploy import waiting
 
 THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 
@@ -32,26 +31,6 @@ def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: FakeAcco
     assert "Removed again: endpoint, alarms, configuration, model." in done.err
     assert "The archive stays at s3://" in done.err
     assert has_only_the_archive(cloud)
-
-
-@pytest.mark.parametrize(
-    ("reason", "advice"),
-    [
-        (
-            "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error",
-            "no such",
-        ),
-        (
-            'Could not access model data at s3://b/m.tar.gz. Ensure that the role "r" exists',
-            "cannot read the archive",
-        ),
-        ("The repository of your image does not grant ecr:BatchGetImage to sagemaker", "cannot be pulled"),
-        ("Failed to extract model data archive for container", "sm package"),
-        ("something new", "sm logs NAME"),
-    ],
-)
-def test_each_failure_reason_has_its_advice(reason: str, advice: str) -> None:
-    assert advice in waiting.advice_for(reason)
 
 
 def test_a_throttled_call_is_retried_and_the_next_run_uses_what_exists(cloud: FakeAccount) -> None:
@@ -79,12 +58,6 @@ def test_a_call_without_permission_names_the_action_and_removes_the_rest(cloud: 
     done = cloud.deploy()
     (model,), (configuration,) = cloud.list_resources()["models"], cloud.list_resources()["configurations"]
     assert f"These may be left: model {model}, configuration {configuration}" in done.err
-
-
-def test_a_model_that_another_run_created_first_is_no_error(cloud: FakeAccount) -> None:
-    message = "Cannot create already existing model arn:aws:sagemaker:eu-west-1:123456789012:model/ships-0"
-    cloud.proxy.fixed_responses["CreateModel"] = json_error(400, "ValidationException", message)
-    assert cloud.account().create("sagemaker", "create_model", "make it", ModelName="ships-0") == {}
 
 
 def test_an_update_during_another_fails_and_leaves_nothing(cloud: FakeAccount) -> None:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 
 import pytest
 
-from sm.commands.progress import Progress
 from tests.support.aws_proxy import json_error
-from tests.support.boxes import wait_until
 from tests.support.deploy_account import FakeAccount
 from trireme_tools.aws import ServiceUnavailable
-from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.waiting import Clock, Waiter
-
-#: A piece of rich's bar.
-BAR = "\N{BOX DRAWINGS HEAVY HORIZONTAL}"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class FakeTime:
@@ -37,35 +25,6 @@ class FakeTime:
     def wait(self, seconds: float) -> None:
         self._meanwhile()
         self.now += seconds
-
-
-def wait_through_update(cloud: FakeAccount, stream: io.StringIO, time: FakeTime) -> None:
-    """Wait for an endpoint that is in service at the fifth look."""
-    assert cloud.deploy().code == 0
-    cloud.proxy.endpoint_states = [{"EndpointStatus": "Updating"}] * 4
-    account = Account(cloud.session, Progress(stream), Progress(io.StringIO()))
-    endpoint = Waiter(account, time.clock()).wait("ships")
-    assert endpoint is not None
-    assert endpoint["EndpointStatus"] == "InService"
-
-
-def test_a_terminal_shows_state_and_time_in_a_bar_and_erases_it_at_the_end(
-    cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # rich asks these whether it writes to a terminal, and how wide it is.
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
-    stream = Terminal()
-    time = FakeTime(
-        lambda: wait_until(lambda: f"Updating {time.now:.0f} s" in stream.getvalue(), description="the bar")
-    )
-    wait_through_update(cloud, stream, time)
-    output = stream.getvalue()
-    assert "endpoint ships" in output
-    assert BAR in output
-    assert output.endswith("InService after 8 s\n")
-    # The bar's line is erased before the last one.
-    assert output.rindex("\x1b[2K") > output.rindex("Updating")
 
 
 def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: FakeAccount) -> None:

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-import requests
 
 from sm import __version__
 from sm.settings import Settings
@@ -80,15 +79,6 @@ def test_the_demo_gives_the_golden_answers(installed: Installed, demo: str) -> N
         ["resnet", "equal"],
         ["yolov5", "equal"],
     ]
-
-
-def test_the_demo_reports_its_version_and_serves_the_playground(demo: str) -> None:
-    assert requests.get(f"{demo}/v2", timeout=10).json()["trireme_version"] == __version__
-    assert (
-        f'trireme_build_info{{version="{__version__}"}} 1.0'
-        in requests.get(f"{demo}/metrics", timeout=10).text
-    )
-    assert requests.get(demo, timeout=10).status_code == 200
 
 
 def test_invoke_sends_a_request_and_prints_the_answer(installed: Installed, demo: str) -> None:

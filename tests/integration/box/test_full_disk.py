@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,17 @@ from tests.support.tritons import MODELS
 LARGE_BODY, BODY_ON_DISK = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))
 
 
-@pytest.fixture
-def box(tmp_path: Path, short_path: Path) -> Iterator[RunningBox]:
+@pytest.fixture(scope="module")
+def short_path() -> Iterator[Path]:
+    """A folder for TMPDIR. A Unix socket's path is limited to 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def box(short_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box whose run folder is on a disk of 64 MiB."""
+    tmp_path = tmp_path_factory.mktemp("full-disk")
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
     MODELS["echo"].write(tmp_path / "model" / "echo")

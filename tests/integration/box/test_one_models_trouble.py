@@ -55,9 +55,11 @@ FRAGILE = replace(
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with two models: ``echo`` has one instance, ``pair`` two."""
+    """A box with three models: ``echo`` has one instance, ``pair`` two, and ``fragile`` dies of a request."""
     folder = tmp_path_factory.mktemp("trouble")
-    with attacked_box(folder, make_small_repository(folder)) as started:
+    repository = make_small_repository(folder)
+    FRAGILE.write(repository / "fragile")
+    with attacked_box(folder, repository) as started:
         yield started
 
 
@@ -110,40 +112,49 @@ def test_a_short_pause_of_the_whole_box_replaces_nothing(box: RunningBox, sample
     assert (sorted(stubs(box)), triton(box)) == before
 
 
-def test_a_request_that_crashes_its_model_ends_alone(tmp_path: Path) -> None:
+def test_a_request_that_crashes_its_model_ends_alone(box: RunningBox) -> None:
     """Its model's process dies twice, and the requests beside it get their answers."""
-    FRAGILE.write(tmp_path / "model" / "fragile")
-    with running_box(tmp_path, tmp_path / "model", clients=(), wait_until_ready=True) as box:
-        samples = with_golden_answers(
-            [v2_numbers("fragile", [1000.0 * number, 1.0]) for number in range(1, 33)], box.port
-        )
-        deadly, answers = v2_numbers("fragile", [-1.0, 1.0]), list[requests.Response]()
+    samples = with_golden_answers(
+        [v2_numbers("fragile", [1000.0 * number, 1.0]) for number in range(1, 33)], box.port
+    )
+    deadly, answers = v2_numbers("fragile", [-1.0, 1.0]), list[requests.Response]()
 
-        def send(box: RunningBox) -> None:
-            headers = {"Content-Type": deadly.content_type}
-            answers.append(requests.post(f"{box.url}{deadly.path}", deadly.body, headers=headers, timeout=60))
+    def send(box: RunningBox) -> None:
+        headers = {"Content-Type": deadly.content_type}
+        answers.append(requests.post(f"{box.url}{deadly.path}", deadly.body, headers=headers, timeout=60))
 
-        row = attack(box, samples, Fault("crash", send, unnoticed=True))
-        assert not row.misses(), row
-        assert (answers[0].status_code, answers[0].json()["code"]) == (500, "model_crashed")
-        assert box.metric("trireme_model_reloads_total", model="fragile") == 2
+    row = attack(box, samples, Fault("crash", send, unnoticed=True))
+    assert not row.misses(), row
+    assert (answers[0].status_code, answers[0].json()["code"]) == (500, "model_crashed")
+    assert box.metric("trireme_model_reloads_total", model="fragile") == 2
 
 
-def test_a_caller_of_a_model_that_stays_away_gets_its_reason(tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "broken")
-    sample = v2_numbers("broken", [1.0])
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(), wait_until_ready=True, TRIREME_WAIT_SECONDS="2"
-    ) as box:
-        (tmp_path / "model" / "broken" / "1" / "model.py").write_text("raise RuntimeError('no')\n")
+def test_a_model_that_stays_away_is_named_to_its_callers_and_by_ping(tmp_path: Path) -> None:
+    for name in ("echo", "broken"):
+        MODELS["echo"].write(tmp_path / "model" / name)
+    script = tmp_path / "model" / "broken" / "1" / "model.py"
+    source = script.read_text()
+    variables = {"TRIREME_WAIT_SECONDS": "2", "TRIREME_MODEL_AWAY_SECONDS": "0.5"}
+    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as box:
+
+        def send(model: str, timeout: float) -> requests.Response:
+            sample = v2_numbers(model, [1.0])
+            return requests.post(f"{box.url}{sample.path}", sample.body, timeout=timeout)
+
+        script.write_text("raise RuntimeError('no')\n")
         os.kill(stubs(box, "broken")[0], signal.SIGKILL)
-        answer = requests.post(f"{box.url}{sample.path}", sample.body, timeout=30)
+        answer = send("broken", 30)
         assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
         assert "this has lasted for more than 2 s" in answer.json()["error"]
         # Hanging up ends a wait, and so does the box's end.
         with pytest.raises(requests.Timeout):
-            requests.post(f"{box.url}{sample.path}", sample.body, timeout=0.5)
+            send("broken", 0.5)
         wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the wait")
+        _, text = wait_until(lambda: (answer := box.ping())[0] == 503 and answer)
+        assert "being loaded again: broken" in text
+        assert send("echo", 30).status_code == 200
+        script.write_text(source)
+        wait_until(lambda: box.ping()[0] == 200, description="/ping 200 again")
 
 
 def test_a_box_that_stops_without_its_triton_makes_nobody_wait(tmp_path: Path) -> None:
@@ -159,26 +170,6 @@ def test_a_box_that_stops_without_its_triton_makes_nobody_wait(tmp_path: Path) -
             os.kill(triton(box)[0], signal.SIGKILL)
             assert "the box is stopping" in answer.result().json()["error"]
         assert box.process.wait(30) == 0
-
-
-def test_ping_names_a_model_that_stays_away(tmp_path: Path) -> None:
-    for name in ("echo", "broken"):
-        MODELS["echo"].write(tmp_path / "model" / name)
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(), wait_until_ready=True, TRIREME_MODEL_AWAY_SECONDS="0.5"
-    ) as box:
-        script = tmp_path / "model" / "broken" / "1" / "model.py"
-        source = script.read_text()
-        script.write_text("raise RuntimeError('no')\n")
-        os.kill(stubs(box, "broken")[0], signal.SIGKILL)
-        status, text = wait_until(lambda: (answer := box.ping())[0] == 503 and answer)
-        assert status == 503
-        assert "being loaded again: broken" in text
-        sample = v2_numbers("echo", [1.0])
-        answer = requests.post(f"{box.url}{sample.path}", sample.body, timeout=30)
-        assert answer.status_code == 200
-        script.write_text(source)
-        wait_until(lambda: box.ping()[0] == 200, description="/ping 200 again")
 
 
 def test_a_wrapped_model_answers_with_tokens_that_callers_never_see(tmp_path: Path) -> None:

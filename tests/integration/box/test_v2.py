@@ -190,16 +190,6 @@ def test_texts_pass_through_generate_and_infer(box: RunningBox, client: Any) -> 
     assert client.infer("words", [tensor]).as_numpy("y").tolist() == [b"A TEXT"]
 
 
-def test_invocations_may_be_set_to_generate(tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate"
-    ) as box:
-        response = box.send(b'{"x": [1.0, 2.0]}')
-        assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
-        assert box.send(b"{").status_code == 400
-
-
 def test_invocations_may_be_set_to_generate_stream(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     with running_box(
@@ -233,3 +223,13 @@ def test_a_method_that_a_path_does_not_have_is_a_405_with_those_that_it_has(
     # Each method that the header names leads to another answer.
     for name in allowed.split(", "):
         assert requests.request(name, f"{box.url}{path}", timeout=10).status_code != 405
+
+
+def test_invocations_may_be_set_to_generate(tmp_path: Path) -> None:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    with running_box(
+        tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate"
+    ) as box:
+        response = box.send(b'{"x": [1.0, 2.0]}')
+        assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+        assert box.send(b"{").status_code == 400

@@ -6,7 +6,6 @@ import argparse
 import ast
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -117,18 +116,6 @@ def test_only_the_called_command_is_imported(word: str, tables: set[str]) -> Non
 
 def test_the_runtime_knows_the_names_of_the_tools_commands() -> None:
     assert set(cli.TOOLS) == {name for group in TOOLS_GROUPS.values() for name in group}
-
-
-def test_an_image_without_models_says_what_the_user_of_a_container_can_do(tmp_path: Path) -> None:
-    shutil.copytree(HERE / "sm", tmp_path / "sm", ignore=shutil.ignore_patterns("__pycache__"))
-    code = "import sys; from sm.server.supervisor.start import main; sys.exit(main(['serve']))"
-    completed = run_python("-c", code, folder=tmp_path)
-    assert completed.returncode == 1
-    log = completed.stdout + completed.stderr
-    assert "There is no model in" in log
-    assert "docker run -v REPOSITORY:/opt/ml/model:ro" in log
-    assert "MODELS=demo" in log
-    assert "make serve" not in log
 
 
 def run_python(*arguments: str, folder: Path = HERE) -> subprocess.CompletedProcess[str]:

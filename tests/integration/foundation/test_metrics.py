@@ -11,21 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.metrics import OTHERS, RESERVED_BYTES, Counters, Labels, remove_gauges, reserve, series_file
+from sm.metrics import RESERVED_BYTES, Counters, remove_gauges, reserve, series_file
 
 pytestmark = pytest.mark.core
-
-
-def test_the_first_model_names_get_their_own_series_and_the_rest_share_one() -> None:
-    labels = Labels(2)
-    assert [labels.of(name) for name in ("a", "b", "c", "a", "d", "b")] == [
-        "a",
-        "b",
-        OTHERS,
-        "a",
-        OTHERS,
-        "b",
-    ]
 
 
 def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
@@ -168,30 +156,6 @@ def test_a_file_grows_and_a_later_process_with_the_same_id_continues_it(tmp_path
     ).stdout
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2**21
     assert exposition.count('status="200"} 2.0') == 900
-
-
-def test_a_series_is_zero_before_its_first_count(tmp_path: Path) -> None:
-    script = (
-        "from prometheus_client import CollectorRegistry, generate_latest\n"
-        "from prometheus_client.multiprocess import MultiProcessCollector\n"
-        "from sm.metrics import TENSORS, duration\n"
-        "TENSORS.labels('grpc')\n"
-        "duration('m', 'total', 200)\n"
-        "registry = CollectorRegistry()\n"
-        "MultiProcessCollector(registry)\n"
-        "print(generate_latest(registry).decode())\n"
-    )
-    completed = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert 'trireme_tensor_requests_total{transport="grpc"} 0.0' in completed.stdout
-    count = 'trireme_invocation_duration_seconds_count{model="m",stage="total",status="2xx"} 0.0'
-    assert count in completed.stdout
 
 
 def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) -> None:

@@ -66,25 +66,3 @@ def test_children_that_come_and_go_are_never_remembered_wrongly() -> None:
             finally:
                 child.kill()
         assert child.pid not in hardware.children(os.getpid())
-
-
-@pytest.mark.parametrize(("newest", "searches"), [(b"4711", 1), (b"0", 3)])
-def test_the_lists_of_all_threads_are_read_again_only_if_a_process_was_started_or_the_kernel_does_not_say(
-    monkeypatch: pytest.MonkeyPatch, newest: bytes, searches: int
-) -> None:
-    """With a kernel's word for the newest process that stands still, as that of a box at rest does."""
-    reads: list[int] = []
-
-    def read_children(pid: int) -> set[int]:
-        reads.append(pid)
-        return {os.getpid()}
-
-    monkeypatch.setattr(hardware, "_newest_process", lambda: (newest, b"100"))
-    monkeypatch.setattr(hardware, "_read_children", read_children)
-    monkeypatch.setattr(hardware, "_children", {})
-    for _ in range(3):
-        assert hardware.children(7) == {os.getpid()}
-    assert len(reads) == searches
-    monkeypatch.setattr(hardware, "_newest_process", lambda: (b"4712", b"100"))
-    hardware.children(7)
-    assert len(reads) == searches + 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sm.client.base import Client, ModelMetadata
+from sm.client.base import ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
 from sm.multimodel.load_records import Record, Records
@@ -111,18 +111,6 @@ def test_an_archives_client_cannot_take_the_name_of_a_built_in_client(worker: Wo
     assert worker.registry.get("mine").name == "mine"
     with pytest.raises(UnknownModel):
         worker.registry.get("resnet")
-
-
-def test_concurrent_requests_share_one_client(worker: Worker) -> None:
-    worker.load("one", "1", client=CLIENT, helper="NAME = 1")
-    clients: list[Client] = []
-    threads = [threading.Thread(target=lambda: clients.append(worker.registry.get("one"))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(clients) == 8
-    assert len(set(map(id, clients))) == 1
 
 
 def test_an_unloaded_archives_client_and_modules_are_freed(worker: Worker) -> None:

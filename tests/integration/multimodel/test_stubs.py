@@ -7,13 +7,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, OutOfMemory, TriremeError
+from sm.errors import BadInput, TriremeError
 from sm.metrics import RELOADS
 from sm.multimodel.stub_failures import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
@@ -94,33 +93,6 @@ def test_a_process_that_dies_during_the_reload_causes_another(tmp_path: Path) ->
     box.poll()
     assert box.loaded == ["one", "one"]
     assert not box.shared.out_since("one")
-
-
-def test_models_whose_stubs_died_at_once_are_reloaded_one_after_the_other(tmp_path: Path) -> None:
-    box, running = Reloading(tmp_path), Counter[str]()
-
-    def load_slowly() -> None:
-        running["now"] += 1
-        running["most"] = max(running["most"], running["now"])
-        time.sleep(0.05)
-        running["now"] -= 1
-
-    box.during = load_slowly
-    for name in ("one", "two"):
-        box.shared.end(name, 0)
-    box.poll()
-    assert sorted(box.loaded) == ["one", "two"]
-    assert running["most"] == 1
-
-
-def test_a_model_that_was_unloaded_instead_leaves_its_name_to_others(tmp_path: Path) -> None:
-    box = Reloading(tmp_path)
-    box.errors = [OutOfMemory("there is no room for 'one'")]
-    box.shared.end("one", 0)
-    box.shared.refuse("one")
-    box.during = box.names.clear
-    box.poll()
-    assert not box.shared.refusal("one")
 
 
 def test_a_load_that_this_triton_cannot_do_replaces_triton(tmp_path: Path) -> None:

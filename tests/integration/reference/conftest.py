@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sm.settings import Settings
+from tests.integration.reference import official
 from tests.support.boxes import RunningBox, running_box
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from tests.support.reference import official
 from trireme_tools.prepare.demo import prepare
 
 

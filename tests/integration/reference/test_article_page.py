@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -24,12 +23,12 @@ import requests
 from sm.run_state import Box
 from sm.settings import HERE, Settings
 from sm.triton import server
+from tests.integration.reference.article import JSON, PICTURES, request
+from tests.integration.reference.article_repositories import write_bert, write_resnet, write_yolov5
+from tests.integration.reference.usual_ports import PORTS, are_free, usual_ports
 from tests.support.boxes import RunningBox, free_port, running_box, wait_until
 from tests.support.pages import code_blocks
 from tests.support.played_aws import IMAGE, REGION, ROLE, Account, played_aws
-from tests.support.reference.article import JSON, PICTURES, request
-from tests.support.reference.repositories import write_bert, write_resnet, write_yolov5
-from tests.support.reference.usual_ports import PORTS, are_free, usual_ports
 
 PAGE = "start/from-the-article.md"
 START_TIMEOUT_S = 120.0
@@ -231,19 +230,3 @@ def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp
     assert [answer["modelname"] for answer in answers] == ["resnet", "yolov5", "bert_base"]
     assert len(answers[0]["result"]) == 3
     assert len(answers[2]["result"]) == 5
-
-
-def test_every_block_of_the_page_is_run_here() -> None:
-    """The tests above use every block but the Dockerfiles, whose base images are missing here."""
-    text = (HERE / "docs" / PAGE).read_text()
-    assert len(CODE) + len(code_blocks(PAGE)) == len(re.findall(r"^```\w+$", text, re.M))
-    assert set(CODE) == {
-        "there/resnet/inference.py",
-        "there/predictor.py",
-        "there/serve",
-        "there/nginx.conf",
-        "there/Dockerfile",
-        "here/code/resnet/client.py",
-        "here/Dockerfile",
-        "notebook.py",
-    }

@@ -15,9 +15,14 @@ import pytest
 import requests
 from PIL import Image
 
+from tests.integration.reference.article import PICTURES, picture
+from tests.integration.reference.article_repositories import (
+    write_bert,
+    write_ensemble,
+    write_resnet,
+    write_yolov5,
+)
 from tests.support.boxes import RunningBox, running_box
-from tests.support.reference.article import PICTURES, picture
-from tests.support.reference.repositories import write_bert, write_ensemble, write_resnet, write_yolov5
 
 
 @pytest.fixture(scope="module")

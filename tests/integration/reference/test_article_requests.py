@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import requests
 
+from tests.integration.reference.article import JSON, payload, picture, request
 from tests.support.boxes import RunningBox
 from tests.support.check_client import run_sm
-from tests.support.reference.article import JSON, payload, picture, request
 from tests.support.runtime_client import runtime_client
 
 pytestmark = pytest.mark.core

@@ -17,10 +17,10 @@ import tritonclient.http
 from PIL import Image
 
 from sm.settings import HERE
+from tests.integration.reference.article import PICTURES
+from tests.integration.reference.usual_ports import PORTS, usual_ports
 from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box
 from tests.support.listening import listening_ports
-from tests.support.reference.article import PICTURES
-from tests.support.reference.usual_ports import PORTS, usual_ports
 from tests.support.tritons import MODELS
 
 #: ``value:index:label``: a class as Triton prints it.

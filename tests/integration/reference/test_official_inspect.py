@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sm.repository import problems
-from sm.repository.machine import STUB, VERSION, Machine
+from sm.repository.machine import VERSION, Machine
+from tests.integration.reference.official_repositories import run_failing_serve, run_inspect, write_model
 from tests.support.empty_graph import EMPTY_GRAPH
-from tests.support.reference.official_repositories import run_failing_serve, run_inspect, write_model
 
 OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.10"
 ENVIRONMENT = (
@@ -138,9 +138,3 @@ def test_an_onnx_file_that_is_not_there_in_truth_is_a_problem(
     sentences = [problem.sentence for problem in problems.find(tmp_path, Machine())]
     assert len(sentences) == bool(fault)
     assert not fault or fault in sentences[0]
-
-
-def test_an_environment_for_another_python_is_accepted_with_a_stub_of_its_own(tmp_path: Path) -> None:
-    write_environment_for_another_python(tmp_path / "resnet")
-    (tmp_path / "resnet" / STUB).write_bytes(f"\0libpython{OTHER_PYTHON}.so.1.0\0".encode())
-    assert problems.find(tmp_path, Machine(python=VERSION)) == []

@@ -16,10 +16,7 @@ from sm.hardware import has_gpu
 from sm.repository import models, problems
 from sm.repository.machine import Machine
 from sm.settings import HERE
-from tests.support.boxes import RunningBox, running_box
-from tests.support.fake_gpu import fake_nvidia_smi
-from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
-from tests.support.reference.official_repositories import (
+from tests.integration.reference.official_repositories import (
     GPU_LIST,
     KIND_GPU,
     run_failing_serve,
@@ -27,6 +24,9 @@ from tests.support.reference.official_repositories import (
     write_model,
     write_model_without_config,
 )
+from tests.support.boxes import RunningBox, running_box
+from tests.support.fake_gpu import fake_nvidia_smi
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from trireme_tools.check.triton_server import served
 
 ECHO_REQUEST: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from sm.settings import HERE
+from tests.integration.reference.official import ADMIN
 from tests.support.boxes import RunningBox, command_line
-from tests.support.reference.official import ADMIN
 
 PAGE = HERE / "docs" / "start" / "from-the-official-container.md"
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}

@@ -118,12 +118,3 @@ def test_a_download_ends_when_its_caller_hangs_up(box: RunningBox, proxy: Drippi
     # It was closed because the caller hung up, not because the deadline passed.
     wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the work")
     assert box.metric("trireme_invocations_total", status="504") == timeouts_before
-
-
-def test_an_object_without_a_length_is_a_502(box: RunningBox, proxy: DrippingProxy) -> None:
-    proxy.keeps_length = False
-    try:
-        response = box.invoke("look", S3_PAYLOAD)
-    finally:
-        proxy.keeps_length = True
-    assert (response.status_code, response.json()["code"]) == (502, "storage_failed"), response.text

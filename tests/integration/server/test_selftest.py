@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox, free_port, running_box
+from tests.support.boxes import RunningBox, running_box
 from tests.support.containers import write_team_repository
 from trireme_tools.prepare.demo import prepare
 
@@ -94,12 +94,6 @@ def test_the_clients_of_this_folder_are_tested_too(box: RunningBox, tmp_path: Pa
     )
     assert merged.returncode == 0, merged.stderr
     assert "resnet     equal" in merged.stdout
-
-
-def test_an_address_without_a_box_is_reported_in_one_sentence() -> None:
-    completed = run_sm_test("--url", f"http://127.0.0.1:{free_port()}")
-    assert completed.returncode == 1
-    assert completed.stderr.startswith("sm: no box answers at http://127.0.0.1:")
 
 
 def test_without_a_url_it_starts_a_box_and_stops_it(tmp_path: Path) -> None:

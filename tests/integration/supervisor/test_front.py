@@ -23,7 +23,7 @@ from sm.server.supervisor.nginx import capacity
 from sm.settings import Settings
 from tests.support.boxes import descendants, wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
-from tests.support.request_id_examples import ACCEPTED, REFUSED, ROOT
+from tests.support.request_id_examples import ACCEPTED, REFUSED
 
 pytestmark = [pytest.mark.core, pytest.mark.skipif(NGINX is None, reason="there is no nginx")]
 
@@ -81,13 +81,6 @@ def post_in_chunks(nginx: Front, size: int) -> tuple[int, bytes]:
     status, body = response.status, response.read()
     connection.close()
     return status, body
-
-
-def test_a_chunked_body_over_the_limit_is_413_too(run: Path) -> None:
-    with running_nginx(run, max_payload_mb=1.0) as nginx:
-        status, body = post_in_chunks(nginx, 3 * 2**19)
-        assert status == 413
-        assert json.loads(body)["code"] == "too_large"
 
 
 def test_a_chunked_body_reaches_the_router_with_a_content_length(nginx: Front) -> None:
@@ -157,13 +150,6 @@ def test_slow_uploads_do_not_block_other_callers(nginx: Front, size: int) -> Non
             for _ in range(5):
                 assert nginx.request("POST", "/invocations", b" " * length)[0] == 200
     assert {received for *_, received in nginx.upstream.received_requests} == {2, 500_000, 2_000_000}
-
-
-def test_a_slow_body_is_answered_once_it_is_complete(nginx: Front) -> None:
-    with slow_callers(nginx, 16, 1000) as callers:
-        for caller in callers:
-            caller.sendall(b" " * 999)
-            assert caller.recv(65536).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path) -> None:
@@ -295,27 +281,6 @@ def test_nginx_waits_longer_for_a_stream_than_for_other_responses(
         assert nginx.request("POST", path, b"{}", Accept=accept)[0] == status
 
 
-def test_with_generate_stream_every_response_is_treated_as_a_stream(run: Path) -> None:
-    configuration = front.render(Settings(inference_type="generate_stream"), make_box(run))
-    assert "default 1;" in configuration.partition("$streamed {")[2].partition("}")[0]
-
-
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        ({"X_Amzn_SageMaker_Inference_Id": "mine-1", "X_Amzn_Trace_Id": ROOT}, "mine-1"),
-        ({"X_Amzn_SageMaker_Inference_Id": 'a"b', "X_Amzn_Trace_Id": ROOT}, ROOT),
-        ({}, None),
-        ({"X_Trireme_Request_Id": "forged"}, None),
-    ],
-)
-def test_the_request_id_is_the_callers_or_a_new_one(
-    nginx: Front, headers: dict[str, str], expected: str | None
-) -> None:
-    request_id = request_id_for(nginx, headers)
-    assert request_id == expected if expected else re.fullmatch("[0-9a-f]{32}", request_id)
-
-
 def test_nginx_accepts_the_same_request_ids_as_the_router(nginx: Front) -> None:
     for header, value in ACCEPTED:
         assert request_id_for(nginx, {header: value}) == value
@@ -410,17 +375,6 @@ def test_nginx_logs_only_its_own_errors_and_never_the_query(run: Path) -> None:
         assert [line["message"] for line in lines] == ["POST /invocations 413"]
         assert (lines[0]["status"], lines[0]["code"]) == (413, "too_large")
         assert lines[0]["reason"].startswith("the body is larger than the ")
-
-
-def test_everything_nginx_writes_is_in_the_run_folder(run: Path) -> None:
-    configuration = front.render(Settings(), make_box(run))
-    paths = [
-        line.split()[1].rstrip(";")
-        for line in configuration.splitlines()
-        if "_temp_path" in line or "pid " in line
-    ]
-    assert len(paths) == 6
-    assert all(path.startswith(str(run)) for path in paths)
 
 
 def test_a_configuration_that_nginx_refuses_stops_the_start_with_its_reason(run: Path) -> None:

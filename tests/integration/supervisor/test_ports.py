@@ -62,17 +62,6 @@ def test_a_range_with_too_few_ports_is_named() -> None:
         ports.choose_ports(settings)
 
 
-def test_allowed_ports_have_their_well_known_numbers() -> None:
-    assert ports.requested_ports(Settings(allow_grpc=True, allow_metrics=True)) == (0, 8001, 8002)
-    assert ports.requested_ports(Settings(allow_grpc=True, triton_grpc_port=9001)) == (0, 9001, 0)
-    assert ports.requested_ports(Settings()) == (0, 0, 0)
-
-
-def test_allowed_ports_are_chosen_from_the_safe_range_if_it_is_set() -> None:
-    settings = Settings(allow_grpc=True, allow_metrics=True, safe_ports=(21000, 21100))
-    assert all(21000 <= port <= 21100 for port in ports.choose_ports(settings))
-
-
 def test_a_set_port_that_is_in_use_is_reported_with_its_variable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]

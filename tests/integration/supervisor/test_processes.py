@@ -124,14 +124,6 @@ def test_a_dead_childs_own_children_are_killed(processes: Processes) -> None:
     os.close(output)
 
 
-def test_a_signal_to_a_process_that_is_gone_is_not_an_error(processes: Processes) -> None:
-    pid, output = processes.spawn(python(""))
-    reap_ended(processes)
-    processes.signal(pid, signal.SIGTERM)
-    processes.kill(pid)
-    os.close(output)
-
-
 def test_a_program_that_does_not_exist_leaks_no_file_descriptor(processes: Processes) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(FileNotFoundError):

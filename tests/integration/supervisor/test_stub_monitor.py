@@ -26,7 +26,7 @@ from sm.server.supervisor.stub_monitor import (
     TRUSTED_CHANGES,
     StubMonitor,
 )
-from sm.triton.generation import GONE, UNSTABLE, SharedGeneration, now
+from sm.triton.generation import UNSTABLE, SharedGeneration, now
 from tests.support.boxes import wait_until
 
 #: Where the object with the health byte is in the stub's shared memory.
@@ -119,20 +119,6 @@ def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
-def test_the_new_process_of_a_model_that_had_one_is_seen_at_once(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
-    parent.poll_after(0)
-    parent.send(child, signal.SIGKILL, b"Z")
-    parent.poll_after(0)
-    assert parent.poll_after(DEAD_GRACE_S + 0.01) == ["a Python model process of 'one' died"]
-    parent.wait_for_first()
-    parent.poll_after(0)
-    assert not parent.monitor.has_stubs
-    parent.start_stub("one", "one_0_1")
-    parent.poll_after(0)
-    assert parent.monitor.has_stubs
-
-
 def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a_while(
     parent: Parent,
 ) -> None:
@@ -199,17 +185,6 @@ def test_what_does_not_behave_like_a_health_byte_is_never_written(
         assert health[at] == value
 
 
-def test_the_other_instance_serves_while_one_is_gone(parent: Parent) -> None:
-    children = [parent.start_stub("one", f"one_0_{number}") for number in range(2)]
-    parent.poll_after(0)
-    for child, refused in zip(children, (0, GONE), strict=True):
-        parent.send(child, signal.SIGKILL, b"Z")
-        parent.poll_after(0)
-        parent.poll_after(DEAD_GRACE_S + 0.01)
-        assert parent.shared.out_since("one")
-        assert parent.shared.refusal("one") == refused
-
-
 def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent) -> None:
     child = parent.start_stub("one", "one_0_0")
     parent.poll_after(0)
@@ -221,16 +196,6 @@ def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent
     ]
     wait_until(lambda: hardware.status_fields(child)[0] == b"Z")
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
-
-
-def test_a_process_that_is_stopped_for_a_moment_does_not_matter(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
-    parent.poll_after(0)
-    for _ in range(3):
-        parent.send(child, signal.SIGSTOP, b"T")
-        assert parent.poll_after(0.2) == []
-        parent.send(child, signal.SIGCONT, b"S")
-        assert parent.poll_after(0.2) == []
 
 
 def test_no_time_counts_in_which_the_whole_box_stood_still(parent: Parent) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sm.errors import StartError
 from sm.run_state import SHARED_MEMORY, Box
 from sm.server.supervisor import start
-from sm.server.supervisor.start import acquire_instance_lock, is_demo, raise_file_limit
+from sm.server.supervisor.start import acquire_instance_lock, raise_file_limit
 from sm.settings import HERE
 from sm.triton import shared_memory_cleanup
 from tests.support.boxes import free_port, wait_until
@@ -94,19 +94,6 @@ def is_unlocked(lock: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [((), False), (("serve",), False), (("--demo",), True), (("serve", "--examples"), True)],
-)
-def test_only_demo_and_examples_start_the_demo(arguments: tuple[str, ...], expected: bool) -> None:
-    assert is_demo(arguments) is expected
-
-
-def test_an_unknown_argument_is_refused() -> None:
-    with pytest.raises(StartError, match="serve takes no 'train'"):
-        is_demo(["train"])
 
 
 def test_run_folders_of_dead_boxes_are_removed_and_those_of_living_ones_kept(

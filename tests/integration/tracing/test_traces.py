@@ -13,12 +13,7 @@ import requests
 import websocket
 
 from sm import __version__
-from tests.support import boxes
-from tests.support.aws_command import ISOLATED_ENVIRONMENT
-from tests.support.boxes import RunningBox
-from tests.support.model_archives import multiplying_model
-from tests.support.multi_model_endpoint import infer
-from tests.support.otlp_receiver import (
+from tests.integration.tracing.otlp_receiver import (
     ERROR,
     UNSET,
     ReceivedSpan,
@@ -26,6 +21,11 @@ from tests.support.otlp_receiver import (
     running_receiver,
     stalled_collector,
 )
+from tests.support import boxes
+from tests.support.aws_command import ISOLATED_ENVIRONMENT
+from tests.support.boxes import RunningBox
+from tests.support.model_archives import multiplying_model
+from tests.support.multi_model_endpoint import infer
 from tests.support.s3 import CREDENTIALS, aws, client
 from tests.support.tritons import MODELS
 

@@ -36,7 +36,7 @@ from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
 from sm.triton.transport import Transport
 from sm.triton.wire import ConnectionPool
-from tests.support.h2_server import OPENING, Call, Script, h2_server, message
+from tests.integration.triton.h2_server import OPENING, Call, Script, h2_server, message
 
 pytestmark = pytest.mark.core
 

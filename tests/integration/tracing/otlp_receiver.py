@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import orjson
+from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -130,29 +132,18 @@ def _values(attributes: Any) -> dict[str, Any]:
 
 
 def read_json(body: bytes) -> list[ReceivedSpan]:
-    """Return the spans of the same message in JSON, as Triton sends it."""
-    return [
-        ReceivedSpan(
-            _json_values(resource["resource"]["attributes"])["service.name"],
-            span["name"],
-            KINDS[span["kind"]],
-            span["traceId"],
-            span["spanId"],
-            span.get("parentSpanId", ""),
-            int(span["startTimeUnixNano"]),
-            int(span["endTimeUnixNano"]),
-            span.get("status", {}).get("code", UNSET),
-            _json_values(span.get("attributes", [])),
-            tuple((event["name"], {}) for event in span.get("events", [])),
-        )
-        for resource in orjson.loads(body)["resourceSpans"]
+    """Return the spans of the same message in JSON, as Triton sends it: ids are in hexadecimal, not in base64."""
+    document = json.loads(body)
+    for span in (
+        span
+        for resource in document["resourceSpans"]
         for scope in resource["scopeSpans"]
         for span in scope["spans"]
-    ]
-
-
-def _json_values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
-    return {each["key"]: next(iter(each["value"].values())) for each in attributes}
+    ):
+        for name in {"traceId", "spanId", "parentSpanId"} & span.keys():
+            span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    message = ParseDict(document, ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    return read_protobuf(message.SerializeToString())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``python -m tests.support.screenshots``: take the documentation's pictures of the playground and the dashboard."""
+"""``python -m tests.e2e.browser.screenshots``: take the documentation's pictures of the playground and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from selenium.webdriver import Chrome
 
 from sm.settings import HERE, Settings
+from tests.e2e.browser.dashboard import Dashboard
+from tests.e2e.browser.playground import DESKTOP, PHONE, Playground, Screen
 from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
-from tests.support.dashboard import Dashboard
-from tests.support.playground import DESKTOP, PHONE, Playground, Screen
 from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "docs" / "pictures"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from selenium.webdriver.remote.webelement import WebElement
 
-from tests.support.playground import Playground
+from tests.e2e.browser.playground import Playground
 
 #: JavaScript that counts a chart's coloured pixels. The axes and the grid are grey.
 COUNT_COLOURED_PIXELS = """
