@@ -36,17 +36,18 @@ from sm.settings import HERE, PROGRAM
 
 def check_declarations(client_class: type[Client]) -> None:
     """Raise :class:`StartError` for an attribute of a wrong type, such as a method called ``samples``."""
-    for attributes, default, expected, is_right in DECLARATIONS:
-        for attribute in attributes:
-            if not is_right(_class_attribute(client_class, attribute, default)):
-                value = inspect.getattr_static(client_class, attribute, None)
-                is_method = inspect.isfunction(value)
-                raise StartError(
-                    f"{client_class.__name__}.{attribute} must be {expected}, but it is "
-                    f"{'a method' if is_method else repr(value)[:100]}."
-                )
+    wrong = [
+        (attribute, expected)
+        for attributes, default, expected, is_right in DECLARATIONS
+        for attribute in attributes
+        if not is_right(_class_attribute(client_class, attribute, default))
+    ]
     if issubclass(client_class, TensorClient) and not hasattr(client_class, "model"):
-        raise StartError(f"{client_class.__name__}.model must be the name of a Triton model; it is not set.")
+        wrong.append(("model", "the name of a Triton model"))
+    for attribute, expected in wrong:
+        value = inspect.getattr_static(client_class, attribute, None)
+        found = "a method" if inspect.isfunction(value) else "not set" if value is None else repr(value)[:100]
+        raise StartError(f"{client_class.__name__}.{attribute} must be {expected}, but it is {found}.")
 
 
 def _class_attribute(client_class: type[Client], attribute: str, default: object) -> object:

@@ -107,7 +107,7 @@ def test_a_client_may_name_itself(tmp_path: Path) -> None:
         (
             "from sm.client import TensorClient\nclass T(TensorClient):\n    def preprocess(self, p): ...\n"
             "    def postprocess(self, o, p): ...\n",
-            "T.model must be the name of a Triton model; it is not set.",
+            "T.model must be the name of a Triton model, but it is not set.",
         ),
     ],
 )
