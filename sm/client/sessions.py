@@ -205,12 +205,19 @@ class Sessions:
         return any(deleted)
 
     def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement, in the current transaction if there is one. Raises :class:`OutOfMemory`."""
+        """Run a statement, in the current transaction if there is one.
+
+        Raises:
+            Overloaded: Another worker's transaction takes too long.
+            OutOfMemory: There is no room.
+        """
         with self._lock:
             try:
                 self._connection = self._connection or self._connect()
                 return self._connection.execute(statement, values).fetchall()
             except sqlite3.Error as error:
+                if "locked" in str(error):
+                    raise Overloaded("another worker uses the sessions: try again") from error
                 raise OutOfMemory(f"there is no room for sessions and their values ({error})") from error
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from sm.client import sessions as module
 from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
@@ -300,6 +302,20 @@ def test_if_no_folder_can_be_created_opening_fails_with_a_reason(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutOfMemory, match="no room for sessions"):
         Sessions((tmp_path / "file" / "home",), LIFETIME_S, MAX_SESSIONS).open("caller")
+
+
+def test_a_store_that_a_stalled_worker_holds_is_a_429_and_not_a_lack_of_room(
+    monkeypatch: pytest.MonkeyPatch, sessions: Sessions, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
+    session = sessions.open("caller")
+    stalled = sqlite3.connect(tmp_path / "first" / module.FILE, isolation_level=None)
+    stalled.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(Overloaded, match="another worker"):
+        session["history"] = b"one"
+    stalled.execute("ROLLBACK")
+    session["history"] = b"one"
+    assert dict(session) == {"history": b"one"}
 
 
 FILL_BOTH_FOLDERS = """
