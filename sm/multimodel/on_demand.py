@@ -155,6 +155,8 @@ class OnDemand:
             if error and time.monotonic() - at < FAILURE_S:
                 raise error
             if name not in self._loading:
+                if self._state(name) == LOADED:  # a load has ended since the first look
+                    return LOADED
                 self._loading.add(name)
                 self._failures.pop(name, None)
                 self._pool.submit(self._load, name, self._listen(headers))
