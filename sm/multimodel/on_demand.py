@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 S3 = "s3://"
 #: Models that are fetched and loaded at the same time.
 PARALLEL_LOADS = 8
+#: A load takes a processor for seconds, so there is a turn for each processor: callers of loaded models wait
+#: less, and so do those of the models before. After so many seconds a load begins without: others hang.
+TURN_TIMEOUT_S = 10.0
 #: Seconds between two looks for models that Triton has lost.
 LOST_INTERVAL_S = 2.0
 #: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
@@ -132,6 +135,7 @@ class OnDemand:
         self._listen = listen
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
+        self._turns = threading.Semaphore(len(os.sched_getaffinity(0)))
         self._loading: set[str] = set()
         self._failures: dict[str, tuple[float, TriremeError]] = {}
 
@@ -215,7 +219,7 @@ class OnDemand:
         try:
             with noted(listener, label, "fetch"):
                 folder = str(self.catalog.fetch(name))
-            with noted(listener, label, "load into Triton"):
+            with noted(listener, label, "load into Triton"), self._turn():
                 record = self._load_folder(name, folder)
             touch(self._holds, record.id)
             LOADS.labels(label, LOADED).inc()
@@ -226,6 +230,15 @@ class OnDemand:
             self._failures[name] = (time.monotonic(), known)
         finally:
             self._loading.discard(name)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        has_turn = self._turns.acquire(timeout=TURN_TIMEOUT_S)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._turns.release()
 
     def _load_folder(self, name: str, folder: str) -> Record:
         """Load a model, and unload others until there is room for it."""
