@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from sm.settings import HERE
+from tests.support.boxes import free_port
 from tests.support.model_archives import multiplying_model
 
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
@@ -51,9 +52,14 @@ def run_failing_serve(repository: Path, **variables: str) -> tuple[int, str]:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("TRIREME_", "SAGE"))
     }
+    environment |= {
+        "SAGEMAKER_BIND_TO_PORT": str(free_port()),
+        "TRIREME_MODEL_REPOSITORY": str(repository),
+        **variables,
+    }
     completed = subprocess.run(
         [sys.executable, str(HERE / "serve")],
-        env={**environment, "TRIREME_MODEL_REPOSITORY": str(repository), **variables},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=120,
