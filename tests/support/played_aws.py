@@ -161,7 +161,8 @@ class PlayedAws(Proxy):
         logs.create_log_stream(**stream)
         now = int(time.time() * 1000)
         events = [{"timestamp": now, "message": line} for line in log.splitlines() if line.strip()]
-        logs.put_log_events(**stream, logEvents=events)
+        if events:
+            logs.put_log_events(**stream, logEvents=events)
 
     def _client(self, service: str) -> Any:
         return boto3.client(service, endpoint_url=f"http://{self.moto}", **KEYS)
