@@ -38,11 +38,11 @@ FINE_BUCKETS = tuple(round(0.001 * 1.25**step, 6) for step in range(50))
 #: Disk space for a worker's series, by kind, if all models have series that may have their own.
 RESERVED_BYTES = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
 
-#: A value in a file, and the count of used bytes at its beginning, as prometheus_client writes them.
-NUMBER, USED = struct.Struct("d"), struct.Struct("i")
-WRITE = NUMBER.pack_into
-Buffer = bytearray | mmap.mmap
-NO_BUFFER = bytearray()
+#: A file begins with the count of its used bytes.
+USED = struct.Struct("i")
+#: Of a process without files. A file is mapped as float64 too: that stores a number at once, where struct's
+#: pack_into writes zeros first, which the control plane would read now and then.
+NO_FILE = memoryview(bytearray(8)).cast("d")
 
 
 class SeriesFiles:
@@ -51,7 +51,7 @@ class SeriesFiles:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._files: dict[str, MmapedDict] = {}
-        self._maps: dict[str, mmap.mmap] = {}
+        self._maps: dict[str, memoryview[float]] = {}
         self._numbers: list[Number] = []
         self.lock, self.creation_lock = threading.Lock(), threading.Lock()
         os.register_at_fork(after_in_child=self._forget)
@@ -59,10 +59,10 @@ class SeriesFiles:
     def add(self, number: Number) -> None:
         self._numbers.append(number)
 
-    def locate(self, kind: str, key: str) -> tuple[float, Buffer, int]:
-        """Return a number's value so far, the mapped file that it is in, and its offset there in bytes."""
+    def locate(self, kind: str, key: str) -> tuple[float, memoryview[float], int]:
+        """Return a number's value so far, the mapped file that it is in, and its index there."""
         if self._folder is None:
-            return 0.0, bytearray(NUMBER.size), 0
+            return 0.0, NO_FILE, 0
         path = series_file(Path(self._folder), kind, os.getpid())
         if kind not in self._files:
             self._files[kind] = MmapedDict(str(path))  # type: ignore[no-untyped-call]
@@ -72,13 +72,14 @@ class SeriesFiles:
         # Appends a new key, and enlarges the file if necessary.
         value, _ = self._files[kind].read_value(key)  # type: ignore[no-untyped-call]
         used_bytes = USED.unpack_from(self._maps[kind])[0]
-        if used_bytes > len(self._maps[kind]):
+        if used_bytes > self._maps[kind].nbytes:
             self._maps[kind] = _map(path)
         if used_bytes > before:
-            return value, self._maps[kind], used_bytes - 2 * NUMBER.size
+            return value, self._maps[kind], used_bytes // NO_FILE.itemsize - 2
         # The key is in the file already: an earlier process had the same id.
         entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
-        return value, self._maps[kind], next(offset for name, _, _, offset in entries if name == key)
+        offset = next(offset for name, _, _, offset in entries if name == key)
+        return value, self._maps[kind], offset // NO_FILE.itemsize
 
     def stop(self) -> None:
         """Stop writing to files: from now on the series exist only in this process."""
@@ -92,9 +93,9 @@ class SeriesFiles:
             number.reset()
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map(path: Path) -> memoryview[float]:
     with path.open("r+b") as file:
-        return mmap.mmap(file.fileno(), 0)
+        return memoryview(mmap.mmap(file.fileno(), 0)).cast("d")
 
 
 def series_file(folder: Path, kind: str, pid: int) -> Path:
@@ -108,7 +109,7 @@ FILES = SeriesFiles(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
 class Number:
     """A counter, a gauge, or a part of a histogram. Its position in the file is looked up once."""
 
-    __slots__ = ("_key", "_kind", "buffer", "offset", "value")
+    __slots__ = ("_key", "_kind", "index", "numbers", "value")
 
     def __init__(self, kind: str, key: str) -> None:
         self._kind, self._key = kind, key
@@ -117,32 +118,32 @@ class Number:
 
     def reset(self) -> None:
         #: The number, the mapped file that has it, and its place there; -1 before the first count.
-        self.value, self.offset = 0.0, -1
-        self.buffer: Buffer = NO_BUFFER
+        self.value, self.index = 0.0, -1
+        self.numbers = NO_FILE
 
     def add(self, amount: float) -> None:
         """Add to the number; call it under the lock."""
-        if self.offset < 0:
-            self.value, self.buffer, self.offset = FILES.locate(self._kind, self._key)
+        if self.index < 0:
+            self.value, self.numbers, self.index = FILES.locate(self._kind, self._key)
         self.value = value = self.value + amount
-        WRITE(self.buffer, self.offset, value)
+        self.numbers[self.index] = value
 
     def inc(self, amount: float = 1.0) -> None:
         with FILES.lock:
-            if self.offset < 0:
+            if self.index < 0:
                 self.add(amount)
                 return
             self.value = value = self.value + amount
-            WRITE(self.buffer, self.offset, value)
+            self.numbers[self.index] = value
 
     def set(self, value: float) -> None:
         """Set a gauge; the values of all processes are summed."""
         with FILES.lock:
-            if self.offset < 0:
+            if self.index < 0:
                 self.add(value)
                 return
             self.value = value
-            WRITE(self.buffer, self.offset, value)
+            self.numbers[self.index] = value
 
 
 class Histogram:
@@ -161,12 +162,12 @@ def write(additions: Iterable[tuple[Number, float]]) -> None:
     """Add to several numbers at once."""
     with FILES.lock:
         for number, amount in additions:
-            if number.offset < 0:
+            if number.index < 0:
                 number.add(amount)
             else:
                 # As in Number.add, without a call: a request counts a dozen times.
                 number.value = value = number.value + amount
-                WRITE(number.buffer, number.offset, value)
+                number.numbers[number.index] = value
 
 
 Series = TypeVar("Series")

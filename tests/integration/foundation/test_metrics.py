@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
 from sm.metrics import RESERVED_BYTES, Counters, remove_gauges, reserve, series_file
+from tests.support.boxes import wait_until
 
 pytestmark = pytest.mark.core
 
@@ -89,6 +91,35 @@ def test_counts_equal_those_of_prometheus_client_also_after_a_fork(tmp_path: Pat
     assert "g 9.0" in lines
     assert len([line for line in lines if "_seconds_" in line]) == 18
     assert set(expected_text.splitlines()) <= set(our_text.splitlines())
+
+
+COUNT_WITHOUT_PAUSE = """
+from sm.metrics import IN_FLIGHT
+while True:
+    IN_FLIGHT.set(1.0)
+    IN_FLIGHT.set(2.0)
+"""
+
+
+def test_a_number_that_is_being_written_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    script = [sys.executable, "-c", COUNT_WITHOUT_PAUSE]
+    with subprocess.Popen(script, env=environment) as process:
+        path = series_file(tmp_path, "gauge_livesum", process.pid)
+        try:
+            wait_until(lambda: read_gauge(path) in (1.0, 2.0), description="the first number")
+            values = {read_gauge(path) for _ in range(30_000)}
+        finally:
+            process.kill()
+    assert values == {1.0, 2.0}
+
+
+def read_gauge(path: Path) -> float | None:
+    """Return the box's invocations in flight; None if they are not in the file yet."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
+    return next((value for key, value, *_ in entries if '"trireme_in_flight"' in key), None)
 
 
 CLIENT_METRIC = """
