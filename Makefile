@@ -149,10 +149,10 @@ endpoint-life: .venv/.dev  ## run an endpoint from package to delete on a simula
 bench: needs-wrk .venv/.dev  ## compare this box with others in 15 minutes: photographs, three models at once, and the rest; FULL=1 runs all, ARGS="--help" lists the options
 	@.venv/bin/sm prepare
 ifeq ($(ARGS),)
-	@.venv/bin/python -m bench.photos $(if $(FULL),,--contestants trireme 'fastapi, OpenCV' --draws 1 --seconds 2 --regimes instant) \
-	    --out bench/results/photos.md
-	@.venv/bin/python -m bench.mixed $(if $(FULL),--draws 3,--contestants trireme fastapi litserve --seconds 8 --loads 0.95) \
-	    --out bench/results/mixed.md
+	@.venv/bin/python -m bench photos $(if $(FULL),--draws 3,--contestants trireme fastapi --seconds 2 --regimes instant) \
+	    --out bench/results/photos.json
+	@.venv/bin/python -m bench mixed $(if $(FULL),--draws 3,--contestants trireme fastapi litserve --seconds 8 --loads 0.95) \
+	    --out bench/results/mixed.json
 endif
 	@.venv/bin/python -m bench $(if $(FULL),--forms json raw --callers 1 8 32 128 --seconds 3 --draws 3,$(if $(ARGS),,--callers 8)) $(ARGS)
 

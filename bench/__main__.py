@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from bench import decoding, files, flame
-from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS
-from bench.contestants import CONTESTANTS, find
-from bench.measuring import Measurements, draw
-from bench.results import Results
+from bench import files, flame, mixed
+from bench.contestant import FORMS, MODELS, PROCESSES, REGIMES, THREADS, Regime
+from bench.contestants import CONTESTANTS
+from bench.measuring import Draw, Measurements, draw
+from bench.photos import PHOTOS
+from bench.results import Results, machine
 from bench.running import free_port
 from bench.table import markdown
 from sm.errors import CommandError
-from sm.settings import Settings
-from sm.triton.onnx_cpu.engines import BF16, INT8, processor_flags
 
 RESULTS = Path(__file__).with_name("results")
 #: A port that was free may be somebody else's when it is wanted, and some do not always start.
 TRIES = 2
+#: What can be measured, and the options that are different for it.
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "models": {},
+    "photos": {
+        "models": [f"resnet-{name}" for name in PHOTOS],
+        "contestants": ["trireme", "fastapi", "litserve", "bentoml"],
+        "forms": FORMS,
+        "callers": [8],
+        "seconds": 4.0,
+    },
+    "mixed": {
+        "contestants": ["trireme", "reference", "fastapi", "litserve", "bentoml", "mlserver"],
+        "regimes": ["real"],
+        "seconds": 15.0,
+    },
+}
 
 
 def main(words: Sequence[str]) -> int:
@@ -38,7 +52,7 @@ def main(words: Sequence[str]) -> int:
         if options.flame:
             flame.record(options.flame, options.models[0])
         elif options.show:
-            write(Results.load(options.show), options.show)
+            print(markdown(Results.load(options.show)))
         else:
             run(options)
     except CommandError as error:
@@ -49,15 +63,18 @@ def main(words: Sequence[str]) -> int:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure this box against others.")
+    parser.add_argument("kind", nargs="?", choices=KINDS, default="models", help=", ".join(KINDS))
 
-    def several(name: str, of: Sequence[str], default: Sequence[str], what: str) -> None:
-        parser.add_argument(name, nargs="+", choices=of, default=default, metavar="NAME", help=what)
+    def several(name: str, of: Sequence[str], default: Sequence[str]) -> None:
+        parser.add_argument(name, nargs="+", choices=of, default=default, metavar="NAME", help=", ".join(of))
 
-    several("--contestants", list(CONTESTANTS), list(CONTESTANTS), ", ".join(CONTESTANTS))
-    several("--regimes", REGIMES, REGIMES, ", ".join(REGIMES))
-    several("--models", MODELS, MODELS, ", ".join(MODELS))
-    several("--forms", FORMS, FORMS[:1], ", ".join(FORMS))
+    photos = KINDS["photos"]["models"]
+    several("--contestants", list(CONTESTANTS), list(CONTESTANTS))
+    several("--regimes", REGIMES, REGIMES)
+    several("--models", [*MODELS, *photos], MODELS)
+    several("--forms", FORMS, FORMS[:1])
     parser.add_argument("--callers", nargs="+", type=int, default=[8, 32], metavar="N", help="at once")
+    parser.add_argument("--loads", nargs="*", type=float, default=mixed.LOADS, help="mixed: of the capacity")
     parser.add_argument("--seconds", type=float, default=2.0, help="each measurement, if not longer")
     parser.add_argument("--draws", type=int, default=1, help="fresh starts of each contestant")
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d-%H%M")
@@ -66,59 +83,52 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--flame", type=Path, metavar="FILE", help="a flame graph of one of the box's workers, as SVG"
     )
+    parser.set_defaults(**KINDS[parser.parse_args(words).kind])
     return parser.parse_args(words)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure every contestant; save the results after each."""
-    measurements = Measurements(options.models, options.forms, options.callers, options.seconds)
-    results = Results(machine(), settings(options), about(options.contestants))
-    results.decoding = {model: decoding.seconds(model) for model in options.models}
-    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        shared = Path(folder) / "files"
-        shared.mkdir()
-        files.prepare(shared, Settings.read(os.environ))
+    """Measure every contestant; save the results after each, and write the tables beside them."""
+    os.environ["BENCH_PICTURES"] = options.kind
+    measurements = Measurements(
+        options.models, options.forms, options.callers, options.seconds, options.loads
+    )
+    measure: Draw = mixed.draw if options.kind == "mixed" else draw
+    about = {name: CONTESTANTS[name].about for name in options.contestants}
+    results = Results(machine(), settings(options), about)
+    with files.prepared() as shared:
         for number in range(options.draws):
             for regime in options.regimes:
                 for name in options.contestants:
-                    measure_draw(results, name, regime, number, measurements, shared)
+                    measure_draw(results, name, regime, number, measurements, shared, measure)
                     results.save(options.out)
-    write(results, options.out)
+    text = markdown(results)
+    options.out.with_suffix(".md").write_text(text)
+    print(text)
 
 
 def measure_draw(
-    results: Results, name: str, regime: str, number: int, measurements: Measurements, shared: Path
+    results: Results,
+    name: str,
+    regime: Regime,
+    number: int,
+    measurements: Measurements,
+    shared: Path,
+    measure: Draw = draw,
 ) -> None:
     """Measure one draw of one contestant; if that fails, report it and go on with the others."""
-    if regime not in find(name).regimes:
+    if regime not in CONTESTANTS[name].regimes:
         return
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix=f"trireme-bench-{name}-") as folder:
-            contestant = find(name)(free_port(), regime, Path(folder), shared)
+            contestant = CONTESTANTS[name](free_port(), regime, Path(folder), shared)
             try:
-                results.records += list(draw(contestant, number, measurements, progress))
+                results.records += list(measure(contestant, number, measurements, progress))
                 return
             except CommandError as error:
                 reason = str(error)
                 progress(f"{name} was not measured: {reason}")
     results.missing[f"{name}, {regime}, draw {number + 1}"] = reason.splitlines()[0]
-
-
-def about(names: Sequence[str]) -> dict[str, str]:
-    return {name: find(name).about for name in names}
-
-
-def machine() -> dict[str, object]:
-    """Describe the machine, with its load before the run: other work distorts the figures."""
-    match = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    model = match[1] if match else platform.machine()
-    return {
-        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{PROCESSES} cores of {model}, {platform.system()} {platform.release()}",
-        "instructions": ", ".join(sorted(processor_flags() & (BF16 | INT8))) or "neither bf16 nor int8",
-        "python": platform.python_version(),
-        "load before": f"{os.getloadavg()[0]:.2f}",
-    }
 
 
 def settings(options: argparse.Namespace) -> dict[str, object]:
@@ -132,13 +142,6 @@ def settings(options: argparse.Namespace) -> dict[str, object]:
 
 def progress(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
-
-
-def write(results: Results, out: Path) -> None:
-    """Print the tables, and write them beside the results."""
-    text = markdown(results)
-    out.with_suffix(".md").write_text(text)
-    print(text)
 
 
 if __name__ == "__main__":

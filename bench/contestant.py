@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from bench.driver import Request, wrk
-from bench.samples import Sample, sample
 from sm.errors import CommandError
 from sm.settings import HERE, Settings
 
@@ -64,7 +63,7 @@ class Contestant(ABC):
         """Return the variables to add: models, regime and the allocator's settings."""
         return {
             **ALLOCATOR,
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))),
             "BENCH_PORT": str(self.port),
             "BENCH_REGIME": self.regime,
             "BENCH_FILES": str(self.files),
@@ -81,12 +80,8 @@ class Contestant(ABC):
         except OSError:
             return False
 
-    def sample(self, model: str) -> Sample:
-        """Return the picture or text to send."""
-        return sample(model)
-
     def request(self, model: str, form: str) -> Request | None:
-        """Return the request for ``model`` in ``form`` (:data:`FORMS`); None if it takes no such form."""
+        """Return the request with ``sample(model)`` in a form; None if it takes no such form."""
         del model, form
         return None
 
@@ -108,19 +103,10 @@ def environment_of(name: str) -> Path:
     if mark.is_file() and mark.read_bytes() == requirements.read_bytes():
         return python
     print(f"{name}: installing its packages into {folder}", file=sys.stderr)
-    pip = (
-        python,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-        requirements,
-    )
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement")
     try:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run(pip, check=True)
+        subprocess.run((*pip, requirements), check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise CommandError(f"the packages of {name} could not be installed: {error}") from None
     mark.write_bytes(requirements.read_bytes())

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from sm.errors import CommandError
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
@@ -61,6 +63,12 @@ class Load:
             return cls(**json.loads(output.strip().splitlines()[-1]))
         except (ValueError, IndexError, TypeError):
             raise CommandError(f"the driver's last line is not a result:\n{output}") from None
+
+    @classmethod
+    def of(cls, times: Sequence[float], wrong: int, lost: int, seconds: float, processor: float) -> Load:
+        """Return the load of right answers that took ``times``."""
+        p50, p90, p99, most = map(float, np.percentile(times or [0.0], (50, 90, 99, 100)))
+        return cls(len(times), wrong, lost, seconds, p50, p90, p99, most, processor)
 
     @property
     def rate(self) -> float:

@@ -9,15 +9,17 @@ FILES/box/{inputs,outputs}/<model>.npz the same of the box's own client and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from bench.contestant import MODELS
+from bench.recording import Recording
 from bench.repositories import demo
 from bench.samples import sample
-from bench.work import WORKS, Array, Outputs, Run, runner
+from bench.work import WORKS, runner
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess
 from sm.errors import CommandError
@@ -26,6 +28,14 @@ from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare.recipes import Recipe
+
+
+@contextmanager
+def prepared() -> Iterator[Path]:
+    """Fill a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        prepare(Path(folder), Settings.read(os.environ))
+        yield Path(folder)
 
 
 def prepare(folder: Path, settings: Settings) -> None:
@@ -45,35 +55,19 @@ def prepare(folder: Path, settings: Settings) -> None:
 def _record(model: str, folder: Path) -> None:
     """Run the common work once on the sample, and save the graph's inputs and outputs."""
     work = WORKS[model](folder, "real")
-    work.model.run = _Recording(work.model.run, folder, model)
+    recording = work.model.run = Recording(work.model.run)
     work(sample(model).content)
-
-
-class _Recording:
-    """Runs a graph and keeps its inputs and outputs."""
-
-    def __init__(self, run: Run, folder: Path, model: str) -> None:
-        self._run, self._folder, self._model = run, folder, model
-
-    def __call__(self, inputs: Mapping[str, Array]) -> Outputs:
-        outputs = self._run(inputs)
-        np.savez(self._folder / "inputs" / f"{self._model}.npz", **inputs)
-        np.savez(self._folder / "outputs" / f"{self._model}.npz", **outputs)
-        return outputs
-
-    def run(self, names: Sequence[str] | None, inputs: Mapping[str, Array]) -> list[Array]:
-        """Run it with the interface of an ONNX Runtime session."""
-        outputs = self(inputs)
-        return [outputs[name] for name in names or outputs]
+    recording.save(folder, model)
 
 
 def _record_box(model: str, folder: Path) -> None:
     """Record the box's client, with the demo's graph in this process instead of Triton."""
     graph = demo() / model / "1" / "model.onnx"
-    recording = _Recording(runner(graph, 1), folder, model)
+    recording = Recording(runner(graph, 1))
     source = ClientSource(model, HERE / "clients" / model / "client.py")
     triton = InProcess(Graph.read(graph), recording)
     client = load(source, triton, demo())
     check(client, source, triton)
     payload = json.loads((source.file.parent / "sample" / "payload.json").read_bytes())
     client.inference(client.payload.model_validate(payload))
+    recording.save(folder, model)

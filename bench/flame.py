@@ -6,7 +6,6 @@ for work to be busy. What lets go of the lock, as resizing does, is not in it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from bench import files, tree
 from bench.contestants.trireme import Trireme
 from bench.running import free_port, running
 from sm.errors import CommandError
-from sm.settings import Settings
 
 #: Callers, seconds of the recording, samples a second.
 CALLERS, SECONDS, RATE = 8, 10, 250
@@ -30,12 +28,8 @@ def record(path: Path, model: str) -> None:
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if spy is None:
         raise CommandError("there is no py-spy; pip install -e '.[bench]'")
-    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        shared, box_folder = Path(folder) / "files", Path(folder) / "box"
-        shared.mkdir()
-        box_folder.mkdir()
-        files.prepare(shared, Settings.read(os.environ))
-        contestant = Trireme(free_port(), "instant", box_folder, shared)
+    with files.prepared() as shared, tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        contestant = Trireme(free_port(), "instant", Path(folder), shared)
         with running(contestant) as root:
             load = contestant.driver(model, "json", CALLERS, SECONDS + 2)
             assert root is not None

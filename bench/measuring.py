@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from bench import tree
 from bench.contestant import READY, Contestant
@@ -25,15 +25,16 @@ MIN_ANSWERS, MIN_ANSWERS_PER_CALLER, MAX_MEASUREMENT_S = 150, 2, 40.0
 
 @dataclass(frozen=True)
 class Measurements:
-    """What to measure, for ``seconds`` each, or longer if the queue is long."""
+    """What to measure, for ``seconds`` each, longer if the queue is long; ``loads`` of :mod:`bench.mixed`."""
 
     models: Sequence[str]
     forms: Sequence[str]
     callers: Sequence[int]
     seconds: float
+    loads: Sequence[float] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
     """One measurement. ``processor``: seconds of processor time over all processes of the contestant."""
 
@@ -56,10 +57,39 @@ class Record:
     memory: int
     own_memory: int
 
+    @classmethod
+    def of(
+        cls,
+        contestant: Contestant,
+        regime: str,
+        model: str,
+        form: str,
+        callers: int,
+        draw: int,
+        load: Load,
+        use: tree.Use,
+    ) -> Record:
+        return cls(
+            contestant.name,
+            regime,
+            model,
+            form,
+            callers,
+            draw,
+            load.rate,
+            **asdict(load),
+            memory=use.memory,
+            own_memory=use.own_memory,
+        )
+
     @property
     def cost(self) -> float:
         """Seconds of processor time for each answer."""
         return self.processor / max(1, self.answers)
+
+
+#: Measures a contestant once, from a start of its own: number of the draw, what to measure, where to report.
+Draw = Callable[[Contestant, int, Measurements, Callable[[str], None]], Iterator[Record]]
 
 
 def draw(
@@ -69,25 +99,25 @@ def draw(
     with running(contestant) as root:
         for model in measurements.models:
             for form in (*measurements.forms, READY):
-                if contestant.driver(model, form, 1, 1) is None:
+                if contestant.driver(model, form, 1, 1.0) is None:
                     continue
                 warm = _warm_up(contestant, root, model, form)
                 for callers in contestant.callers(measurements.callers):
-                    needed = min(
-                        MAX_MEASUREMENT_S,
-                        max(MIN_ANSWERS, MIN_ANSWERS_PER_CALLER * callers) / max(warm.rate, 0.1),
-                    )
-                    record = _record(
-                        contestant, root, number, model, form, callers, max(measurements.seconds, needed)
-                    )
-                    say(_line(record))
+                    answers = max(MIN_ANSWERS, MIN_ANSWERS_PER_CALLER * callers)
+                    needed = min(MAX_MEASUREMENT_S, answers / warm.rate)
+                    if root is not None:
+                        wait_until_idle(root)
+                    seconds = max(measurements.seconds, needed)
+                    load, use = measure(contestant, root, model, form, callers, seconds)
+                    record = Record.of(contestant, contestant.regime, model, form, callers, number, load, use)
+                    say(summary(record))
                     yield record
 
 
 def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
     """Send requests until the contestant is warm; raise :class:`CommandError` if no answer is right."""
     for seconds in WARM_SECONDS[contestant.regime]:
-        load, _ = drive(contestant, root, model, form, WARM_CALLERS, seconds)
+        load, _ = measure(contestant, root, model, form, WARM_CALLERS, seconds)
         if load.answers:
             return load
     raise CommandError(
@@ -96,43 +126,25 @@ def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) ->
     )
 
 
-def _record(
-    contestant: Contestant,
-    root: int | None,
-    number: int,
-    model: str,
-    form: str,
-    callers: int,
-    seconds: float,
-) -> Record:
-    if root is not None:
-        wait_until_idle(root)
-    load, use = drive(contestant, root, model, form, callers, seconds)
-    return Record(
-        contestant.name,
-        contestant.regime,
-        model,
-        form,
-        callers,
-        number,
-        load.rate,
-        **{**asdict(load), "processor": use.seconds},
-        memory=use.memory,
-        own_memory=use.own_memory,
-    )
+def measure(
+    contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
+) -> tuple[Load, tree.Use]:
+    """Send requests for that long. A driver that is a part of the contestant counts itself."""
+    command = contestant.driver(model, form, callers, seconds)
+    assert command is not None
+    output, use = drive(contestant, root, command, seconds)
+    load = Load.read(output)
+    return replace(load, processor=use.seconds + load.processor), use
 
 
 def drive(
-    contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
-) -> tuple[Load, tree.Use]:
-    """Send requests for that long. Memory is measured halfway, under load, and at the end."""
-    command = contestant.driver(model, form, callers, seconds)
-    assert command is not None
+    contestant: Contestant, root: int | None, command: Sequence[str], seconds: float
+) -> tuple[str, tree.Use]:
+    """Return what a load generator prints. Memory is measured halfway, under load, and at the end."""
     before = tree.processor_seconds(root) if root else 0.0
-    environment = Contestant.environment(contestant) if contestant.asked_by_itself else {}
     with subprocess.Popen(
         command,
-        env={**os.environ, **environment},
+        env={**os.environ, **Contestant.environment(contestant)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -152,11 +164,10 @@ def drive(
                 os.killpg(driver.pid, signal.SIGKILL)
             sweep(driver.pid)
         spent = (tree.processor_seconds(root) if root else 0.0) - before
-    load = Load.read(output)
-    return load, tree.Use(spent + load.processor, *map(max, halfway, tree.memory(roots)))
+    return output, tree.Use(spent, *map(max, halfway, tree.memory(roots)))
 
 
-def _line(record: Record) -> str:
+def summary(record: Record) -> str:
     failed = f", {record.wrong} wrong, {record.lost} lost" if record.wrong or record.lost else ""
     return (
         f"{record.regime} {record.contestant} {record.model} {record.form} {record.callers}: "

@@ -14,10 +14,12 @@ import json
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from bench.driver import ANSWER_TIMEOUT_S, Request
 
@@ -62,74 +64,32 @@ class Outcome:
 
 
 class Caller:
-    """Sends requests to one port, each on a connection of its own that is used again."""
+    """Sends requests to one port, over as many connections as there are requests at once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._port = plan.port
-        self.end = time.perf_counter() + plan.seconds
-        self._sent: dict[str, bytes] = {}
-        self._expected: dict[str, bytes] = {}
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    def __init__(self, plan: Plan, session: aiohttp.ClientSession, end: float) -> None:
+        self._plan, self._session, self._end = plan, session, end
         self.outcomes = {model: Outcome() for model in plan.requests}
-        for model, request in plan.requests.items():
-            body = request["body"].encode()
-            headers = {"Host": "bench", **request["headers"], "Content-Length": len(body)}
-            head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            self._sent[model] = f"POST {request['path']} HTTP/1.1\r\n{head}\r\n".encode() + body
-            self._expected[model] = request["expected"].encode()
 
     async def ask(self, model: str, due: float) -> bool:
         """Send a request, count its outcome, and return True if the answer was right."""
-        outcome = self.outcomes[model]
+        request, outcome = self._plan.requests[model], self.outcomes[model]
+        url = f"http://127.0.0.1:{self._plan.port}{request['path']}"
         try:
-            status, body = await asyncio.wait_for(self._exchange(self._sent[model]), ANSWER_TIMEOUT_S)
-        except (OSError, EOFError, ValueError, asyncio.TimeoutError):
+            async with self._session.post(url, data=request["body"], headers=request["headers"]) as answer:
+                body = await answer.text()
+        except (OSError, asyncio.TimeoutError, aiohttp.ClientError):
             outcome.failed += 1
             return False
-        if status == 200 and self._expected[model] in body:
+        if answer.status == 200 and request["expected"] in body:
             now = time.perf_counter()
             outcome.seconds.append(now - due)
-            outcome.in_time += now <= self.end
+            outcome.in_time += now <= self._end
             return True
-        if status in (429, 503):
+        if answer.status in (429, 503):
             outcome.refused += 1
         else:
             outcome.failed += 1
         return False
-
-    async def _exchange(self, sent: bytes) -> tuple[int, bytes]:
-        """Exchange a message; try again if an idle connection turns out to be closed."""
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                return await self._on(connection, sent)
-            except (OSError, EOFError):
-                connection[1].close()
-        return await self._on(await asyncio.open_connection("127.0.0.1", self._port, limit=2**20), sent)
-
-    async def _on(
-        self, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes
-    ) -> tuple[int, bytes]:
-        reader, writer = connection
-        writer.write(sent)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        status = int(head.split(" ", 2)[1])
-        if "\r\ntransfer-encoding: chunked" in head:
-            body = b"".join([part async for part in chunks(reader)])
-        else:
-            body = await reader.readexactly(int(head.partition("\r\ncontent-length:")[2].split("\r\n")[0]))
-        if "\r\nconnection: close" in head:
-            writer.close()
-        else:
-            self._idle.append(connection)
-        return status, body
-
-
-async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the parts of a chunked body."""
-    while size := int(await reader.readline(), 16):
-        yield (await reader.readexactly(size + 2))[:-2]
-    await reader.readline()
 
 
 def arrivals(rate: float, seconds: float, dice: random.Random) -> Iterator[float]:
@@ -147,7 +107,13 @@ def sequence(shares: Mapping[str, int]) -> Sequence[str]:
 
 
 async def run(plan: Plan) -> Mapping[str, Outcome]:
-    caller, dice = Caller(plan), random.Random(plan.seed)
+    timeout = aiohttp.ClientTimeout(ANSWER_TIMEOUT_S)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        return await run_in(session, plan)
+
+
+async def run_in(session: aiohttp.ClientSession, plan: Plan) -> Mapping[str, Outcome]:
+    dice = random.Random(plan.seed)
     moments = sorted(
         (moment, model)
         for model, rate in plan.rates.items()
@@ -155,7 +121,8 @@ async def run(plan: Plan) -> Mapping[str, Outcome]:
         for moment in arrivals(rate, plan.seconds, dice)
     )
     began = time.perf_counter()
-    end = caller.end = began + plan.seconds
+    end = began + plan.seconds
+    caller = Caller(plan, session, end)
     next_model = itertools.cycle(sequence(plan.shares)) if plan.mix else iter(())
 
     async def at_moments() -> None:

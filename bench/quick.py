@@ -14,22 +14,19 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import files, repositories
-from bench.contestant import ALLOCATOR
-from bench.serving import triton
+from bench import files
+from bench.contestant import Contestant
+from bench.contestants.floors import SharedMemory
+from bench.running import free_port, running
 from sm.errors import CommandError
-from sm.settings import HERE, Settings
-from sm.triton import server
 
 KEPT_FILE = Path(__file__).with_name("quick.json")
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-#: Seconds for Triton to be ready, and for the counting.
-READY_TIMEOUT_S, COUNTING_TIMEOUT_S = 60.0, 150.0
+COUNTING_TIMEOUT_S = 150.0
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -83,33 +80,19 @@ def _count(environment: Mapping[str, str]) -> Counts:
 @contextmanager
 def instant_triton() -> Iterator[dict[str, str]]:
     """Start a Triton whose models are instant; a worker's environment beside it."""
-    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
-        folder = Path(name)
-        files.prepare(folder / "files", Settings.read(os.environ))
-        repositories.box_instant(folder / "repository", folder / "files")
-        command, box = triton(folder, folder / "repository", ALLOCATOR)
-        box.save()
-        environment = {
-            **os.environ,
-            **ALLOCATOR,
-            "PYTHONPATH": str(HERE),
-            "PROMETHEUS_MULTIPROC_DIR": str(box.metrics_folder),
-            "TRIREME_RUN_DIR": str(box.run),
-            "TRIREME_MODEL_REPOSITORY": str(box.repository),
-            "SAGEMAKER_CONTAINER_LOG_LEVEL": "warning",
-        }
-        with (folder / "log").open("wb") as log:
-            serving = subprocess.Popen(command.arguments, env=command.environment, stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + READY_TIMEOUT_S
-            while not server.ready(box.http_port):
-                if serving.poll() is not None or time.monotonic() > until:
-                    raise CommandError(f"Triton is not ready:\n{(folder / 'log').read_text()[-2000:]}")
-                time.sleep(0.1)
-            yield environment
-        finally:
-            serving.terminate()
-            serving.wait()
+    with files.prepared() as shared, tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        contestant = SharedMemory(free_port(), "instant", Path(folder), shared)
+        with running(contestant):
+            box = contestant.box
+            box.save()
+            yield {
+                **os.environ,
+                **Contestant.environment(contestant),
+                "PROMETHEUS_MULTIPROC_DIR": str(box.metrics_folder),
+                "TRIREME_RUN_DIR": str(box.run),
+                "TRIREME_MODEL_REPOSITORY": str(box.repository),
+                "SAGEMAKER_CONTAINER_LOG_LEVEL": "warning",
+            }
 
 
 def table(found: Counts, kept: Counts) -> Iterator[str]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.contestant import PROCESSES
 from bench.measuring import Record
+from sm.triton.onnx_cpu.engines import BF16, INT8, processor_flags
 
 #: The share of wrong and lost answers above which a measurement is not used.
 FAILED = 0.01
@@ -26,8 +32,6 @@ class Results:
     about: Mapping[str, str]
     records: list[Record] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    #: Seconds of processor time that the box's own decoder takes for the sample of a model.
-    decoding: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +40,7 @@ class Results:
     @classmethod
     def load(cls, path: Path) -> Results:
         document = json.loads(path.read_text())
+        document.pop("decoding", None)  # in results of November 2026
         return cls(**{**document, "records": [Record(**record) for record in document["records"]]})
 
     def of(self, **wanted: object) -> list[Record]:
@@ -55,8 +60,17 @@ class Results:
 
     def values(self, name: str) -> list[Any]:
         """Return the different values of a field, in the order of the records."""
-        return distinct(getattr(record, name) for record in self.records)
+        return list(dict.fromkeys(getattr(record, name) for record in self.records))
 
 
-def distinct(items: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(items))
+def machine() -> dict[str, object]:
+    """Describe the machine, with its load before the run: other work distorts the figures."""
+    match = re.search("^model name.*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    model = match[1] if match else platform.machine()
+    return {
+        "when": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{PROCESSES} cores of {model}, {platform.system()} {platform.release()}",
+        "instructions": ", ".join(sorted(processor_flags() & (BF16 | INT8))) or "neither bf16 nor int8",
+        "python": platform.python_version(),
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }

@@ -43,7 +43,7 @@ def running(contestant: Contestant) -> Iterator[int | None]:
     environment = {**os.environ, **contestant.environment()}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            (sys.executable, "-m", "bench.container", *contestant.command()),
+            (sys.executable, "-m", "bench.tree", *contestant.command()),
             cwd=contestant.folder,
             env=environment,
             stdout=output,

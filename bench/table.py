@@ -1,15 +1,16 @@
-"""Results as Markdown: the targets, then a table for each regime, model and form."""
+"""Results as Markdown: the box against the best other server, then a table for each cell."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bench.contestant import READY
 from bench.measuring import Record
-from bench.ratios import MEGABYTE, Ratio, ratios
 from bench.results import Results, Value
 
+MEGABYTE = 2**20
 COLUMNS: Sequence[tuple[str, Value, str]] = (
     ("answers/s", lambda record: record.rate, "{:,.1f}"),
     ("p50 ms", lambda record: 1000 * record.p50, "{:,.1f}"),
@@ -22,7 +23,7 @@ COLUMNS: Sequence[tuple[str, Value, str]] = (
 
 def markdown(results: Results) -> str:
     """Return the whole report."""
-    return "\n".join([*_head(results), *_targets(results), *_tables(results)]) + "\n"
+    return "\n".join([*_head(results), *_ratios(results), *_tables(results)]) + "\n"
 
 
 def _head(results: Results) -> Iterator[str]:
@@ -34,15 +35,23 @@ def _head(results: Results) -> Iterator[str]:
         yield f"\nNot measured: {name}. {reason}"
 
 
-def _targets(results: Results) -> Iterator[str]:
-    rows = [_target(ratio) for ratio in ratios(results) if ratio.reached is not None]
-    yield "\nRatios of medians.\n"
-    yield from rows_of(("what", "against", "target", "reached", ""), rows)
-
-
-def _target(ratio: Ratio) -> tuple[str, ...]:
-    assert ratio.reached is not None
-    return (ratio.what, ratio.against, ratio.target, f"{ratio.reached:.2f}", "met" if ratio.met else "missed")
+def _ratios(results: Results) -> Iterator[str]:
+    """Yield the box's rate relative to that of the best server that is not a form of the box itself."""
+    rows = []
+    names = ("regime", "model", "form", "callers")
+    for values in itertools.product(*map(results.values, names)):
+        cell = dict(zip(names, values, strict=True))
+        rates = {
+            name: results.median(lambda record: record.rate, contestant=name, **cell) or 0.0
+            for name in results.about
+        }
+        others = [name for name in rates if not name.startswith("trireme")]
+        best = max(others, key=lambda name: rates[name], default="")
+        if best and rates[best] and rates.get("trireme"):
+            rows.append((*map(str, values), best, f"{rates['trireme'] / rates[best]:.2f}"))
+    if rows:
+        yield "\nThe box's answers a second against those of the best other server, ratios of medians.\n"
+        yield from rows_of((*names, "best other", "ratio"), rows)
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -60,11 +69,8 @@ def _cells(results: Results, regime: str, model: str, forms: Sequence[str]) -> I
     cell = {"regime": regime, "model": model}
     for callers in sorted(results.values("callers")):
         for contestant in results.about:
-            records = [
-                record
-                for record in results.of(contestant=contestant, callers=callers, **cell)
-                if record.form in forms
-            ]
+            found = results.of(contestant=contestant, callers=callers, **cell)
+            records = [record for record in found if record.form in forms]
             if records:
                 yield (contestant, str(callers), *_columns(records))
 
@@ -74,15 +80,15 @@ def _columns(records: Sequence[Record]) -> Iterator[str]:
     for number, (_, value, shape) in enumerate(COLUMNS):
         values = sorted(map(value, records))
         middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-        text = shape.format(middle)
+        text = shape.format(middle) if middle else "-"
         if number == 0:
             text += f" ({math.floor(values[0])}–{math.ceil(values[-1])})" if len(values) > 1 else ""
             text += f", **{failed} wrong or lost**" if failed else ""
         yield text
 
 
-def rows_of(head: Sequence[str], rows: object) -> Iterator[str]:
+def rows_of(head: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
-    for row in rows:  # type: ignore[attr-defined]
+    for row in rows:
         yield f"| {' | '.join(row)} |"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import resource
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
+
+from bench.driver import Load
 
 #: One round of one thread; returns whether its result was right.
 Step = Callable[[], bool]
@@ -31,20 +33,9 @@ def report(maker: Maker, threads: list[int], seconds: float) -> None:
     parts = [results.get() for _ in processes]
     for process in processes:
         process.join()
-    times = np.concatenate([part[0] for part in parts])
-    p50, p90, p99 = np.percentile(times, (50, 90, 99)) if len(times) else (0.0, 0.0, 0.0)
-    line = {
-        "answers": len(times),
-        "wrong": sum(part[1] for part in parts),
-        "lost": 0,
-        "seconds": max(part[2] for part in parts),
-        "p50": p50,
-        "p90": p90,
-        "p99": p99,
-        "max": float(times.max(initial=0.0)),
-        "processor": sum(part[3] for part in parts),
-    }
-    print(json.dumps(line))
+    times, wrong, lasted, processor = zip(*parts, strict=True)
+    load = Load.of(np.concatenate(times).tolist(), sum(wrong), 0, max(lasted), sum(processor))
+    print(json.dumps(asdict(load)))
 
 
 def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results: Any) -> None:
@@ -52,7 +43,7 @@ def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results
     times: list[list[float]] = [[] for _ in steps]
     wrong = [0] * len(steps)
     start.wait()
-    began, spent = time.perf_counter(), _spent()
+    began, spent = time.perf_counter(), time.process_time()
 
     def repeat(place: int) -> None:
         now = time.perf_counter()
@@ -70,10 +61,4 @@ def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results
         worker.start()
     for worker in workers:
         worker.join()
-    results.put((np.concatenate(times), sum(wrong), time.perf_counter() - began, _spent() - spent))
-
-
-def _spent() -> float:
-    """Return this process's seconds of processor time."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    results.put((np.concatenate(times), sum(wrong), time.perf_counter() - began, time.process_time() - spent))

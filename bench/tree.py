@@ -1,10 +1,17 @@
-"""The processes of a contestant: their processor time and memory, and their end."""
+"""The processes of a contestant: their processor time and memory, and their end.
+
+    python -m bench.tree COMMAND [WORD ...]
+
+runs a command that adopts orphaned processes, as PID 1 of a container does. So all that a contestant starts
+stays below it, and can be counted and ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,3 +100,8 @@ def _name(pid: int) -> str:
         return (PROC / str(pid) / "comm").read_text().strip()
     except OSError:
         return ""
+
+
+if __name__ == "__main__":
+    adopt_orphans()
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell is wanted

@@ -95,12 +95,13 @@ class Resnet:
 
     def preprocess(self, content: bytes) -> Outputs:
         """``input``, float32 [1, 3, 224, 224]."""
-        pixels = decode(content)
+        # As services usually treat photographs: turned upright as EXIF says, resized with OpenCV's default.
+        is_photo = os.environ.get("BENCH_PICTURES") == "photos"
+        pixels = decode_upright(content) if is_photo else decode(content)
+        method = cv2.INTER_LINEAR if is_photo else cv2.INTER_AREA
         height, width = pixels.shape[:2]
         ratio = SHORT / min(height, width)
-        resized = cv2.resize(
-            pixels, (round(width * ratio), round(height * ratio)), interpolation=cv2.INTER_AREA
-        )
+        resized = cv2.resize(pixels, (round(width * ratio), round(height * ratio)), interpolation=method)
         top, left = (resized.shape[0] - SIDE) // 2, (resized.shape[1] - SIDE) // 2
         square = resized[top : top + SIDE, left : left + SIDE, ::-1].astype(np.float32) - MEAN
         return {"input": np.ascontiguousarray(square.transpose(2, 0, 1)[None])}
@@ -220,14 +221,15 @@ def work(model: str) -> Work:
     """
     # OpenCV's own threads would fight with the processes for the same cores.
     cv2.setNumThreads(1)
-    style = os.environ.get("BENCH_PICTURES")
-    if style and model == "resnet":
-        from bench.photo_work import STYLES
-
-        return STYLES[style](Path(os.environ["BENCH_FILES"]), os.environ["BENCH_REGIME"])
     return WORKS[model](Path(os.environ["BENCH_FILES"]), os.environ["BENCH_REGIME"])
 
 
 def decode(content: bytes) -> NDArray[np.uint8]:
     """RGB uint8 [height, width, 3]."""
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+
+
+def decode_upright(content: bytes) -> NDArray[np.uint8]:
+    """RGB uint8 [height, width, 3], by OpenCV, which reads EXIF's orientation."""
+    pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+    return np.asarray(pixels[..., ::-1])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from bench.contestant import PROCESSES, Contestant, Request
-from bench.reference.settings import THREADS
+from bench.reference import THREADS
 from bench.samples import sample
 
 
@@ -24,7 +24,6 @@ class Reference(Contestant):
     def request(self, model: str, form: str) -> Request | None:
         if form != "json":
             return None
-        taken = sample(model)
-        payload = {"text": taken.text} if model == "bert_base" else {"image": taken.base64}
-        body = json.dumps({"modelname": model, "payload": payload}).encode()
-        return Request("/invocations", {"Content-Type": "application/json"}, body, taken.expected)
+        given = sample(model)
+        body = json.dumps({"modelname": given.model, "payload": given.payload}).encode()
+        return Request("/invocations", {"Content-Type": "application/json"}, body, given.expected)

@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Sequence
 from typing import ClassVar
+from urllib.parse import urlencode
 
 from bench import repositories
 from bench.contestant import REGIMES, Contestant, Regime, Request
-from bench.samples import Sample, sample
+from bench.samples import sample
 from sm.settings import HERE
 
 #: Invocations that may wait: with the default, 128 callers at once would be told to come again (429).
@@ -45,7 +46,7 @@ class Trireme(Contestant):
         return repositories.demo()
 
     def request(self, model: str, form: str) -> Request | None:
-        return ask(model, form, self.sample(model))
+        return ask(model, form)
 
 
 class Fp32(Trireme):
@@ -84,14 +85,14 @@ class One(Trireme):
         return {**super().environment(), "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
 
 
-def ask(model: str, form: str, given: Sample | None = None) -> Request:
-    """Return a dispatch request in JSON, or a raw body, with ``given`` or the model's sample."""
-    given, parameters = given or sample(model), PARAMETERS.get(model, {})
+def ask(name: str, form: str) -> Request:
+    """Return a dispatch request in JSON, or a raw body, with ``sample(name)``."""
+    given = sample(name)
+    parameters = PARAMETERS.get(given.model, {})
     if form == "raw":
-        query = "&".join(f"{name}={value}" for name, value in {"modelname": model, **parameters}.items())
-        return Request(
-            f"/invocations?{query}", {"Content-Type": given.content_type}, given.content, given.expected
-        )
-    payload = {"text": given.text} if model == "bert_base" else {"image": given.base64}
-    body = json.dumps({"modelname": model, "payload": payload, "parameters": parameters}).encode()
+        query = urlencode({"modelname": given.model, **parameters})
+        headers = {"Content-Type": given.content_type}
+        return Request(f"/invocations?{query}", headers, given.content, given.expected)
+    document = {"modelname": given.model, "payload": given.payload, "parameters": parameters}
+    body = json.dumps(document).encode()
     return Request("/invocations", {"Content-Type": "application/json"}, body, given.expected)

@@ -6,14 +6,14 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from bench import results
+from bench.contestant import MODELS
 from bench.gpu import weights
 from bench.gpu.stages import Check, Context, Result
 from bench.gpu.unpacking import WEIGHTS
@@ -23,7 +23,6 @@ from sm.repository.plans import find_trtexec
 from sm.settings import HERE
 from trireme_tools.prepare.recipes import Recipe
 
-MODELS = ("resnet", "yolov5", "bert_base")
 #: Modules that the machine must have, because no wheel of the bundle brings them.
 REQUIRED_MODULES = (
     *("torch", "onnx", "onnxruntime", "cv2", "numpy", "PIL", "tokenizers", "transformers"),
@@ -35,17 +34,15 @@ BUILD_TIMEOUT_S = 200
 
 def machine(context: Context) -> Result:
     """Describe the machine and its packages."""
-    smi = _output_of(
-        "nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"
-    )
+    import torch
+
+    smi = ask_gpu("name,memory.total,driver_version,compute_cap")
     packages = {name: _version(name) for name in ("torch", "onnx", "onnxruntime", "numpy", "tritonclient")}
     figures = {
-        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": smi or "none",
-        "cpu": f"{len(os.sched_getaffinity(0))} cores, {_processor()}",
-        "system": f"{platform.platform()}, Python {platform.python_version()}",
+        **results.machine(),
         "packages": packages,
-        "cuda": _cuda(),
+        "cuda": torch.version.cuda,
         "precision": context.precision,
         "short": context.short,
     }
@@ -74,13 +71,7 @@ def graphs(context: Context) -> Result:
         target.mkdir(parents=True)
         weights_by_model[model] = weights.DESCRIPTIONS[weights.restore(source, target / "model.onnx")]
         for path in source.iterdir():
-            if path.name not in (
-                "graph.onnx",
-                "weights.npz",
-                "about.json",
-                "golden.npz",
-                "golden-answer.json",
-            ):
+            if path.name not in weights.PACKED_FILES:
                 shutil.copy(path, target / path.name)
         (context.files / "models").mkdir(parents=True, exist_ok=True)
         link = context.files / "models" / model
@@ -146,16 +137,8 @@ def plans(context: Context) -> Result:
         return Result([Check(name, "not applicable", reason) for name in names])
     result, out = Result(figures={}), context.work / "plans"
     for model, name in zip(MODELS, names, strict=False):
-        options = (
-            "--precision",
-            "fp16",
-            "--timing-cache",
-            str(context.work / "timing.cache"),
-            "--batch",
-            "1:4:8",
-        )
-        if model == "bert_base":
-            options = (*options[:4], "--shapes", "input_ids=1x16,4x64,8x128")
+        shapes = ("--shapes", "input_ids=1x16,4x64,8x128") if model == "bert_base" else ("--batch", "1:4:8")
+        options = ("--precision", "fp16", "--timing-cache", str(context.work / "timing.cache"), *shapes)
         error = build(context, model, "tensorrt", out, *options)
         manifest = None if error else Manifest.read(out / model / "1")
         detail = error or (manifest.model_dump_json() if manifest else "no manifest")
@@ -166,22 +149,10 @@ def plans(context: Context) -> Result:
 
 def build(context: Context, model: str, target: str, out: Path, *options: str) -> str:
     """Run ``sm build-model``. Returns its error, or an empty string if it built the model."""
-    command = (
-        sys.executable,
-        "-m",
-        "sm.cli",
-        "build-model",
-        model,
-        "--target",
-        target,
-        "--out",
-        str(out),
-        *options,
-    )
-    environment = {**os.environ, "TRIREME_CACHE": str(context.cache)}
+    words = ("build-model", model, "--target", target, "--out", str(out), *options)
     completed = subprocess.run(
-        command,
-        env=environment,
+        (sys.executable, "-m", "sm.cli", *words),
+        env={**os.environ, "TRIREME_CACHE": str(context.cache)},
         cwd=HERE,
         capture_output=True,
         text=True,
@@ -214,7 +185,9 @@ def _set_kind_cpu(config: Path) -> None:
     config.write_text(config.read_text().replace("KIND_GPU", "KIND_CPU"))
 
 
-def _output_of(*command: str) -> str:
+def ask_gpu(fields: str) -> str:
+    """Return these fields of all GPUs, or nothing where there is none."""
+    command = ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -233,16 +206,3 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package that it is in
         return False
-
-
-def _cuda() -> Any:
-    import torch
-
-    return torch.version.cuda
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

@@ -22,11 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.contestant import MODELS
 from bench.gpu import weights
-from bench.gpu.recording import RecordingRunner, sample_evenly
 from bench.gpu.unpacking import PROGRAMS, WEIGHTS, WHEELS
+from bench.gpu.weights import sample_evenly
+from bench.recording import Recording
+from bench.work import runner
 from sm.commands.build.changes import DESCRIPTION, Changes
-from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess
 from sm.errors import CommandError
@@ -40,7 +42,6 @@ from trireme_tools.prepare.recipes import Recipe
 
 MIB = 2**20
 MAX_BUNDLE_MIB = 60
-MODELS = ("resnet", "yolov5", "bert_base")
 #: The models whose own weights are packed, as int8. Those of the others would not fit.
 MODELS_WITH_OWN_WEIGHTS = ("yolov5",)
 PYTHON = "3.12"
@@ -87,19 +88,10 @@ def collect_wheels(folder: Path, python: str) -> None:
         versions.write_text("\n".join(line.removesuffix(" \\") for line in lines if not line.startswith(" ")))
         constraint = ("--constraint", str(versions))
         platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (35, 34, 31, 28, 27, 24, 17)]
-        platform_options = (
-            "--only-binary=:all:",
-            "--implementation=cp",
-            f"--python-version={python}",
-            *platforms,
-        )
-        platform_options = (
-            *platform_options,
-            "--platform=manylinux2014_x86_64",
-            "--platform=manylinux1_x86_64",
-        )
+        platforms += ["--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64"]
+        target = ("--only-binary=:all:", "--implementation=cp", f"--python-version={python}", *platforms)
         completed = subprocess.run(
-            (*pip, *platform_options, *constraint, "--dest", downloads, *PACKAGES, SERVER),
+            (*pip, *target, *constraint, "--dest", downloads, *PACKAGES, SERVER),
             capture_output=True,
             text=True,
             check=False,
@@ -182,7 +174,7 @@ def _add_golden(model: str, graph: Path, folder: Path, workshop: Path) -> None:
     source = HERE / "model" / model
     changes = Changes(uint8=Changes.read(source).uint8)
     served = changes.graphs(Graph.read(graph), source / DESCRIPTION, workshop).served
-    recording = RecordingRunner(session(served.path))
+    recording = Recording(runner(served.path, 1))
     repository = workshop / "repository"
     (repository / model).mkdir(parents=True)
     for path in (*folder.iterdir(), *source.glob("*.json")):

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -20,16 +19,18 @@ import requests
 from google.protobuf import text_format
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 
-from bench.gpu.building import MODELS
-from bench.gpu.recording import sample_evenly
+from bench.contestant import MODELS
+from bench.gpu.building import ask_gpu
 from bench.gpu.stages import Check, Context, Result
 from bench.gpu.unpacking import WEIGHTS
+from bench.gpu.weights import sample_evenly
+from bench.tree import memory
 from sm.commands.golden import differences
 from sm.repository.machine import Machine
 from sm.run_state import Box
 from sm.settings import HERE
 from sm.triton.tensors import datatype
-from tests.support.boxes import RunningBox, command_line, descendants, running_box, wait_until
+from tests.support.boxes import RunningBox, command_line, running_box, wait_until
 from tests.support.load import Load
 
 #: The allowed difference from the golden tensors, as a share of the largest number.
@@ -224,9 +225,9 @@ def check_memory_growth(context: Context, box: RunningBox, figures: dict[str, An
     bodies = [_dispatch_body(model) for model in ("resnet", "bert_base")]
     # Threads, pools and allocators grow with the first requests.
     _send_requests(box, bodies, max(400, total // 5))
-    before, gpu_before = _memory_of_all_processes(box), _gpu_memory_used()
+    before, gpu_before = memory([box.process.pid])[0], _gpu_memory_used()
     outcomes = _send_requests(box, bodies, total)
-    after, gpu_after = _memory_of_all_processes(box), _gpu_memory_used()
+    after, gpu_after = memory([box.process.pid])[0], _gpu_memory_used()
     figures["memory"] = {"before": before, "after": after, "gpu_before": gpu_before, "gpu_after": gpu_after}
     allowed = max(MAX_GROWTH_SHARE * before, MAX_GROWTH_BYTES)
     gpu_allowed = max(MAX_GROWTH_SHARE * gpu_before, MAX_GROWTH_BYTES)
@@ -336,24 +337,8 @@ def _dispatch_body(model: str) -> bytes:
     return json.dumps({"modelname": model, "payload": payload}).encode()
 
 
-def _memory_of_all_processes(box: RunningBox) -> int:
-    total = 0
-    for pid in [box.process.pid, *descendants(box.process.pid)]:
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-    return total
-
-
 def _gpu_memory_used() -> int:
-    command = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    try:
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
-        return sum(int(line) for line in text.split()) * 2**20
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return 0
+    return sum(int(word) for word in ask_gpu("memory.used").split() if word.isdigit()) * 2**20
 
 
 def _config(model: Path) -> model_config_pb2.ModelConfig:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from bench.contestant import PROCESSES, Contestant, Regime, Request
-from bench.contestants.fastapi import FastApi
+import requests
+
+from bench.contestant import PROCESSES, Contestant, Request
+from bench.contestants.floors import SharedMemory
+from bench.contestants.peers import FastApi
 from bench.contestants.reference import Reference
 from bench.contestants.trireme import Trireme
-from bench.contestants.triton import SharedMemory
 from bench.gpu.stages import Context
-from bench.samples import Sample
 from bench.serving import triton
 
 #: FastAPI's workers, each with all models on the GPU. More would not fit into its memory.
@@ -21,29 +21,43 @@ WORKERS = min(PROCESSES, 8)
 
 
 class OnGpu(Contestant):
-    """What all contestants share: the folders, and a picture that may replace the sample."""
-
-    picture: Sample | None = None
+    """What all contestants share: the folders, and what their answers contain."""
 
     def __init__(self, context: Context, port: int, folder: Path) -> None:
-        regime: Regime = "real"
-        super().__init__(port, regime, folder, context.files)
+        super().__init__(port, "real", folder, context.files)
         self.context = context
+        self._expected: dict[str, bytes] = {}
 
     def environment(self) -> dict[str, str]:
-        return {**super().environment(), **self.extra_variables()}
+        plain = str(self.context.plain)
+        return {**super().environment(), "GPU_PLAIN": plain, "BENCH_REPOSITORY": plain}
 
-    def extra_variables(self) -> dict[str, str]:
-        """Variables that a process on this machine needs in addition to a contestant's."""
-        return {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "GPU_PLAIN": str(self.context.plain)}
+    def request(self, model: str, form: str) -> Request | None:
+        """Expect the label of the first answer: that of random weights is not the sample's."""
+        request = super().request(model, form)
+        if request is None:
+            return None
+        if model not in self._expected:
+            self._expected[model] = first_word(request, self.port)
+        return replace(request, expected=self._expected[model])
 
-    def sample(self, model: str) -> Sample:
-        return self.picture or super().sample(model)
+
+def first_word(request: Request, port: int) -> bytes:
+    """Return the label of the best answer; nothing where it cannot be found in the answer's bytes."""
+    url = f"http://127.0.0.1:{port}{request.path}"
+    response = requests.post(url, data=request.body, headers=dict(request.headers), timeout=60)
+    response.raise_for_status()
+    result = response.json()
+    rows = result["result"] if isinstance(result, dict) else result
+    first_row = rows[0] if rows else ""
+    if isinstance(first_row, dict):
+        first_row = next((value for value in first_row.values() if isinstance(value, str)), "")
+    word = str(first_row).rpartition(":")[2]
+    return word.encode() if word.isascii() and '"' not in word else b""
 
 
 class Box(OnGpu, Trireme):
     name = "trireme"
-    about = "this box with its defaults, but TRIREME_QUEUE=128"
 
     def repository(self) -> object:
         return self.context.repository
@@ -52,32 +66,19 @@ class Box(OnGpu, Trireme):
 class ReferenceBox(OnGpu, Reference):
     name = "reference"
 
-    def command(self) -> Sequence[str]:
-        return (sys.executable, "-m", "bench.gpu.reference")
-
-    def request(self, model: str, form: str) -> Request | None:
-        request = super().request(model, form)
-        if request is None or self.picture is None:
-            return request
-        import json
-
-        body = json.dumps({"modelname": model, "payload": {"image": self.picture.base64}}).encode()
-        return Request(request.path, request.headers, body, request.expected)
-
 
 class FastApiBox(OnGpu, FastApi):
     name = "fastapi"
     about = f"FastAPI on uvicorn, {WORKERS} workers, the programs in each of them, no batching"
+    service = "bench.gpu.fastapi_service:create"
+    workers = WORKERS
 
     def prepare(self) -> None:
         """Do nothing: its packages are in the bundle."""
 
-    def command(self) -> Sequence[str]:
-        return (
-            *(sys.executable, "-m", "uvicorn", "--factory", "bench.gpu.fastapi_service:create"),
-            *("--host", "127.0.0.1", "--port", str(self.port), "--workers", str(WORKERS)),
-            *("--no-access-log", "--log-level", "warning"),
-        )
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable)
 
 
 class BareTriton(OnGpu, SharedMemory):
@@ -85,22 +86,13 @@ class BareTriton(OnGpu, SharedMemory):
 
     def prepare(self) -> None:
         # Not self.environment(), which needs the command made here.
-        variables = {**Contestant.environment(self), **self.extra_variables()}
-        self._command, self._box = triton(self.folder, self.context.repository, variables)
+        variables = Contestant.environment(self)
+        self._command, self.box = triton(self.folder, self.context.repository, variables)
 
-    def environment(self) -> dict[str, str]:
-        return {**dict(self._command.environment), "BENCH_FOLDER": str(self.folder)}
-
-    def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
-        if form != "ready":
-            return None
-        values = (self._box.grpc_port, model, self.files / "box", callers, seconds)
-        return (sys.executable, "-m", "bench.callers", *map(str, values))
+    def tensors(self) -> Path:
+        return self.files / "box"
 
 
 CONTESTANTS: dict[str, type[OnGpu]] = {
-    "trireme": Box,
-    "reference": ReferenceBox,
-    "fastapi": FastApiBox,
-    "triton": BareTriton,
+    contestant.name: contestant for contestant in (Box, ReferenceBox, FastApiBox, BareTriton)
 }

@@ -7,14 +7,14 @@ from typing import Any
 
 
 def markdown(stages: Mapping[str, Any]) -> str:
-    return "\n".join(_lines(stages)) + "\n"
+    return "\n".join([*_head(stages), *_tables(stages)]) + "\n"
 
 
-def _lines(stages: Mapping[str, Any]) -> Iterator[str]:
+def _head(stages: Mapping[str, Any]) -> Iterator[str]:
     machine = stages.get("machine", {}).get("figures") or {}
     yield "# Results of this machine"
     yield ""
-    for key in ("when", "gpu", "cpu", "system", "cuda", "precision"):
+    for key in ("when", "gpu", "machine", "python", "cuda", "precision"):
         yield f"- {key}: {machine.get(key)}"
     for package, version in machine.get("packages", {}).items():
         yield f"- {package}: {version}"
@@ -23,42 +23,33 @@ def _lines(stages: Mapping[str, Any]) -> Iterator[str]:
     if machine.get("short"):
         yield "- the short form: few requests, so its figures are not a benchmark"
     yield ""
-    yield "| check | outcome | detail |"
-    yield "| --- | --- | --- |"
-    for stage in stages.values():
-        for check in stage.get("checks", ()):
-            detail = " ".join(check["detail"].replace("|", "/").split())
-            yield f"| {check['name']} | {check['outcome']} | {detail[:300]} |"
-    yield ""
-    yield from _speed(stages)
 
 
-def _speed(stages: Mapping[str, Any]) -> Iterator[str]:
-    rows = [
-        row
-        for name, stage in stages.items()
-        if name.startswith("speed-")
-        for row in stage.get("figures") or ()
-    ]
-    if rows:
-        yield "Right answers a second, and the 99th percentile in ms."
-        yield ""
-        yield "| contestant | model | form | picture | callers | answers/s | p99 ms | wrong or lost |"
-        yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    for row in rows:
-        yield (
-            f"| {row['contestant']} | {row['model']} | {row['form']} | {row['size']} | {row['callers']} | "
-            f"{row['rate']:.1f} | {row['p99'] * 1000:.0f} | {row['wrong'] + row['lost']} |"
-        )
+def _tables(stages: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the checks, the rates of the single contestants, and those of three models at once."""
+    from bench.table import rows_of  # its imports are in the bundle, which is unpacked by now
+
+    checks = [check for stage in stages.values() for check in stage.get("checks", ())]
+    outcomes = (
+        (check["name"], check["outcome"], " ".join(check["detail"].replace("|", "/").split())[:300])
+        for check in checks
+    )
+    yield from rows_of(("check", "outcome", "detail"), outcomes)
+    alone = [row for name in stages if name.startswith("speed-") for row in stages[name].get("figures") or ()]
     mixed = (stages.get("mix") or {}).get("figures") or ()
-    if mixed:
-        yield ""
-        yield "Three models at once, 8 callers each."
-        yield ""
-        yield "| contestant | model | answers/s | p99 ms | wrong or lost |"
-        yield "| --- | --- | --- | --- | --- |"
-    for row in mixed:
-        yield (
-            f"| {row['contestant']} | {row['model']} | {row['rate']:.1f} | {row['p99'] * 1000:.0f} | "
-            f"{row['wrong'] + row['lost']} |"
-        )
+    for title, names, rows in (
+        ("Right answers a second.", ("contestant", "model", "form", "callers"), alone),
+        ("Three models at once, 8 callers each.", ("contestant", "model"), mixed),
+    ):
+        if rows:
+            yield f"\n{title}\n"
+            cells = (
+                (
+                    *(str(row[name]) for name in names),
+                    f"{row['rate']:.1f}",
+                    f"{row['p99'] * 1000:.0f}",
+                    str(row["wrong"] + row["lost"]),
+                )
+                for row in rows
+            )
+            yield from rows_of((*names, "answers/s", "p99 ms", "wrong or lost"), cells)

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 Kind = Literal["int8", "random"]
 #: Weights with more numbers than this are replaced. The others are packed unchanged.
 MAX_KEPT_NUMBERS = 8192
+#: What a bundle has of a model, apart from what a recipe makes beside its graph.
+PACKED_FILES = ("graph.onnx", "weights.npz", "about.json", "golden.npz", "golden-answer.json")
+#: Numbers of each output in the bundle. More would need as much space as the weights.
+GOLDEN_NUMBERS = 20_000
 DESCRIPTIONS = {
     "int8": "its own weights, rounded to 8 bits for each channel",
     "random": "random weights from a seed: its time is real, its answers mean nothing",
@@ -74,3 +78,9 @@ def _round_to_int8(array: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.fl
     axes = tuple(range(1, array.ndim))
     scale = np.maximum(np.abs(array).max(axis=axes, keepdims=True), 1e-12).astype(np.float32) / 127
     return np.round(array / scale).astype(np.int8), scale
+
+
+def sample_evenly(array: Any) -> Any:
+    """At most GOLDEN_NUMBERS of an array's numbers, evenly spread."""
+    flat = array.reshape(-1)
+    return np.ascontiguousarray(flat[:: max(1, len(flat) // GOLDEN_NUMBERS)][:GOLDEN_NUMBERS])

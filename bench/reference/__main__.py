@@ -13,16 +13,14 @@ from string import Template
 
 from bench import repositories
 from bench.contestant import PROCESSES
-from bench.reference.settings import THREADS
+from bench.reference import THREADS
 from bench.serving import triton
 from sm.errors import CommandError
 from sm.triton import server
 
 
-def main(port: int, regime: str, folder: Path, files: Path) -> None:
-    make = repositories.plain_instant if regime == "instant" else repositories.plain
-    make(folder / "repository", files)
-    command, box = triton(folder, folder / "repository", {})
+def main(port: int, folder: Path, repository: Path) -> None:
+    command, box = triton(folder, repository, {})
     started = [subprocess.Popen(command.arguments, env=command.environment)]
     try:
         while not server.ready(box.http_port):
@@ -62,9 +60,9 @@ def nginx(port: int, folder: Path) -> tuple[str, ...]:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     environment = os.environ
-    main(
-        int(environment["BENCH_PORT"]),
-        environment["BENCH_REGIME"],
-        Path(environment["BENCH_FOLDER"]),
-        Path(environment["BENCH_FILES"]),
-    )
+    folder, files = Path(environment["BENCH_FOLDER"]), Path(environment["BENCH_FILES"])
+    repository = Path(environment.get("BENCH_REPOSITORY") or folder / "repository")
+    if "BENCH_REPOSITORY" not in environment:
+        instant = environment["BENCH_REGIME"] == "instant"
+        (repositories.plain_instant if instant else repositories.plain)(repository, files)
+    main(int(environment["BENCH_PORT"]), folder, repository)

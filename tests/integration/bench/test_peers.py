@@ -10,8 +10,8 @@ import pytest
 
 from bench import tree
 from bench.contestant import FORMS, MODELS
-from bench.contestants import PEERS, find
-from bench.contestants.peer import Peer
+from bench.contestants import CONTESTANTS, PEERS
+from bench.contestants.peers import Peer
 from bench.running import free_port, running
 from sm.settings import HERE, Settings
 
@@ -39,7 +39,7 @@ def pinned_versions(requirements: Path) -> set[str]:
 def test_each_peer_responds_correctly_and_leaves_no_process(
     name: str, tmp_path: Path, contestant_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    peer_class = find(name)
+    peer_class = CONTESTANTS[name]
     assert issubclass(peer_class, Peer)
     packages = peer_class.packages or name
     requirements = REQUIREMENTS / f"{packages}.txt"
