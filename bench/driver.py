@@ -6,11 +6,12 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from bench.tree import Use
 from sm.errors import CommandError
 
 SCRIPT = Path(__file__).with_name("wrk.lua")
@@ -55,6 +56,9 @@ class Load:
     p99: float
     max: float
     processor: float = 0.0
+    #: Bytes of the contestant, with and without Triton.
+    memory: int = 0
+    own_memory: int = 0
 
     @classmethod
     def read(cls, output: str) -> Load:
@@ -65,10 +69,17 @@ class Load:
             raise CommandError(f"the driver's last line is not a result:\n{output}") from None
 
     @classmethod
-    def of(cls, times: Sequence[float], wrong: int, lost: int, seconds: float, processor: float) -> Load:
+    def of(
+        cls, times: Sequence[float], wrong: int, lost: int, seconds: float, processor: float = 0.0
+    ) -> Load:
         """Return the load of right answers that took ``times``."""
         p50, p90, p99, most = map(float, np.percentile(times or [0.0], (50, 90, 99, 100)))
         return cls(len(times), wrong, lost, seconds, p50, p90, p99, most, processor)
+
+    def with_use(self, processor: float, use: Use) -> Load:
+        """Add seconds of processor time, and what ``use`` says of memory."""
+        memory = {"memory": use.memory, "own_memory": use.own_memory}
+        return replace(self, processor=self.processor + processor, **memory)
 
     @property
     def rate(self) -> float:

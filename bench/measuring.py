@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from bench import tree
 from bench.contestant import READY, Contestant
@@ -34,7 +34,7 @@ class Measurements:
     loads: Sequence[float] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Record:
     """One measurement. ``processor``: seconds of processor time over all processes of the contestant."""
 
@@ -56,31 +56,6 @@ class Record:
     processor: float
     memory: int
     own_memory: int
-
-    @classmethod
-    def of(
-        cls,
-        contestant: Contestant,
-        regime: str,
-        model: str,
-        form: str,
-        callers: int,
-        draw: int,
-        load: Load,
-        use: tree.Use,
-    ) -> Record:
-        return cls(
-            contestant.name,
-            regime,
-            model,
-            form,
-            callers,
-            draw,
-            load.rate,
-            **asdict(load),
-            memory=use.memory,
-            own_memory=use.own_memory,
-        )
 
     @property
     def cost(self) -> float:
@@ -108,8 +83,9 @@ def draw(
                     if root is not None:
                         wait_until_idle(root)
                     seconds = max(measurements.seconds, needed)
-                    load, use = measure(contestant, root, model, form, callers, seconds)
-                    record = Record.of(contestant, contestant.regime, model, form, callers, number, load, use)
+                    load = measure(contestant, root, model, form, callers, seconds)
+                    cell = (contestant.name, contestant.regime, model, form, callers, number)
+                    record = Record(*cell, load.rate, **asdict(load))
                     say(summary(record))
                     yield record
 
@@ -117,7 +93,7 @@ def draw(
 def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) -> Load:
     """Send requests until the contestant is warm; raise :class:`CommandError` if no answer is right."""
     for seconds in WARM_SECONDS[contestant.regime]:
-        load, _ = measure(contestant, root, model, form, WARM_CALLERS, seconds)
+        load = measure(contestant, root, model, form, WARM_CALLERS, seconds)
         if load.answers:
             return load
     raise CommandError(
@@ -128,13 +104,12 @@ def _warm_up(contestant: Contestant, root: int | None, model: str, form: str) ->
 
 def measure(
     contestant: Contestant, root: int | None, model: str, form: str, callers: int, seconds: float
-) -> tuple[Load, tree.Use]:
+) -> Load:
     """Send requests for that long. A driver that is a part of the contestant counts itself."""
     command = contestant.driver(model, form, callers, seconds)
     assert command is not None
     output, use = drive(contestant, root, command, seconds)
-    load = Load.read(output)
-    return replace(load, processor=use.seconds + load.processor), use
+    return Load.read(output).with_use(use.seconds, use)
 
 
 def drive(

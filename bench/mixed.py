@@ -86,10 +86,8 @@ def run_plan(
     for model, outcome in outcomes.items():
         times, failed, refused = outcome["seconds"], outcome["failed"], outcome["refused"]
         if times or failed or refused:
-            processor = use.seconds * len(times) / answers
-            load = Load.of(times, failed, refused, seconds, processor)
-            record = Record.of(contestant, phase, model, "json", callers, number, load, use)
+            load = Load.of(times, failed, refused, seconds).with_use(use.seconds * len(times) / answers, use)
+            cell = (contestant.name, phase, model, "json", callers, number)
             # What comes after the end is answered, but not in this time.
-            record.rate = outcome["in_time"] / seconds
-            records.append(record)
+            records.append(Record(*cell, outcome["in_time"] / seconds, **asdict(load)))
     return records

@@ -1,9 +1,16 @@
-"""Repeat work in several processes at once, each with several threads, and time it."""
+"""Repeat work in several processes at once, each with several threads, and time it.
+
+    python -m bench.together MODEL SECONDS
+
+is the lower bound of this machine: the work of a request without a server, one process per core, from the
+picture's or text's bytes to the result. The environment has files and regime, see :func:`bench.work.work`.
+"""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from bench.contestant import PROCESSES
 from bench.driver import Load
 
+#: Rounds of the work before the clock runs.
+WARM = 3
 #: One round of one thread; returns whether its result was right.
 Step = Callable[[], bool]
 #: Makes the step of each thread of a process, after the fork, before the clock runs.
@@ -62,3 +72,24 @@ def _process(maker: Maker, threads: int, seconds: float, start: Barrier, results
     for worker in workers:
         worker.join()
     results.put((np.concatenate(times), sum(wrong), time.perf_counter() - began, time.process_time() - spent))
+
+
+def main(model: str, seconds: float) -> None:
+    # Not for callers of a Triton alone, whose memory is measured.
+    from bench.samples import sample
+    from bench.work import work
+
+    asked = sample(model)
+
+    def steps(_count: int) -> list[Step]:
+        # Within the process: a session does not survive a fork.
+        answer = work(model)
+        for _ in range(WARM):
+            answer(asked.content)
+        return [lambda: asked.expected in json.dumps(answer(asked.content)).encode()]
+
+    report(steps, [1] * PROCESSES, seconds)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

@@ -55,7 +55,7 @@ class Loop(Contestant):
 
     def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
         del callers
-        return (sys.executable, "-m", "bench.loop", model, str(seconds)) if form == READY else None
+        return (sys.executable, "-m", "bench.together", model, str(seconds)) if form == READY else None
 
     def callers(self, wanted: Sequence[int]) -> Sequence[int]:
         del wanted  # there is nobody but the processes
