@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 MERMAID = Source(
     kind="npm",
@@ -59,7 +59,7 @@ def fetch_script(app: Sphinx) -> None:
         return
     cache, progress = Cache(Settings.read(os.environ).cache), Progress(sys.stderr)
     with cache.locked(progress.say):
-        package = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(MERMAID, "docs")
+        package = Fetcher(cache, progress, os.environ).fetch(MERMAID, "docs")
         with tarfile.open(package) as archive:
             script = archive.extractfile(f"package/dist/{SCRIPT}")
             assert script is not None

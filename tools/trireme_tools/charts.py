@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, SupportsFloat, TextIO
 
 from sm.errors import CommandError
 
@@ -49,7 +49,7 @@ def check(file: Path) -> None:
         raise CommandError("--plot needs matplotlib: pip install 'trireme-serving[tune]'")
 
 
-def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, float]], unit: str) -> None:
+def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, SupportsFloat]], unit: str) -> None:
     """Draw a panel of horizontal bars for each entry of ``panels``; ``unit`` is written under them."""
     rows = sum(map(len, panels.values()))
     height = BASE_HEIGHT * len(panels) + BAR_HEIGHT * rows
@@ -58,7 +58,7 @@ def bars(file: Path, title: str, panels: Mapping[str, Mapping[str, float]], unit
         heights = [max(1, len(panel)) for panel in panels.values()]
         axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
         for axis, (name, values) in zip(axes, panels.items(), strict=True):
-            drawn_bars = axis.barh(range(len(values)), list(values.values()), color="#2a7f9e")
+            drawn_bars = axis.barh(range(len(values)), list(map(float, values.values())), color="#2a7f9e")
             axis.set_yticks(range(len(values)), list(values))
             axis.invert_yaxis()
             axis.bar_label(drawn_bars, labels=[f"{value:,.2f}" for value in values.values()], padding=3)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,14 @@ NO_LOG = (
 
 @dataclass(frozen=True)
 class Filter:
-    """Which lines are shown. A field that is empty or None matches every line."""
+    """Which lines are shown: the options' values. One that is empty or None matches every line."""
 
-    model: str = ""
-    status: str = ""
-    code: str = ""
-    request_id: str = ""
-    slower_ms: float | None = None
+    model: str | None = None
+    status: str | None = None
+    code: str | None = None
+    request_id: str | None = None
+    #: In milliseconds.
+    slower: float | None = None
     since: datetime | None = None
 
     @property
@@ -55,7 +56,7 @@ class Filter:
             and (not self.status or str(record.get("status", "")).startswith(self.status))
             and (not self.code or record.get("code") == self.code)
             and (not self.request_id or record.get("request_id") == self.request_id)
-            and (self.slower_ms is None or milliseconds(record) >= self.slower_ms)
+            and (self.slower is None or milliseconds(record) >= self.slower)
             and (self.since is None or time_of(record) >= self.since)
         )
 
@@ -220,7 +221,7 @@ def show_logs(options: argparse.Namespace) -> int:
         return _show_local(options)
     if not options.name:
         raise CommandError("name the endpoint, or read the log of a box on this machine with --local.")
-    filters = ("file", "model", "status", "code", "request_id", "slower", "since", "json")
+    filters = ("file", *(criterion.name for criterion in fields(Filter)), "json")
     if given := [name for name in filters if getattr(options, name)]:
         raise CommandError(
             f"--{given[0].replace('_', '-')} works with --local; of an endpoint's log: "
@@ -236,14 +237,7 @@ def show_logs(options: argparse.Namespace) -> int:
 def _show_local(options: argparse.Namespace) -> int:
     if options.name:
         raise CommandError("--local shows the log of a box on this machine, which has no name.")
-    criteria = Filter(
-        options.model or "",
-        options.status or "",
-        options.code or "",
-        options.request_id or "",
-        options.slower,
-        options.since,
-    )
+    criteria = Filter(*(getattr(options, criterion.name) for criterion in fields(Filter)))
     if options.file == "-":
         lines, source = iter(sys.stdin), "standard input"
     else:

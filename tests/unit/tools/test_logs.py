@@ -28,13 +28,13 @@ def record(**members: Any) -> dict[str, Any]:
     ("line_filter", "matches"),
     [
         (Filter(), True),
-        (Filter(model="a", status="4", code="overloaded", request_id="x", slower_ms=12.0), True),
+        (Filter(model="a", status="4", code="overloaded", request_id="x", slower=12.0), True),
         (Filter(model="b"), False),
         (Filter(status="429"), True),
         (Filter(status="5"), False),
         (Filter(code="too_large"), False),
         (Filter(request_id="y"), False),
-        (Filter(slower_ms=12.1), False),
+        (Filter(slower=12.1), False),
         (Filter(since=datetime(2026, 11, 21, 10, 43, 8, tzinfo=timezone.utc)), True),
         (Filter(since=datetime(2026, 11, 21, 10, 43, 9, tzinfo=timezone.utc)), False),
     ],
@@ -45,8 +45,8 @@ def test_a_filter_matches_a_line_that_meets_all_its_conditions(line_filter: Filt
 
 
 def test_the_seconds_of_nginx_are_compared_as_milliseconds() -> None:
-    assert Filter(slower_ms=1500.0).matches(record(seconds=1.5))
-    assert not Filter(slower_ms=0.0).matches(record())
+    assert Filter(slower=1500.0).matches(record(seconds=1.5))
+    assert not Filter(slower=0.0).matches(record())
 
 
 @pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])

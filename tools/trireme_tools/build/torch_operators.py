@@ -42,6 +42,11 @@ def as_sizes(value: Any) -> list[Any]:
     raise CommandError("a size depends on the inputs' contents, which the torch target cannot take")
 
 
+def _on_data(function: Operator) -> Operator:
+    """Let a function have the tensor of its first input."""
+    return lambda options, data, *others: function(options, as_tensor(data), *others)
+
+
 def _is_size(value: Any) -> bool:
     return isinstance(value, list) or type(value).__name__ in ("int", "SymInt")
 
@@ -60,56 +65,49 @@ class Operators:
 
     def table(self) -> Mapping[str, Operator]:
         """Return the functions by the operators' names."""
-        return {
+        on_sizes: dict[str, Operator] = {
             "Add": self._arithmetic(self.torch.add, operator.add),
             "Sub": self._arithmetic(self.torch.sub, operator.sub),
             "Mul": self._arithmetic(self.torch.mul, operator.mul),
             "Div": self._arithmetic(self._divide, operator.floordiv),
-            "BatchNormalization": self._normalize_batch,
             "Cast": self._cast,
-            "Clip": self._clip,
             "Concat": self._concat,
-            "Conv": self._convolve,
-            "Erf": self._on_tensors(self.torch.erf),
-            "Expand": lambda options, data, shape: self.torch.broadcast_to(
-                as_tensor(data), self.torch.broadcast_shapes(as_tensor(data).shape, as_sizes(shape))
-            ),
-            "Flatten": lambda options, data: as_tensor(data).flatten(options.get("axis", 1)),
             "Gather": self._gather,
+            "Identity": lambda options, data: data,
+            "Slice": self._slice,
+            "Squeeze": self._squeeze,
+            "Unsqueeze": self._unsqueeze,
+        }
+        names = ("Erf", "MatMul", "Pow", "Relu", "Sigmoid", "Sqrt", "Tanh", "Where")
+        elementwise = {name: self._on_tensors(getattr(self.torch, name.lower())) for name in names}
+        on_data: dict[str, Operator] = {
+            "BatchNormalization": self._normalize_batch,
+            "Clip": self._clip,
+            "Conv": self._convolve,
+            "Expand": lambda options, data, shape: self.torch.broadcast_to(
+                data, self.torch.broadcast_shapes(data.shape, as_sizes(shape))
+            ),
+            "Flatten": lambda options, data: data.flatten(options.get("axis", 1)),
             "Gelu": lambda options, data: self.functional.gelu(
-                as_tensor(data), approximate=options.get("approximate", b"none").decode()
+                data, approximate=options.get("approximate", b"none").decode()
             ),
             "Gemm": self._multiply_general,
-            "GlobalAveragePool": self._average_pool,
-            "Identity": lambda options, data: data,
+            "GlobalAveragePool": lambda options, data: data.mean(tuple(range(2, data.ndim)), keepdim=True),
             "LayerNormalization": self._normalize_layer,
-            "LeakyRelu": lambda options, data: self.functional.leaky_relu(
-                as_tensor(data), options.get("alpha", 0.01)
-            ),
+            "LeakyRelu": lambda options, data: self.functional.leaky_relu(data, options.get("alpha", 0.01)),
             "LogSoftmax": self._softmax(self.torch.log_softmax),
-            "MatMul": self._on_tensors(self.torch.matmul),
             "MaxPool": self._max_pool,
-            "Pow": self._on_tensors(self.torch.pow),
             "ReduceMean": self._reduce(self.torch.mean),
             "ReduceSum": self._reduce(self.torch.sum),
-            "Relu": self._on_tensors(self.torch.relu),
             "Reshape": self._reshape,
             "Resize": self._resize,
-            "Shape": lambda options, data: list(as_tensor(data).shape),
-            "Sigmoid": self._on_tensors(self.torch.sigmoid),
-            "Slice": self._slice,
+            "Shape": lambda options, data: list(data.shape),
             "Softmax": self._softmax(self.torch.softmax),
             "Split": self._split,
-            "Sqrt": self._on_tensors(self.torch.sqrt),
-            "Squeeze": self._squeeze,
             "Sum": lambda options, *tensors: functools.reduce(self.torch.add, map(as_tensor, tensors)),
-            "Tanh": self._on_tensors(self.torch.tanh),
-            "Transpose": lambda options, data: as_tensor(data).permute(
-                options.get("perm", list(reversed(range(as_tensor(data).ndim))))
-            ),
-            "Unsqueeze": self._unsqueeze,
-            "Where": self._on_tensors(self.torch.where),
+            "Transpose": lambda options, data: data.permute(options.get("perm", [*range(data.ndim)][::-1])),
         }
+        return {**on_sizes, **elementwise, **{name: _on_data(function) for name, function in on_data.items()}}
 
     def _on_tensors(self, function: Operator) -> Operator:
         return lambda options, *tensors: function(*map(as_tensor, tensors))
@@ -188,10 +186,9 @@ class Operators:
         return self.torch.cat([as_tensor(value) for value in values], options["axis"])
 
     def _reshape(self, options: Options, data: Any, shape: Any) -> Any:
-        data, sizes = as_tensor(data), as_sizes(shape)
         new_shape = [
             data.shape[place] if isinstance(size, int) and size == 0 else size
-            for place, size in enumerate(sizes)
+            for place, size in enumerate(as_sizes(shape))
         ]
         return data.reshape(new_shape)
 
@@ -202,7 +199,7 @@ class Operators:
 
     def _convolve(self, options: Options, data: Any, weight: Any, bias: Any = None) -> Any:
         _no_automatic_padding(options)
-        data, weight = as_tensor(data), as_tensor(weight)
+        weight = as_tensor(weight)
         rank = weight.ndim - 2
         pads = options.get("pads", [0] * 2 * rank)
         if pads[:rank] != pads[rank:]:
@@ -210,7 +207,7 @@ class Operators:
         return getattr(self.functional, f"conv{rank}d")(
             data,
             weight,
-            None if bias is None else as_tensor(bias),
+            as_tensor(bias),
             options.get("strides", [1] * rank),
             pads[:rank],
             options.get("dilations", [1] * rank),
@@ -219,7 +216,7 @@ class Operators:
 
     def _max_pool(self, options: Options, data: Any) -> Any:
         _no_automatic_padding(options)
-        data, rank = as_tensor(data), len(options["kernel_shape"])
+        rank = len(options["kernel_shape"])
         pads = options.get("pads", [0] * 2 * rank)
         if any(pads):
             data = self.functional.pad(data, _spatial_padding(pads), value=-math.inf)
@@ -235,7 +232,6 @@ class Operators:
     def _resize(self, options: Options, data: Any, *others: Any) -> Any:
         if options.get("mode", b"nearest") != b"nearest":
             raise CommandError("the torch target resizes by the nearest neighbour alone")
-        data = as_tensor(data)
         scales = others[1] if len(others) > 1 else None
         if scales is not None and scales.values.size:
             factors = [float(scale) for scale in scales.values[2:]]
@@ -243,24 +239,21 @@ class Operators:
         return self.functional.interpolate(data, size=as_sizes(others[2])[2:], mode="nearest")
 
     def _split(self, options: Options, data: Any, sizes: Any = None) -> Any:
-        data, axis = as_tensor(data), options.get("axis", 0)
         parts = as_sizes(sizes) if sizes is not None else options.get("split")
         if parts is None:
             raise CommandError("the torch target splits tensors only where the graph says the sizes")
-        return tuple(self.torch.split(data, parts, axis))
+        return tuple(self.torch.split(data, parts, options.get("axis", 0)))
 
     def _multiply_general(self, options: Options, left: Any, right: Any, bias: Any = None) -> Any:
-        left, right = as_tensor(left), as_tensor(right)
+        right = as_tensor(right)
         left = left.t() if options.get("transA") else left
-        right = right.t() if options.get("transB") else right
-        product = left @ right
+        product = left @ (right.t() if options.get("transB") else right)
         if options.get("alpha", 1.0) != 1.0:
             product = product * options["alpha"]
         return product if bias is None else product + as_tensor(bias) * options.get("beta", 1.0)
 
     def _softmax(self, function: Operator) -> Operator:
         def compute(options: Options, data: Any) -> Any:
-            data = as_tensor(data)
             axis = options.get("axis", -1 if self.opset >= 13 else 1) % data.ndim
             if self.opset < 13 and axis != data.ndim - 1:
                 # Before opset 13 all dimensions from the axis on were one.
@@ -271,34 +264,25 @@ class Operators:
 
     def _reduce(self, function: Operator) -> Operator:
         def compute(options: Options, data: Any, axes: Any = None) -> Any:
-            data = as_tensor(data)
             wanted = as_sizes(axes) if axes is not None else options.get("axes", list(range(data.ndim)))
             return function(data, dim=tuple(wanted), keepdim=bool(options.get("keepdims", 1)))
 
         return compute
 
     def _clip(self, options: Options, data: Any, least: Any = None, most: Any = None) -> Any:
-        bounds = [None if bound is None else bound.values.item() for bound in (least, most)]
-        return as_tensor(data).clamp(
-            bounds[0] if least is not None else options.get("min"),
-            bounds[1] if most is not None else options.get("max"),
+        given = (("min", least), ("max", most))
+        return data.clamp(
+            *(options.get(name) if bound is None else bound.values.item() for name, bound in given)
         )
 
     def _normalize_layer(self, options: Options, data: Any, scale: Any, bias: Any = None) -> Any:
-        data, scale = as_tensor(data), as_tensor(scale)
-        return self.functional.layer_norm(
-            data, scale.shape, scale, None if bias is None else as_tensor(bias), options.get("epsilon", 1e-5)
-        )
+        scale, epsilon = as_tensor(scale), options.get("epsilon", 1e-5)
+        return self.functional.layer_norm(data, scale.shape, scale, as_tensor(bias), epsilon)
 
-    def _normalize_batch(
-        self, options: Options, data: Any, scale: Any, bias: Any, mean: Any, variance: Any
-    ) -> Any:
-        parameters = map(as_tensor, (mean, variance, scale, bias))
-        return self.functional.batch_norm(as_tensor(data), *parameters, eps=options.get("epsilon", 1e-5))
-
-    def _average_pool(self, options: Options, data: Any) -> Any:
-        data = as_tensor(data)
-        return data.mean(dim=tuple(range(2, data.ndim)), keepdim=True)
+    def _normalize_batch(self, options: Options, data: Any, *parameters: Any) -> Any:
+        scale, bias, mean, variance = map(as_tensor, parameters)
+        epsilon = options.get("epsilon", 1e-5)
+        return self.functional.batch_norm(data, mean, variance, scale, bias, eps=epsilon)
 
 
 def _no_automatic_padding(options: Options) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +37,17 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
         raise CheckSkipped(
             "not checked: Hypothesis, which makes the payloads, is not installed: pip install hypothesis"
         ) from None
-    sent_count = 0
+    sent_count, is_running = 0, True
 
-    def send(request: Request) -> bool:
-        nonlocal sent_count
-        sent_count += 1
-        return ask(request)
+    def send(request: Request) -> None:
+        nonlocal sent_count, is_running
+        if is_running and sent_count < count:
+            sent_count += 1
+            is_running = ask(request)
 
     schema = client.payload.model_json_schema()
-    if not all(send(request) for request in islice(simple_mistakes(schema, sample), count)):
-        return sent_count
-    is_running = True
+    for request in islice(simple_mistakes(schema, sample), count):
+        send(request)
 
     @settings(
         max_examples=max(1, count - sent_count),
@@ -58,11 +59,10 @@ def try_mutations(client: Client, sample: Any, count: int, ask: Callable[[Reques
     )
     @given(mutated_requests(schema, sample))
     def generated(request: Request) -> None:
-        nonlocal is_running
-        if is_running and sent_count < count:
-            is_running = send(request)
+        send(request)
 
-    generated()
+    if is_running:
+        generated()
     return sent_count
 
 
@@ -91,7 +91,7 @@ def mutated_requests(schema: Mapping[str, Any], sample: Any) -> SearchStrategy[R
             value = st.one_of(values_of_type(_resolve(schema, member)), any_json())
             if holder.get(name) is not None:
                 value = st.one_of(similar_values(holder[name]), value)
-            kinds.append(st.builds(_replace_field, st.just((sample, place, holder, name)), value))
+            kinds.append(value.map(partial(_replace_field, sample, place, holder, name)))
     return st.one_of(*kinds) if kinds else any_json().map(Request)
 
 
@@ -113,21 +113,17 @@ def values_of_type(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
 
     if "enum" in schema:
         return st.sampled_from(list(schema["enum"]))
-    low, high = schema.get("minimum"), schema.get("maximum")
-    edges = [value + step for value in (low, high) if value is not None for step in (-1, 0, 1)]
-    match schema.get("type"):
-        case "integer":
-            return st.one_of(*([st.sampled_from(edges)] if edges else []), st.integers(-(2**63), 2**63 - 1))
-        case "number":
-            numbers = st.floats(allow_nan=False, allow_infinity=False)
-            return st.one_of(*([st.sampled_from(edges)] if edges else []), numbers)
-        case "boolean":
-            return st.booleans()
-        case "string":
-            return st.one_of(st.text(_letters(), max_size=200), st.binary(max_size=60).map(_encode_base64))
-        case "array":
-            return st.lists(any_json(), max_size=8)
-    return any_json()
+    bounds = [schema[name] for name in ("minimum", "maximum") if name in schema]
+    edges = [value + step for value in bounds for step in (-1, 0, 1)]
+    kinds = {
+        "integer": st.integers(-(2**63), 2**63 - 1),
+        "number": st.floats(allow_nan=False, allow_infinity=False),
+        "boolean": st.booleans(),
+        "string": st.text(_letters(), max_size=200) | st.binary(max_size=60).map(_encode_base64),
+        "array": st.lists(any_json(), max_size=8),
+    }
+    values = kinds.get(str(schema.get("type")), any_json())
+    return st.sampled_from(edges) | values if edges else values
 
 
 def any_json() -> SearchStrategy[Any]:
@@ -154,15 +150,13 @@ def similar_values(value: Any) -> SearchStrategy[Any]:
     """Generate variants of the value: cut short, repeated, reversed."""
     from hypothesis import strategies as st
 
+    varied = st.integers(1, 5).map(lambda turn: _vary(value, turn))
     if isinstance(value, str | list) and value:
         cut = st.integers(0, len(value) - 1)
-        return st.one_of(
-            cut.map(lambda at: value[:at]),
-            cut.map(lambda at: value[at:]),
-            cut.map(lambda at: _replace_one(value, at)),
-            st.integers(1, 5).map(lambda turn: _vary(value, turn)),
-        )
-    return st.integers(1, 5).map(lambda turn: _vary(value, turn))
+        other: Any = "?" if isinstance(value, str) else ["?"]
+        replaced = cut.map(lambda at: value[:at] + other + value[at + 1 :])
+        return st.one_of(cut.map(lambda at: value[:at]), cut.map(lambda at: value[at:]), replaced, varied)
+    return varied
 
 
 def _letters() -> SearchStrategy[str]:
@@ -170,13 +164,6 @@ def _letters() -> SearchStrategy[str]:
     from hypothesis import strategies as st
 
     return st.characters(codec="utf-8")
-
-
-def _replace_one(value: str | list[Any], at: int) -> str | list[Any]:
-    """Change one character or one item."""
-    if isinstance(value, str):
-        return f"{value[:at]}?{value[at + 1 :]}"
-    return [*value[:at], "?", *value[at + 1 :]]
 
 
 def _vary(value: Any, turn: int) -> Any:
@@ -238,17 +225,14 @@ def _request(sample: Any, place: str, holder: Mapping[str, Any]) -> Request:
     return Request(dict(holder)) if place == "payload" else Request(sample, holder)
 
 
-def _replace_field(field: tuple[Any, str, Mapping[str, Any], str], value: Any) -> Request:
-    sample, place, holder, name = field
+def _replace_field(sample: Any, place: str, holder: Mapping[str, Any], name: str, value: Any) -> Request:
     return _request(sample, place, {**holder, name: value})
 
 
 def format_request(request: Request) -> str:
     """Format a request in one line, with long texts cut."""
-    parts = {"payload": request.payload}
-    if request.parameters is not None:
-        parts = {"parameters": request.parameters}
-    text = json.dumps(_shorten(parts))
+    name = "payload" if request.parameters is None else "parameters"
+    text = json.dumps(_shorten({name: getattr(request, name)}))
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 

@@ -96,17 +96,12 @@ def run(options: argparse.Namespace) -> int:
         for region in regions
         for line in (*table(plan, region, price_list.of), "", *chart(costs_of(plan, region, price_list.of)))
     ]
-    sys.stdout.write(f"USD a month of {plan.days} days, by {price_list.source}\n")
+    title = f"USD a month of {plan.days} days"
+    sys.stdout.write(f"{title}, by {price_list.source}\n")
     charts.show(lines, sys.stdout)
     if options.plot:
-        panels = {region: costs_of(plan, region, price_list.of) for region in regions}
-        title = f"USD a month of {plan.days} days"
-        charts.bars(
-            options.plot,
-            title,
-            {name: {k: float(v) for k, v in rows.items()} for name, rows in panels.items()},
-            "USD",
-        )
+        costs = {region: costs_of(plan, region, price_list.of) for region in regions}
+        charts.bars(options.plot, title, costs, "USD")
     return 0
 
 

@@ -53,13 +53,7 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--mme", action="store_true", help="a multi-model endpoint: one archive per model")
     kind = command.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--async",
-        dest="output",
-        type=s3_url,
-        metavar="s3://…",
-        help="an asynchronous endpoint; the S3 prefix of the answers",
-    )
+    add_async_argument(kind)
     kind.add_argument(
         "--serverless",
         type=serverless,
@@ -98,6 +92,16 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tags", type=key_value, nargs="+", action="extend", default=[], metavar="K=V")
 
 
+def add_async_argument(command: argparse._ActionsContainer) -> None:
+    command.add_argument(
+        "--async",
+        dest="output",
+        type=s3_url,
+        metavar="s3://…",
+        help="an asynchronous endpoint; the S3 prefix of the answers",
+    )
+
+
 def add_shadow_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments that describe a shadow variant; ``sm template`` has the same."""
     command.add_argument(
@@ -123,18 +127,13 @@ def add_update_arguments(command: argparse.ArgumentParser) -> None:
         "--rollback", action="store_true", help="roll back to the version before the last update"
     )
     steps = command.add_mutually_exclusive_group()
-    steps.add_argument(
-        "--canary",
-        type=whole_number("canary", 1, 50),
-        metavar="PERCENT",
-        help="move this share of the traffic first, then all",
-    )
-    steps.add_argument(
-        "--linear",
-        type=whole_number("linear", 10, 50),
-        metavar="PERCENT",
-        help="move this share of the traffic in each step",
-    )
+    for name, least, when in (("canary", 1, "first, then all"), ("linear", 10, "in each step")):
+        steps.add_argument(
+            f"--{name}",
+            type=whole_number(name, least, 50),
+            metavar="PERCENT",
+            help=f"move this share of the traffic {when}",
+        )
     command.add_argument(
         "--bake",
         type=whole_number("bake", 0, 3600),

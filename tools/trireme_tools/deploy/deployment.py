@@ -7,6 +7,8 @@ So the next run completes one that was killed: names identify resources
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +88,9 @@ class Deployment:
         After :class:`trireme_tools.aws.ServiceUnavailable` nothing is removed: the next run continues.
         """
         endpoint = self._wait_until_steady()
-        try:
+        with self._undone_after_failure(plan.configuration_name, plan.model_name):
             self._provide(plan.model(), plan.configuration())
             self._make_endpoint(plan, rollout, endpoint)
-        except aws.ServiceUnavailable:
-            raise
-        except CommandError as error:
-            raise self._clean_up_after(plan.configuration_name, plan.model_name, error) from None
 
     def add_shadow(self, chosen: Shadow, fingerprint: str, rollout: Rollout) -> None:
         """Serve what is served, with a shadow. ``fingerprint`` identifies the content of its archive."""
@@ -144,16 +142,12 @@ class Deployment:
             return
         tags = self.resources.tags(endpoint["EndpointArn"])
         labels = {"Tags": aws.to_tags({key: tags[key] for key in tags if key != resources.PREVIOUS})}
-        try:
+        with self._undone_after_failure(name, model_name):
             self._provide(
                 {"ModelName": model_name, **model, **labels},
                 {"EndpointConfigName": name, **configuration, **labels},
             )
             self._update(name, rollout, endpoint)
-        except aws.ServiceUnavailable:
-            raise
-        except CommandError as error:
-            raise self._clean_up_after(name, model_name, error) from None
 
     def roll_back(self, rollout: Rollout) -> str:
         """Serve the previous configuration; return its name."""
@@ -251,18 +245,23 @@ class Deployment:
         except CommandError as error:
             return [f"({error})"]
 
-    def _clean_up_after(self, configuration: str, model: str, error: CommandError) -> CommandError:
-        """Return the error, with what became of the unfinished resources."""
-        if self._account.dry:
-            return error
+    @contextmanager
+    def _undone_after_failure(self, configuration: str, model: str) -> Iterator[None]:
+        """Add to an error what became of the unfinished resources."""
         try:
-            return type(error)(f"{error}\n{self.undo(configuration, model)}")
-        except CommandError as another:
-            return CommandError(
-                f"{error}\nThe new resources could not be removed ({another}) "
-                f"These may be left: model {model}, configuration {configuration}, "
-                f"endpoint {self._name}. 'sm delete {self._name}' removes them."
-            )
+            yield
+        except CommandError as error:
+            if self._account.dry or isinstance(error, aws.ServiceUnavailable):
+                raise
+            try:
+                removed = self.undo(configuration, model)
+            except CommandError as another:
+                raise CommandError(
+                    f"{error}\nThe new resources could not be removed ({another}) "
+                    f"These may be left: model {model}, configuration {configuration}, "
+                    f"endpoint {self._name}. 'sm delete {self._name}' removes them."
+                ) from None
+            raise type(error)(f"{error}\n{removed}") from None
 
     def undo(self, configuration: str, model: str) -> str:
         """Remove what a run created and nothing serves; describe it in a sentence."""

