@@ -414,7 +414,8 @@ def _check_collision(record: Record, other: Record) -> None:
     for name in filter(None, (record.name, record.target)):
         if plain(name) in names:
             raise Conflict(
-                f"{name[:200]!r} is the name or Target-Model of {other.name[:200]!r}, which is loaded already"
+                f"{record.name[:200]!r} cannot be loaded: {name[:200]!r} is the name or Target-Model of "
+                f"{other.name[:200]!r}, which is loaded already"
             )
 
 

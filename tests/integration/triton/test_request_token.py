@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.commands.build.targets import RUNNER
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton.inference_plan import REQUEST_TOKEN
+from sm.triton.python_models import TOKENS
 from sm.triton.transport import Transport
 from tests.support.tritons import HEAD, DecoupledModel, Model, TritonProcess, prepare_triton
 
@@ -55,7 +55,7 @@ class TokenModel(Model):
 
     def write(self, folder: Path) -> None:
         super().write(folder)
-        shutil.copy(RUNNER[1], folder / "1")
+        shutil.copy(TOKENS, folder / "1")
 
     def execute(self) -> str:
         return EXECUTE
@@ -67,7 +67,7 @@ class DecoupledTokenModel(DecoupledModel):
 
     def write(self, folder: Path) -> None:
         super().write(folder)
-        shutil.copy(RUNNER[1], folder / "1")
+        shutil.copy(TOKENS, folder / "1")
 
     def execute(self) -> str:
         return EXECUTE_DECOUPLED
