@@ -61,7 +61,7 @@ class Watched(Generic[Content]):
     Args:
         used: The content that is in use.
         read: Returns the present content. It and ``use`` may raise ValueError or OSError.
-        use: Called with each new content.
+        use: Called with each new content; again after an OSError, which may be a full disk.
         report: Called with the reason why a new content is not used.
     """
 
@@ -85,8 +85,11 @@ class Watched(Generic[Content]):
             if content != self._used:
                 if changed or content == self._rejected:
                     return
-                self._rejected = content
-                self._use(content)
+                try:
+                    self._use(content)
+                except ValueError:
+                    self._rejected = content
+                    raise
                 self._used = content
             self._rejected, self._last_reason = None, ""
         except (ValueError, OSError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,19 @@ def test_invalid_files_are_reported_once_and_again_after_the_next_valid_ones(
     assert setup.reloads == 0
     assert len(setup.log_messages) == 2
     assert all(text.startswith("the certificate stays as it was") for text in setup.log_messages)
+
+
+def test_new_files_for_which_the_disk_has_no_room_are_reloaded_when_it_has(
+    setup: WatchedCertificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    certificate_files.write(setup.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "install", fail)
+        for _ in range(4):
+            setup.poll_after_1_s()
+    assert (setup.reloads, len(setup.log_messages)) == (0, 1)
+    setup.poll_after_1_s()
+    assert (setup.reloads, setup.served_certificate()) == (1, setup.files[0].read_bytes())
