@@ -238,7 +238,8 @@ class Sessions:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the first database that can be opened, and the last as the one for overflow."""
-        for home in self._homes:
+        # A worker that found no room in the first folder has begun in a later one: all go on there.
+        for home in sorted(self._homes, key=lambda home: not _is_begun(home / FILE)):
             try:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 connection = sqlite3.connect(
@@ -297,6 +298,10 @@ def _unknown(identity: str) -> BadInput:
         f"there is no session {identity[:64]!r} in this box: it may have ended with its box, or another box "
         "has it"
     )
+
+
+def _is_begun(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def _has_room(home: Path, size: int) -> bool:

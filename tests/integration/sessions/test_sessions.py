@@ -318,6 +318,18 @@ def test_a_store_that_a_stalled_worker_holds_is_a_429_and_not_a_lack_of_room(
     assert dict(session) == {"history": b"one"}
 
 
+def test_workers_agree_on_the_folder_also_if_the_first_had_no_room_at_first(
+    tmp_path: Path, clock: Clock
+) -> None:
+    (tmp_path / "first").write_text("a file is where the folder should be")
+    session = sessions_of_a_worker(tmp_path, clock).open("caller")
+    (tmp_path / "first").unlink()
+    other = sessions_of_a_worker(tmp_path, clock)
+    assert other.get(session.id).id == session.id
+    second_session = other.open("caller")
+    assert sessions_of_a_worker(tmp_path, clock).get(second_session.id).id == second_session.id
+
+
 FILL_BOTH_FOLDERS = """
 import sys
 from pathlib import Path
