@@ -36,11 +36,13 @@ CREATE TABLE IF NOT EXISTS main.sessions (id TEXT PRIMARY KEY, owner TEXT, expir
 CREATE INDEX IF NOT EXISTS main.sessions_of_owner ON sessions (owner, expires);
 CREATE INDEX IF NOT EXISTS main.ends_of_sessions ON sessions (expires);
 """
-#: Space that is freed goes back to the disk. A crash of the machine ends the sessions, so nothing is flushed.
+#: The last of a database that is made, so that it is complete.
+LAST = {MAIN: "ends_of_sessions", OVERFLOW: "items"}
+#: Of each connection. A crash of the machine ends the sessions, so nothing is flushed.
+OPTIONS = "PRAGMA {0}.journal_mode = TRUNCATE; PRAGMA {0}.synchronous = OFF;"
+#: Space that is freed goes back to the disk.
 STORE = """
 PRAGMA {0}.auto_vacuum = FULL;
-PRAGMA {0}.journal_mode = TRUNCATE;
-PRAGMA {0}.synchronous = OFF;
 CREATE TABLE IF NOT EXISTS {0}.items (session TEXT, key BLOB, value BLOB, PRIMARY KEY (session, key));
 """
 
@@ -238,14 +240,15 @@ class Sessions:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the first database that can be opened, and the last as the one for overflow."""
-        # A worker that found no room in the first folder has begun in a later one: all go on there.
-        for home in sorted(self._homes, key=lambda home: not _is_begun(home / FILE)):
+        # All workers use the one that the first of them could make.
+        begun = [home for home in self._homes if _is_begun(home / FILE)]
+        for home in begun[:1] or self._homes:
             try:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 connection = sqlite3.connect(
                     home / FILE, LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
-                connection.executescript(STORE.format(MAIN) + SCHEMA)
+                _prepare(connection, MAIN, STORE.format(MAIN) + SCHEMA)
             except (OSError, sqlite3.Error) as error:
                 reason = error
                 continue
@@ -253,7 +256,7 @@ class Sessions:
             if home != self._homes[-1]:
                 self._homes[-1].mkdir(mode=0o700, parents=True, exist_ok=True)
                 connection.execute(f"ATTACH ? AS {OVERFLOW}", (str(self._homes[-1] / FILE),))
-                connection.executescript(STORE.format(OVERFLOW))
+                _prepare(connection, OVERFLOW, STORE.format(OVERFLOW))
                 self.stores[OVERFLOW] = self._homes[-1]
             return connection
         raise sqlite3.OperationalError(str(reason))
@@ -298,6 +301,14 @@ def _unknown(identity: str) -> BadInput:
         f"there is no session {identity[:64]!r} in this box: it may have ended with its box, or another box "
         "has it"
     )
+
+
+def _prepare(connection: sqlite3.Connection, store: str, script: str) -> None:
+    """Set a database's options and make its tables. One that has them is not written to."""
+    connection.executescript(OPTIONS.format(store))
+    found = f"SELECT 1 FROM {store}.sqlite_master WHERE name = ?"  # noqa: S608 - a constant
+    if not connection.execute(found, (LAST[store],)).fetchone():
+        connection.executescript(script)
 
 
 def _is_begun(file: Path) -> bool:

@@ -352,6 +352,14 @@ try:
 except OutOfMemory as error:
     print(error)
 assert dict(session) == {"large": b"small"}
+filler = first / "filler"
+try:
+    with filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+except OSError:
+    assert dict(Sessions((first, second), 100, 10).get(session.id)) == {"large": b"small"}
+filler.unlink()
 Sessions((first, second), 100, 10).close(session.id)
 assert count_rows(first) == (0, 0)
 """
