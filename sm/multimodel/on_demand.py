@@ -43,6 +43,8 @@ LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
 #: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
 #: load waits until another model is idle.
 MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
+#: Seconds between two attempts to load while Triton is being started again.
+TRITON_INTERVAL_S = 0.5
 #: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
 #: records, and between two questions to the control plane.
 MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
@@ -250,11 +252,11 @@ class OnDemand:
                 # A full disk does not get room by unloading; or it alone is too large.
                 if isinstance(error.__cause__, OSError) or not self._make_room(end):
                     raise
-            except (Conflict, Overloaded):
-                # What an earlier process left is being removed, or others are being loaded.
+            except (Conflict, Overloaded, NotReady) as error:
+                # Leftovers are being removed, others are being loaded, or Triton is being started again.
                 if time.monotonic() > end:
                     raise
-                time.sleep(ROOM_INTERVAL_S)
+                time.sleep(TRITON_INTERVAL_S if isinstance(error, NotReady) else ROOM_INTERVAL_S)
 
     def _make_room(self, end: float) -> bool:
         """Unload the idle model that was used longest ago. Returns False if no model is loaded.
