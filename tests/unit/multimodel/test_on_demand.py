@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, Conflict, OutOfMemory, UnknownModel
+from sm.errors import BadInput, Conflict, NotReady, OutOfMemory, UnknownModel
 from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand
@@ -22,9 +22,13 @@ class SmallLoader:
     records: Records
     room: int = 2
     loads: list[str] = field(default_factory=list)
+    #: Loads for which there is no Triton.
+    attempts_without_triton: int = 0
 
     def load(self, name: str, url: str) -> Record:
         self.loads.append(name)
+        if len(self.loads) <= self.attempts_without_triton:
+            raise NotReady("Triton is being started again")
         if name == "broken":
             raise BadInput("it has no weights")
         if len([*self.records.read().loaded()]) >= self.room:
@@ -104,6 +108,14 @@ def test_all_who_ask_get_one_load_and_a_failure_is_not_repeated_at_once(tmp_path
     with pytest.raises(BadInput, match="no weights"):
         setup.models.ask("broken")
     assert setup.loader.loads == ["a", "broken"]
+
+
+def test_a_load_goes_on_when_triton_is_there_again(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.loader.attempts_without_triton = 2
+    setup.models.ask("a")
+    wait_until(lambda: setup.state("a") == LOADED, description="the load")
+    assert setup.loader.loads == ["a", "a", "a"]
 
 
 @pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])
