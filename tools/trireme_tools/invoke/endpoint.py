@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -43,7 +44,7 @@ class Endpoint:
         began = time.perf_counter()
         with translate_errors(f"ask the endpoint {self.name}"):
             try:
-                answer = self._runtime.invoke_endpoint(**self._arguments(request, request.accept))
+                answer = self._runtime.invoke_endpoint(**self._arguments(request))
                 body = answer["Body"].read()
             except ClientError as error:
                 return container_reply(error, time.perf_counter() - began)
@@ -54,7 +55,7 @@ class Endpoint:
         with translate_errors(f"ask the endpoint {self.name}"):
             try:
                 answer = self._runtime.invoke_endpoint_with_response_stream(
-                    **self._arguments(request, EVENT_STREAM)
+                    **self._arguments(replace(request, accept=EVENT_STREAM))
                 )
             except ClientError as error:
                 raise to_error(container_reply(error, 0.0)) from None
@@ -65,15 +66,19 @@ class Endpoint:
             except EventStreamError as error:
                 raise CommandError(f"the stream broke: {aws.message(error)}") from None
 
-    def _arguments(self, request: InvokeRequest, accept: str) -> dict[str, Any]:
-        return {
-            "EndpointName": self.name,
-            "Body": request.body,
-            "ContentType": request.content_type,
-            "Accept": accept,
-            **({"CustomAttributes": request.attributes} if request.attributes else {}),
-            **({"TargetModel": request.target_model} if request.target_model else {}),
-        }
+    def _arguments(self, request: InvokeRequest) -> dict[str, Any]:
+        target = {"TargetModel": request.target_model} if request.target_model else {}
+        return {**arguments(self.name, request), "Body": request.body, **target}
+
+
+def arguments(name: str, request: InvokeRequest) -> dict[str, Any]:
+    """Return the arguments of both ways to invoke the endpoint ``name``."""
+    return {
+        "EndpointName": name,
+        "ContentType": request.content_type,
+        "Accept": request.accept,
+        **({"CustomAttributes": request.attributes} if request.attributes else {}),
+    }
 
 
 def container_reply(error: ClientError, seconds: float) -> Reply:
@@ -138,7 +143,9 @@ class AsyncEndpoint:
                 Bucket=place.bucket, Key=place.key, Body=request.body, ContentType=request.content_type
             )
             try:
-                answer = self._runtime.invoke_endpoint_async(**self._arguments(request, str(place)))
+                answer = self._runtime.invoke_endpoint_async(
+                    **arguments(self.name, request), InputLocation=str(place)
+                )
                 statuses = {answer["OutputLocation"]: 200}
                 if failure := answer.get("FailureLocation"):
                     statuses[failure] = 424
@@ -160,15 +167,6 @@ class AsyncEndpoint:
         place = aws.s3_place(output)
         parts = (place.key.strip("/"), "requests", str(uuid.uuid4()))
         return S3Uri(place.bucket, "/".join(filter(None, parts)))
-
-    def _arguments(self, request: InvokeRequest, place: str) -> dict[str, Any]:
-        return {
-            "EndpointName": self.name,
-            "InputLocation": place,
-            "ContentType": request.content_type,
-            "Accept": request.accept,
-            **({"CustomAttributes": request.attributes} if request.attributes else {}),
-        }
 
     def _wait(self, statuses: dict[str, int], began: float) -> Reply:
         """Return the answer at one of the addresses, with its status."""

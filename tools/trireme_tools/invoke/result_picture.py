@@ -193,31 +193,26 @@ FIRST_DIFFERENCE = 3
 
 def decode_runs(counts: str | Sequence[int], height: int, width: int) -> NDArray[np.bool_]:
     """Return the mask [height, width]. ValueError if the runs do not fill it."""
-    lengths = list(_unpack(counts)) if isinstance(counts, str) else [int(length) for length in counts]
+    lengths = _unpack(counts) if isinstance(counts, str) else [int(length) for length in counts]
     if min(lengths, default=-1) < 0 or sum(lengths) != height * width:
         raise ValueError(f"a mask's runs do not fill {width} by {height} pixels")
     marks = np.arange(len(lengths)) % 2 == 1
     return np.repeat(marks, lengths).reshape(width, height).T
 
 
-def _unpack(text: str) -> Iterator[int]:
-    """Yield the lengths in COCO's compressed text."""
-    before: list[int] = []
-    letters = iter(text.encode())
-    for letter in letters:
-        value, shift, group = 0, 0, letter - FIRST_LETTER
-        while True:
-            value |= (group & (MORE - 1)) << shift
-            shift += BITS
-            if not group & MORE:
-                break
-            group = next(letters, FIRST_LETTER) - FIRST_LETTER
-        if group & SIGN:
-            value -= 1 << shift
-        if len(before) >= FIRST_DIFFERENCE:
-            value += before[-2]
-        before.append(value)
-        yield value
+def _unpack(text: str) -> list[int]:
+    """Return the lengths in COCO's compressed text."""
+    lengths: list[int] = []
+    value = shift = 0
+    for letter in text.encode():
+        group = letter - FIRST_LETTER
+        value |= (group & (MORE - 1)) << shift
+        shift += BITS
+        if not group & MORE:
+            value -= 1 << shift if group & SIGN else 0
+            lengths.append(value + lengths[-2] if len(lengths) >= FIRST_DIFFERENCE else value)
+            value = shift = 0
+    return lengths
 
 
 KINDS: Mapping[str, type[ResultKind]] = {

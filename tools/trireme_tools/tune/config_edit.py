@@ -70,14 +70,15 @@ def messages(text: str, field: Field) -> Iterator[tuple[int, int]]:
         yield bracket.end(), at - 1
 
 
+def _messages_named(text: str, name: str) -> list[tuple[int, int]]:
+    """Return start and end of the content of each message of the fields ``name``."""
+    fields = [field for field in read_fields(text, 0, len(text)) if field.name == name]
+    return [span for field in fields for span in messages(text, field)]
+
+
 def set_instance_count(text: str, count: int) -> str:
     """Give each instance group ``count`` instances; add a group if there is none."""
-    spans = [
-        span
-        for field in read_fields(text, 0, len(text))
-        if field.name == "instance_group"
-        for span in messages(text, field)
-    ]
+    spans = _messages_named(text, "instance_group")
     if not spans:
         return append(text, f"instance_group {{\n  count: {count}\n}}\n")
     for start, end in reversed(spans):
@@ -87,17 +88,14 @@ def set_instance_count(text: str, count: int) -> str:
 
 def set_batching(text: str, preferred_sizes: tuple[int, ...], delay_us: int) -> str:
     """Switch dynamic batching on with these sizes (none: any) and this delay; its other fields stay."""
-    if all(field.name != "dynamic_batching" for field in read_fields(text, 0, len(text))):
+    if not _messages_named(text, "dynamic_batching"):
         text = append(text, "dynamic_batching {\n}\n")
     values = {
         "max_queue_delay_microseconds": str(delay_us) if delay_us else "",
         "preferred_batch_size": f"[{', '.join(map(str, preferred_sizes))}]" if preferred_sizes else "",
     }
     for name, value in values.items():
-        field = next(
-            candidate for candidate in read_fields(text, 0, len(text)) if candidate.name == "dynamic_batching"
-        )
-        (start, end), *_ = messages(text, field)
+        (start, end), *_ = _messages_named(text, "dynamic_batching")
         text = _set(text, start, end, name, value)
     return text
 
@@ -112,12 +110,11 @@ def remove_batching(text: str) -> str:
 
 def set_parameter(text: str, key: str, value: str) -> str:
     """Set the ``string_value`` of a parameter; add the parameter if there is none."""
-    for field in read_fields(text, 0, len(text)):
-        for start, end in messages(text, field) if field.name == "parameters" else ():
-            parts = {part.name: part for part in read_fields(text, start, end)}
-            if "key" in parts and text[parts["key"].value : parts["key"].end].strip("'\"") == key:
-                ((first, last),) = messages(text, parts["value"])
-                return _set(text, first, last, "string_value", f'"{value}"')
+    for start, end in _messages_named(text, "parameters"):
+        parts = {part.name: part for part in read_fields(text, start, end)}
+        if "key" in parts and text[parts["key"].value : parts["key"].end].strip("'\"") == key:
+            ((first, last),) = messages(text, parts["value"])
+            return _set(text, first, last, "string_value", f'"{value}"')
     return append(text, f'parameters {{\n  key: "{key}"\n  value {{ string_value: "{value}" }}\n}}\n')
 
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -230,7 +231,7 @@ def measure(
     result, clock = Sweep(), Clock(options.minutes * 60)
     before = signal.signal(signal.SIGINT, interrupt_once)
     try:
-        with TuningBox(model, settings) as box:
+        with closing(TuningBox(model, settings)) as box:
             sweep_settings(box, space, options.p99, clock, result, lambda: save(result, model, folder))
     except (KeyboardInterrupt, Interrupted):
         # Ignore Ctrl-C until this process ends, which is soon: the report must still be written.

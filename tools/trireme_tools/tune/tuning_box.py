@@ -8,7 +8,6 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 from sm.client.base import Triton
@@ -59,11 +58,6 @@ class TunedModel:
         """True for a model of the CPU target, whose engine has a parameter for its threads."""
         return any(self.file.parent.glob("*/engines.py"))
 
-    @staticmethod
-    def result(body: bytes) -> Any:
-        """Return the result in an answer's body."""
-        return json.loads(body).get("result")
-
 
 def find(name: str, part: str | None, settings: Settings) -> TunedModel:
     """Find the model that the client ``name`` calls. Raises :class:`CommandError`.
@@ -113,12 +107,10 @@ def read_sample(name: str, folder: Path) -> tuple[bytes, Any]:
 def parts_of(repository: Path, required: tuple[str, ...]) -> tuple[str, ...]:
     """Return the models with the steps of those that are ensembles."""
     by_name = {model.name: model for model in models.read(repository)}
-    unvisited, parts = list(required), dict.fromkeys(required)
-    while unvisited:
-        model = by_name.get(unvisited.pop())
-        steps = ensembles.steps(model) if model else ()
-        unvisited += [step for step in steps if step not in parts]
-        parts.update(dict.fromkeys(steps))
+    parts = list(dict.fromkeys(required))
+    for name in parts:  # which grows meanwhile
+        steps = ensembles.steps(by_name[name]) if name in by_name else ()
+        parts += [step for step in dict.fromkeys(steps) if step not in parts]
     return tuple(parts)
 
 
@@ -150,15 +142,7 @@ class TuningBox:
     _url: str = ""
     _running: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> TuningBox:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         self.started = None
         self._running.close()
 
@@ -175,7 +159,7 @@ class TuningBox:
 
     def _start(self, setting: Setting) -> None:
         began = time.monotonic()
-        self.stop()
+        self.close()
         folder = Path(self._running.enter_context(tempfile.TemporaryDirectory(prefix="trireme-tune-")))
         link_repository(self.model, setting, folder)
         box = selftest.own_box(
@@ -205,7 +189,7 @@ class TuningBox:
         if not reply.is_success:
             raise NoReply(f"the sample is answered with {reply.code}: {reply.sentence}")
         if self.model.golden is not None:
-            differing = list(differences(self.model.result(reply.body), self.model.golden))
+            differing = list(differences(reply.member("result"), self.model.golden))
             if differing:
                 raise NoReply(f"the sample's answer is not the golden one: {differing[0]}")
 
