@@ -61,9 +61,14 @@ class PushedModel:
     def call(self, method: str, path: str = "", body: object = None) -> dict[str, Any]:
         """Call the model's route, and return the answer. Raises :class:`CommandError` with the reason."""
         route = f"/models/{quote(self._name, safe='')}{path}"
-        content = json.dumps(body).encode() if body else None if method == "GET" else b""
+        content = json.dumps(body).encode() if body else b""
         status, answer = ask(
-            self._url, route, content, method=method, api_key=self._api_key, timeout_s=TIMEOUT_S
+            self._url,
+            route,
+            None if method == "GET" else content,
+            method=method,
+            api_key=self._api_key,
+            timeout_s=TIMEOUT_S,
         )
         if status != 200:
             raise CommandError(f"{self._name} is not replaced: {answer.get('error', status)}.")
