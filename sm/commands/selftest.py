@@ -165,7 +165,11 @@ def own_box(settings: Settings, **variables: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             box.terminate()
-            box.wait(STOP_TIMEOUT_S)
+            try:
+                box.wait(STOP_TIMEOUT_S)
+            except KeyboardInterrupt:  # Whoever waits for this command waits for its box.
+                box.wait(STOP_TIMEOUT_S)
+                raise
             signal.signal(signal.SIGTERM, before)
 
 

@@ -14,6 +14,7 @@ from sm.client.base import Triton
 from sm.commands import selftest
 from sm.commands.client_loading import NoTriton
 from sm.commands.golden import differences
+from sm.commands.local_boxes import ask
 from sm.errors import CommandError
 from sm.plugins.loading import load
 from sm.repository import ensembles, models
@@ -120,6 +121,7 @@ MAX_REQUESTS = 10**6
 WARM_UP_SHARE = 0.15
 #: The parameter of the CPU target's models: see sm/triton/onnx_cpu/model.py.
 THREADS = "threads"
+DIED = "Triton ended and was started again during the measurement"
 
 
 class Interrupted(Exception):
@@ -151,9 +153,12 @@ class TuningBox:
         try:
             if setting != self.started:
                 self._start(setting)
+            restarts = self._triton_restarts()
             with closing(Url(self._url)) as target:
                 self._send(target, callers, seconds * WARM_UP_SHARE)
-                return to_point(setting, callers, self._send(target, callers, seconds))
+                point = to_point(setting, callers, self._send(target, callers, seconds))
+            # No request fails meanwhile, but some wait for the new Triton: these times say nothing.
+            return replace(point, failure=DIED) if self._triton_restarts() > restarts else point
         except CommandError as error:
             return Point(setting, callers, failure=str(error))
 
@@ -175,6 +180,11 @@ class TuningBox:
         self.slowest_start = max(self.slowest_start, time.monotonic() - began)
         self._check_answer()
         self.started = setting
+
+    def _triton_restarts(self) -> int:
+        """Return how often the running box has started its Triton again."""
+        _, numbers = ask(self._url, f"/dashboard/data?since={time.time()}")
+        return sum(row["restarts"] for row in numbers["box"]["processes"] if row["name"] == "triton")
 
     def _send(self, target: Url, callers: int, seconds: float) -> LoadTest:
         request = InvokeRequest(self.model.body, "application/json")
