@@ -78,6 +78,7 @@ class Deadline:
         "admissions",
         "at",
         "began",
+        "failed_status",
         "holds",
         "is_disconnected",
         "listener",
@@ -107,6 +108,8 @@ class Deadline:
         self.stages: dict[str, float] = {}
         #: False if no call may be sent twice, and how often calls were sent again.
         self.repeatable, self.repeats = True, 0
+        #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
+        self.failed_status = 0
         #: The stages that are counted when the invocation ends; None to count each at once.
         self.observations: list[tuple[Any, float]] | None = None
         #: What the invocation uses until it ends, by name. None before it has begun.

@@ -25,6 +25,7 @@ from sm.errors import CommandError
 TIMEOUT_S = 365.0
 #: Seconds between two looks at a canary, and looks without an answer in a row after which it is left alone.
 INTERVAL_S, MAX_UNANSWERED = 1.0, 60
+ROLLED_BACK = "the old version serves. Put its files back: a box that starts again serves what is there"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     model = PushedModel(options.to, options.model, read_api_key(options.api_key))
     if options.promote or options.rollback:
         model.call("PATCH", "/versions", {"action": "promote" if options.promote else "rollback"})
-        say(options, "the new version serves" if options.promote else "the old version serves")
+        say(options, "the new version serves" if options.promote else ROLLED_BACK)
         return 0
     canary = {"canary": options.canary, "auto": options.auto} if options.canary else None
     state = model.call("POST", "/versions", canary)["state"]

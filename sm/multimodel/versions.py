@@ -37,6 +37,8 @@ LOOK_INTERVAL_S = 0.1
 JUDGE_INTERVAL_S = 2.0
 #: The states of a new version, also as outcomes in the metrics.
 SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
+#: What is said of a new version that was rolled back.
+OF_ROLLED_BACK = "rolled back: {}. Put the old files back: a box that starts again serves what is there"
 #: The verdicts about a canary.
 PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
 #: Counts the answers of a model's two versions, see :mod:`sm.control.canary`; and compares two counts.
@@ -73,7 +75,7 @@ class Versions:
         self._lock, self._decision = threading.Lock(), threading.Lock()
         #: Why the last change of a model does not serve, by name.
         self.failures: dict[str, str] = {}
-        #: What has failed is not tried again until it changes.
+        #: What has failed, or was rolled back, is not tried again until the repository has something else.
         self._refused: dict[str, str] = {}
         self._seen: dict[str, str] = {}
         box.prepared_folder.mkdir(exist_ok=True)
@@ -157,7 +159,7 @@ class Versions:
             retired = replace(canary, canary=None)
             stable = self._loader.records.read().records[name]
             # Polling must not take the same files again, even by the next control plane.
-            refused = {canary.version: f"rolled back: {reason}"}
+            refused = {canary.version: OF_ROLLED_BACK.format(reason)}
             self._loader.records.change((retired, replace(stable, refused=refused)))
             self._refused[name], self.failures[name] = canary.version, refused[canary.version]
         VERSIONS.labels(MODELS.of(name), ROLLED_BACK).inc()
@@ -204,6 +206,8 @@ class Versions:
     def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
         version, snapshot = models.digest(folder, name), self._loader.records.read()
         old, running = snapshot.records.get(name), snapshot.canaries.get(name)
+        if self._refused.get(name) != version:
+            self._refused.pop(name, None)
         if running is not None:
             if not again and version != running.version and name not in self.failures:
                 self.failures[name] = "another change waits for the end of the canary"

@@ -17,11 +17,13 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import numpy as np
 import orjson
 import pybase64
 
+from sm import deadline
 from sm.client import results
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import DeadlinePassed, StreamStalled, TriremeError
@@ -72,15 +74,22 @@ def write_list(request: DispatchRequest, records: Iterable[EncodedRecord]) -> An
 def join_records(
     records: Iterable[EncodedRecord], separator: bytes, start: bytes = b"", end: bytes = b""
 ) -> bytes:
-    """Join the records' bytes. Raises the first failure if no record succeeded."""
-    body, first_failure, succeeded = io.BytesIO(), None, False
+    """Join the records' bytes, and note a failure that is not the caller's fault.
+
+    Raises the first failure if no record succeeded.
+    """
+    body, first_failure, succeeded, running = io.BytesIO(), None, False, deadline.current()
     body.write(start)
     for number, record in enumerate(records):
         if number:
             body.write(separator)
         body.write(record.body)
-        succeeded = succeeded or record.failure is None
+        if record.failure is None:
+            succeeded = True
+            continue
         first_failure = first_failure or record.failure
+        if running is not None and record.failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            running.failed_status = record.failure.status
     if first_failure is not None and not succeeded:
         raise first_failure
     body.write(end)

@@ -139,6 +139,7 @@ class Pipeline:
                     raise
                 deadline.check()
                 deadline.admissions.clear()
+                deadline.failed_status = 0
                 deadline.repeats += 1
 
     def _memory_for(
@@ -416,9 +417,11 @@ class RunningInvocation:
         count = (metrics.invocations(self.model, status), 1.0)
         metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
         if self.deadline.holds and status not in NOT_OF_A_VERSION:
+            # A list is answered with 200 if one of its records was right.
+            of_version = self.deadline.failed_status or status
             for name, hold in list(self.deadline.holds.items()):
                 if hold.variant:
-                    metrics.variant(name, hold.variant, status).observe(seconds)
+                    metrics.variant(name, hold.variant, of_version).observe(seconds)
         level = line_level(self.sample, status, seconds)
         if level:
             log.log(level, "invocation", extra=self._line(status, failure, seconds))

@@ -284,6 +284,28 @@ def test_the_box_rolls_back_a_canary_that_is_clearly_worse(
     assert model.box.ping()[0] == 200
 
 
+def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model: Pushed) -> None:
+    """What the caller sent wrong is not, and the other records are answered."""
+    right, failing, wrong = {"x": [1, 2]}, {"x": [9, 2]}, {"x": "no number"}
+    model.write(fault="if payload.x[0] == 9: raise RuntimeError('broken')")
+    assert model.push(canary=50).json()["state"] == "canary"
+    for identity in IDS[:30]:
+        assert model.ask(identity, [right, wrong]).status_code == 200
+        answer = model.ask(identity, [right, failing])
+        assert answer.status_code == 200
+        is_canary = answer.headers["X-Trireme-Version"].endswith("; canary")
+        assert ("error" in answer.json()["result"][1]) == is_canary
+        lines = "\n".join(json.dumps({"payload": payload}) for payload in (right, failing))
+        headers = {"Content-Type": "application/jsonlines", "X-Amzn-SageMaker-Inference-Id": identity}
+        url = f"{model.box.url}/invocations?modelname=scaled"
+        assert requests.post(url, data=lines, headers=headers, timeout=60).status_code == 200
+    numbers = model.row()["canary"]
+    assert numbers["stable"]["errors"] == 0
+    # Of the three requests of an id, one had only what the caller sent wrong.
+    assert numbers["canary"]["errors"] == 2 * numbers["canary"]["requests"] / 3 > 0
+    assert (numbers["verdict"], "it fails more" in numbers["reason"]) == ("worse", True)
+
+
 def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(model: Pushed) -> None:
     model.write(fault="raise RuntimeError('broken')")
     pushed = model.command("--canary", "50")
@@ -338,3 +360,30 @@ def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(tmp_path: P
         assert {model.factor(identity) for identity in IDS[:30]} == {1, canary}
         assert model.decide("promote").status_code == 200
         wait_until(lambda: model.factor("again") == newest, description="the newest version")
+
+
+def test_what_was_rolled_back_is_not_taken_by_polling_and_a_new_start_serves_what_is_there(
+    tmp_path: Path,
+) -> None:
+    with pushed(tmp_path, TRIREME_MODEL_POLL="1") as model:
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        rolled_back = model.command("--rollback")
+        assert (rolled_back.returncode, "a box that starts again" in rolled_back.stdout) == (0, True)
+        model.box.kill_and_wait_for_restart("control")
+        time.sleep(4)
+        assert {model.factor(identity) for identity in IDS[:30]} == {1}
+        assert "rolled back" in model.row()["version_error"]
+        assert model.box.log.read_text().count("a new version is loaded") == 1
+        assert model.push().json().get("state") == "serves"
+        assert model.factor("pushed again") == canary
+        assert "version_error" not in model.row()
+        write(model.repository, 1)
+        wait_until(lambda: model.factor("polled") == 1, description="the old files")
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        assert model.decide("rollback").status_code == 200
+        assert model.box.stop() == 0
+    settings: Any = {"TRIREME_MODEL_POLL": "1"}
+    with running_box(tmp_path, model.repository, clients=(), **settings) as box:
+        assert Pushed(box, model.repository).factor("started again") == canary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -202,13 +203,44 @@ def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane
     change(tmp_path)
     versions.update("cats", TENTH)
     versions.roll_back("cats", "it is slow")
-    assert versions.failures == {"cats": "rolled back: it is slow"}
+    (reason,) = versions.failures.values()
+    assert reason.startswith("rolled back: it is slow. ")
     assert loader.records.read().records["cats"].id == "first-cats"
     again, loader = make()
     again.look()
     again.look()
-    assert (loader.loads, again.failures) == ([], {"cats": "rolled back: it is slow"})
+    assert (loader.loads, again.failures) == ([], {"cats": reason})
     assert again.update("cats") == "serves"
+
+
+def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_meanwhile(
+    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+) -> None:
+    versions, loader = make()
+    cats, other = tmp_path / "repository" / "cats", tmp_path / "other"
+    shutil.copytree(cats, other)
+    (other / "1" / "weights").write_text("new")
+
+    def swap() -> None:
+        cats.rename(tmp_path / "aside")
+        other.rename(cats)
+        (tmp_path / "aside").rename(other)
+
+    def look_twice() -> None:
+        versions.look()
+        versions.look()
+
+    swap()
+    versions.update("cats", TENTH)
+    versions.roll_back("cats", "it is slow")
+    look_twice()
+    assert (loader.loads, [*versions.failures]) == (["cats"], ["cats"])
+    swap()
+    look_twice()
+    assert (loader.loads, versions.failures) == (["cats"], {})
+    swap()
+    look_twice()
+    assert loader.loads == ["cats", "cats"]
 
 
 def test_another_change_waits_for_the_end_of_a_canary_that_the_next_control_plane_goes_on_with(
