@@ -156,7 +156,7 @@ class running:  # noqa: N801 - used as a function is
         end(self._token)
 
 
-class _Silent:
+class SilentPart:
     """A part that nobody listens to."""
 
     __slots__ = ()
@@ -178,7 +178,7 @@ class _Silent:
         pass
 
 
-_SILENT = _Silent()
+_SILENT = SilentPart()
 
 
 def part(

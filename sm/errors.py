@@ -239,11 +239,11 @@ class StartError(CommandError):
     """The box cannot start."""
 
 
-def status_of(error: BaseException | None) -> int:
-    """Return the status under which the metrics count an invocation that ended with ``error``."""
-    if error is None:
-        return 200
+def as_trireme_error(error: BaseException) -> TriremeError:
+    """Return the error that the caller of a failed invocation reads."""
+    if isinstance(error, TriremeError):
+        return error
     if isinstance(error, GeneratorExit):
         # The caller left before the stream ended.
-        return CallerGone.status
-    return error.status if isinstance(error, TriremeError) else 500
+        return CallerGone("the caller hung up")
+    return ClientFailed(f"unexpected {type(error).__name__}")

@@ -27,7 +27,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.utils import floatToGoString
 
 from sm.deadline import current, part
-from sm.errors import status_of
+from sm.errors import as_trireme_error
 
 log = logging.getLogger(__name__)
 
@@ -445,7 +445,9 @@ class stage:  # noqa: N801 - used as a function is
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         seconds = perf_counter() - self._started
-        histogram = duration(self._client, self._name, 200 if error is None else status_of(error))
+        histogram = duration(
+            self._client, self._name, 200 if error is None else as_trireme_error(error).status
+        )
         request = self._request
         if request is None or request.observations is None:
             histogram.observe(seconds)

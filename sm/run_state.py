@@ -175,11 +175,16 @@ def running_boxes() -> dict[int, Path]:
     return found
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, so that a reader sees the old text or the new one."""
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Replace a file in one step, so that a reader sees the old content or the new one."""
     staged = path.with_name(f"{path.name}.{os.getpid()}")  # several workers may write it at the same time
-    staged.write_text(text)
-    staged.replace(path)
+    try:
+        with os.fdopen(os.open(staged, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path, default: Any) -> Any:

@@ -43,9 +43,9 @@ from sm.client.sessions import Session
 from sm.errors import BadInput, StartError, WrongTensor
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """The request of a payload."""
+    """What a payload knows of its request."""
 
     #: The model version that the caller named; empty for the server's choice.
     version: str = ""
@@ -54,7 +54,7 @@ class RequestContext:
     #: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
     headers: dict[str, str] = field(default_factory=dict)
     session: Session | None = None
-    #: Headers of the answer.
+    #: Headers of the answer, which the client sets while it works.
     answer_headers: dict[str, str] = field(default_factory=dict)
     #: True if the caller sent an Accept header; False if ``accept`` is the default.
     accept_named: bool = True
@@ -170,28 +170,9 @@ class Payload(BaseModel):
             raise ValueError("custom attributes are at most 1,024 characters of visible ASCII")
         self._request.answer_headers["X-Amzn-SageMaker-Custom-Attributes"] = text
 
-    def attach_request(
-        self,
-        version: str,
-        accept: str,
-        headers: dict[str, str],
-        session: Session | None = None,
-        answer: dict[str, str] | None = None,
-        accept_named: bool = True,
-    ) -> None:
-        """Attach what the dispatcher knows of the record's request; it is called once, before the client.
-
-        Args:
-            version: The model version that the caller named; empty for the server's choice.
-            accept: The content type that the caller accepts.
-            headers: The caller's ``X-Amzn-SageMaker-*`` headers, names in lower case.
-            session: The stateful session of the request.
-            answer: Filled with headers for the answer.
-            accept_named: False if ``accept`` is the default.
-        """
-        self.__dict__["_request"] = RequestContext(
-            version, accept, headers, session, {} if answer is None else answer, accept_named
-        )
+    def attach_request(self, request: RequestContext) -> None:
+        """Attach the record's request; it is called once, before the client."""
+        self.__dict__["_request"] = request
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Return True if a wrong tensor may be the caller's fault, so that the answer is 422 and not 500.
@@ -604,6 +585,13 @@ def _read_npy(body: bytes) -> NDArray[Any]:
         raise ValueError("truncated")
     flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran_order else "C").copy(order="K")
+
+
+def write_npy(value: object) -> bytes:
+    """Encode an array, or a value that can become one, as ``.npy``."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(value), allow_pickle=False)
+    return stream.getvalue()
 
 
 #: Bytes of an array of strings. NumPy reserves the longest string's size for every element, four bytes a

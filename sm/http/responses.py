@@ -12,7 +12,15 @@ from werkzeug import exceptions
 from werkzeug.exceptions import HTTPException
 from werkzeug.wsgi import get_path_info
 
-from sm.errors import BadInput, ClientFailed, MethodNotAllowed, NotFound, TooLarge, TriremeError
+from sm.errors import (
+    BadInput,
+    ClientFailed,
+    MethodNotAllowed,
+    NotFound,
+    TooLarge,
+    TriremeError,
+    as_trireme_error,
+)
 from sm.http.messages import Answer, given_id, write_error
 
 if TYPE_CHECKING:
@@ -79,11 +87,10 @@ def error_answer(error: Exception, environ: WSGIEnvironment) -> Answer:
     identity = request_id(environ)
     if isinstance(error, HTTPException):
         trireme_error = _to_trireme_error(error, environ)
-    elif isinstance(error, TriremeError):
-        trireme_error = error
     else:
-        log.error("unexpected error", exc_info=error, extra={"request_id": identity})
-        trireme_error = ClientFailed(f"unexpected {type(error).__name__}")
+        trireme_error = as_trireme_error(error)
+        if trireme_error is not error:
+            log.error("unexpected error", exc_info=error, extra={"request_id": identity})
     environ[ERROR_CODE_KEY] = trireme_error.code
     answer = write_error(trireme_error, identity)
     if isinstance(error, exceptions.MethodNotAllowed) and error.valid_methods:

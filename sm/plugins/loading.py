@@ -16,11 +16,13 @@ import traceback
 import types
 import zlib
 from abc import ABCMeta
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Annotated, Any, TypeGuard, cast
+
+from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from sm.client.base import Client, TensorClient, Triton
 from sm.client.payloads import Payload
@@ -36,56 +38,35 @@ from sm.settings import HERE, PROGRAM
 
 def check_declarations(client_class: type[Client]) -> None:
     """Raise :class:`StartError` for an attribute of a wrong type, such as a method called ``samples``."""
-    wrong = [
-        (attribute, expected)
-        for attributes, default, expected, is_right in DECLARATIONS
-        for attribute in attributes
-        if not is_right(_class_attribute(client_class, attribute, default))
-    ]
     if issubclass(client_class, TensorClient) and not hasattr(client_class, "model"):
-        wrong.append(("model", "the name of a Triton model"))
-    for attribute, expected in wrong:
-        value = inspect.getattr_static(client_class, attribute, None)
-        found = "a method" if inspect.isfunction(value) else "not set" if value is None else repr(value)[:100]
-        raise StartError(f"{client_class.__name__}.{attribute} must be {expected}, but it is {found}.")
+        raise StartError(
+            f"{client_class.__name__}.model must be the name of a Triton model, but it is not set."
+        )
+    for attributes, kind, expected in DECLARATIONS:
+        adapter = TypeAdapter[Any](kind)
+        for attribute in attributes.split():
+            value = inspect.getattr_static(client_class, attribute, None)
+            is_method = inspect.isfunction(value)
+            if value is None or (hasattr(type(value), "__get__") and not is_method):
+                continue  # it is not set, or an instance computes it, as a property does
+            try:
+                adapter.validate_python(value)
+            except ValidationError:
+                found = "a method" if is_method else repr(value)[:100]
+                raise StartError(
+                    f"{client_class.__name__}.{attribute} must be {expected}, but it is {found}."
+                ) from None
 
 
-def _class_attribute(client_class: type[Client], attribute: str, default: object) -> object:
-    """Return the class's value, or ``default`` if an instance computes it, as a property does."""
-    value = inspect.getattr_static(client_class, attribute, default)
-    is_computed = hasattr(type(value), "__get__") and not inspect.isfunction(value)
-    return default if is_computed else value
-
-
-def _is_number(value: object, lowest: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= lowest
-
-
-def _is_strings(value: object) -> bool:
-    if not isinstance(value, Collection) or isinstance(value, (str, bytes)):
-        return False
-    return all(isinstance(item, str) for item in value)
-
-
-#: Attributes of a client's class, their default, what they must be, and a function that decides it.
-DECLARATIONS: tuple[tuple[tuple[str, ...], object, str, Callable[[Any], bool]], ...] = (
-    (("name", "replaces", "model"), "", "a string", lambda value: isinstance(value, str)),
-    (("models", "samples", "aliases"), (), "a tuple of strings, as ('one',)", _is_strings),
-    (
-        ("inputs", "outputs"),
-        {},
-        "a dictionary, as {'input': ('FP32', (3, 224, 224))}",
-        lambda value: isinstance(value, Mapping),
-    ),
-    (
-        ("payload",),
-        Payload,
-        "a subclass of Payload",
-        lambda value: isinstance(value, type) and issubclass(value, Payload),
-    ),
-    (("result",), None, "a result kind, as Classes()", lambda value: isinstance(value, ResultKind | None)),
-    (("max_batch",), 1, "a number of records, from 1", lambda value: type(value) is int and value >= 1),
-    (("max_wait_ms",), 0, "a number of milliseconds, from 0", lambda value: _is_number(value, 0)),
+#: Attributes of a client's class, their type, and how an error describes it.
+DECLARATIONS: tuple[tuple[str, Any, str], ...] = (
+    ("name replaces model", str, "a string"),
+    ("models samples aliases", tuple[str, ...], "a tuple of strings, as ('one',)"),
+    ("inputs outputs", Mapping[str, object], "a dictionary, as {'input': ('FP32', (3, 224, 224))}"),
+    ("payload", type[Payload], "a subclass of Payload"),
+    ("result", InstanceOf[ResultKind], "a result kind, as Classes()"),
+    ("max_batch", Annotated[int, Field(ge=1, strict=True)], "a number of records, from 1"),
+    ("max_wait_ms", Annotated[float, Field(ge=0, strict=True)], "a number of milliseconds, from 0"),
 )
 PACKAGE = "trireme_clients"
 

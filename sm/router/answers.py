@@ -25,6 +25,7 @@ import pybase64
 
 from sm import deadline
 from sm.client import results
+from sm.client.payloads import write_npy
 from sm.client.results import Encoded, Picture, encodable
 from sm.errors import DeadlinePassed, StreamStalled, TriremeError
 from sm.http.messages import EVENTS, JSON, JSON_LINES, NPY, PNG, Answer, write_error
@@ -134,9 +135,7 @@ def _binary(result: object, accept: str) -> bytes | None:
         return None
     if array.dtype.kind not in "biuf":
         return None
-    content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
-    return content.getvalue()
+    return write_npy(array)
 
 
 #: Bytes a second that a caller must take while it holds the stream up, after the patience: 128 kbit/s.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_ove
 from sm.router.s3 import open_store
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
-from sm.run_state import SHARED_MEMORY, Box, read_json
+from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically
 from sm.settings import Settings
 from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
@@ -154,11 +153,8 @@ def _row(name: str, repository: Path, **known: object) -> dict[str, object]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file atomically, because several workers write it. On a full disk the old file stays."""
-    staged = path.with_name(f"{path.name}.{os.getpid()}")
+    """Replace a file. On a full disk the old file stays."""
     try:
-        staged.write_bytes(content)
-        staged.replace(path)
+        write_atomically(path, content)
     except OSError as error:
-        staged.unlink(missing_ok=True)
         log.warning("%s is out of date, because it cannot be written: %s", path.name, error)

@@ -7,7 +7,6 @@ stores them; what does not fit or cannot be stored is counted, and never waited 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -29,6 +28,7 @@ from sm.polling import Poll
 from sm.router.answers import dumps
 from sm.router.classify import Message, media_type
 from sm.router.s3 import SCHEME, S3Uri, open_client
+from sm.run_state import write_atomically
 from sm.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -208,14 +208,7 @@ def write_file(folder: Path, name: str, content: bytes) -> None:
     """Store a file for its owner alone; a reader sees all of it or nothing."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_suffix(".part")
-    try:
-        with os.fdopen(os.open(staged, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(content)
-        staged.replace(path)
-    except OSError:
-        staged.unlink(missing_ok=True)
-        raise
+    write_atomically(path, content, 0o600)
 
 
 def open_capture(settings: Settings, registry: Registry, multi_model: bool) -> Capture | None:

@@ -17,7 +17,7 @@ import orjson
 
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
-from sm.client.payloads import MIN_BASE64_BYTES, parse_body
+from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
@@ -45,26 +45,17 @@ class RawRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class DispatchRequest:
+class DispatchRequest(RequestContext):
     """A request for a client, with its records and options."""
 
     model: str
     records: Sequence[Any]
     #: True if the caller sent a list of records; the answer is a list too.
     many: bool = False
-    version: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Pairs ``k=v`` of the custom attributes; a client's parameters may be among them.
     attributes: Mapping[str, str] = field(default_factory=dict)
-    accept: str = JSON
-    #: True if the caller sent an Accept header.
-    accept_named: bool = True
-    #: The ``X-Amzn-SageMaker-*`` headers, names in lower case.
-    headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
-    session: Session | None = None
-    #: Headers of the answer that the client sets while it works.
-    answer_headers: dict[str, str] = field(default_factory=dict)
     #: The address in S3 to write the result to; empty to send it to the caller.
     result_s3_uri: str = ""
     #: The client of ``model``; None if the model has none.
@@ -429,18 +420,17 @@ class Classifier:
             model,
             payload if many else [payload],
             many,
-            str(members.get("version") or address.version),
             parameters,
             address.attributes,
-            accept,
-            bool(accept_named),
-            platform_headers,
             message.request_id,
-            session,
-            {},
             members.get("result_s3_uri") or "",
             client,
             accept == EVENTS or (message.in_parts and client is not None and client.streams()),
+            version=str(members.get("version") or address.version),
+            accept=accept,
+            headers=platform_headers,
+            session=session,
+            accept_named=bool(accept_named),
         )
 
 
@@ -451,23 +441,6 @@ def read_members(body: bytes) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise not_json(error) from None
     return check_members(value)
-
-
-def read_dispatch(body: bytes, request_id: str) -> DispatchRequest:
-    """Read a dispatch request that names its model, without HTTP headers."""
-    members = JsonBody(body).dispatch_members()
-    payload = members["payload"]
-    many = isinstance(payload, list)
-    return DispatchRequest(
-        model=members.get("modelname") or "",
-        records=payload if many else [payload],
-        many=many,
-        version=str(members.get("version") or ""),
-        parameters=members.get("parameters") or {},
-        accept_named=False,
-        request_id=request_id,
-        result_s3_uri=members.get("result_s3_uri") or "",
-    )
 
 
 class JsonBody:

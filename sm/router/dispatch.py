@@ -150,14 +150,7 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
         payload = kind.model_validate(members)
     except ValidationError as error:
         raise _to_wrong_payload(error, path, kind) from None
-    payload.attach_request(
-        request.version,
-        request.accept,
-        {**request.headers},
-        request.session,
-        request.answer_headers,
-        request.accept_named,
-    )
+    payload.attach_request(request)
     return payload
 
 

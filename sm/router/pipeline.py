@@ -24,12 +24,12 @@ from sm.deadline import Deadline, begin, end
 from sm.errors import (
     BadInput,
     CallerGone,
-    ClientFailed,
     DeadlinePassed,
     Forbidden,
     Interrupted,
     Overloaded,
     TriremeError,
+    as_trireme_error,
 )
 from sm.http.messages import JSON, Answer
 from sm.plugins.registry import Registry
@@ -298,16 +298,6 @@ def line_level(sample: LogSample, status: int, seconds: float) -> int:
     if status < 400 and sample.fraction < 1.0 and seconds <= sample.slow_s:
         level = level if sample.chance() < sample.fraction else 0
     return level if level and log.isEnabledFor(level) else 0
-
-
-def as_trireme_error(error: BaseException) -> TriremeError:
-    """Return the error that the caller of a failed invocation reads."""
-    if isinstance(error, TriremeError):
-        return error
-    if isinstance(error, GeneratorExit):
-        # The caller left before the stream ended.
-        return CallerGone("the caller hung up")
-    return ClientFailed(f"unexpected {type(error).__name__}")
 
 
 def describe_error(error: BaseException) -> tuple[int, str, str]:

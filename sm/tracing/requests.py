@@ -19,7 +19,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from sm.deadline import NO_HEADERS, Part, Value
+from sm.deadline import NO_HEADERS, Part, SilentPart, Value
 from sm.errors import TriremeError
 from sm.http.messages import given_id
 from sm.tracing.exporter import Tracer
@@ -66,21 +66,6 @@ class SpanPart:
         self._span.set_attribute("error.type", str(code))
 
 
-class DroppedPart:
-    """A part beyond :data:`MAX_SPANS`. Its calls belong to the request's span."""
-
-    headers = NO_HEADERS
-
-    def describe(self, attributes: Mapping[str, Value]) -> None:
-        pass
-
-    def notice(self, name: str) -> None:
-        pass
-
-    def fail(self, error: BaseException | str) -> None:
-        pass
-
-
 class RequestTrace:
     """The trace of a request: the :class:`~sm.deadline.Listener` of its parts.
 
@@ -105,7 +90,7 @@ class RequestTrace:
         """Make a span below the current one. An error that leaves the part is recorded."""
         if self._spans >= MAX_SPANS:
             self.dropped += 1
-            yield DroppedPart()
+            yield SilentPart()  # its calls belong to the request's span
             return
         self._spans += 1
         # A thread of its own starts without the request's context.

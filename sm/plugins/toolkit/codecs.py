@@ -15,7 +15,6 @@ import json
 import re
 import struct
 import zipfile
-import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,8 +30,9 @@ from numpy.typing import NDArray
 
 from sm.client import results
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
-from sm.client.payloads import MAX_TEXT_BYTES, array_of, read_npy
-from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
+from sm.client.payloads import MAX_TEXT_BYTES, array_of, read_npy, write_npy
+from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, TriremeError, UnsupportedType
+from sm.http.messages import JSON, JSON_LINES, NPY
 
 NPZ = "application/x-npz"
 #: Members of an archive; a sparse matrix has five or six.
@@ -78,20 +78,9 @@ def read_sparse(body: bytes) -> Any:
                     for member in archive.infolist()
                 }
                 return _matrix(sparse, arrays)
-    except (BadInput, TooLarge):
+    except TriremeError:
         raise
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-    ):
+    except Exception:  # zipfile, zlib, NumPy and SciPy raise anything for a damaged file
         raise NOT_SPARSE from None
 
 
@@ -126,10 +115,7 @@ def _scipy_sparse() -> ModuleType:
         ) from None
 
 
-JSON = "application/json"
-JSON_LINES = "application/jsonlines"
 CSV = "text/csv"
-NPY = "application/x-npy"
 #: The memory that a body's strings may take as an array, in multiples of the body's size. In NumPy each
 #: string takes 4 bytes a character, and as many characters as the longest.
 MAX_TEXT_GROWTH = 16
@@ -277,12 +263,6 @@ def _encode_json_lines(value: Any) -> str:
 def _encode_csv(value: Any) -> str:
     stream = io.StringIO()
     np.savetxt(stream, value, delimiter=",", fmt="%s")
-    return stream.getvalue()
-
-
-def _encode_npy(value: Any) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, value, allow_pickle=False)
     return stream.getvalue()
 
 
@@ -461,6 +441,6 @@ DECODERS: dict[str, Callable[[str | bytes], Any]] = {
 ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
     JSON: to_json,
     CSV: _encode_csv,
-    NPY: _encode_npy,
+    NPY: write_npy,
     JSON_LINES: _encode_json_lines,
 }

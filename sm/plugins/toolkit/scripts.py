@@ -45,6 +45,7 @@ from sm.errors import (
     TriremeError,
     UnsupportedType,
 )
+from sm.http.messages import JSON_LINES, NPY
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import plain_names
 
@@ -87,7 +88,7 @@ class PyTorchDefaults(Defaults):
             # A JSON object or a sparse matrix, which a tensor cannot hold.
             return array
         try:
-            if content_type == codecs.NPY:
+            if content_type == NPY:
                 tensor = torch.from_numpy(array)
             else:
                 tensor = torch.from_numpy(to_plain_array(array).astype(np.float32))
@@ -122,7 +123,7 @@ class ScikitLearnDefaults(Defaults):
         array = codecs.decode(body, content_type)
         if not isinstance(array, np.ndarray):
             return array
-        if content_type != codecs.NPY:
+        if content_type != NPY:
             try:
                 array = to_plain_array(array).astype(np.float32)
             except (TypeError, ValueError):
@@ -390,8 +391,8 @@ class ScriptFunctions:
         prediction = predict(decode(data, content_type, context), model, context)
         if "output_fn" in functions:
             return functions["output_fn"](prediction, accept, context)
-        if content_type == codecs.JSON_LINES and not context.accept_named:
-            accept = codecs.JSON_LINES
+        if content_type == JSON_LINES and not context.accept_named:
+            accept = JSON_LINES
         return defaults.encode(prediction, accept), accept
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
 from sm.client.batches import AT_ONCE, Batches
+from sm.client.payloads import RequestContext
 from sm.deadline import Deadline, current, running
 from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
 from sm.metrics import stage
@@ -74,7 +75,7 @@ class Callers:
         """Send records of one request; return what their caller gets."""
         payloads = [TextPayload(text=text) for text in texts]
         for payload in payloads:
-            payload.attach_request(version, "application/json", {})
+            payload.attach_request(RequestContext(version=version))
 
         def answer() -> list[object]:
             with running(limit or Deadline(time.monotonic() + SECONDS)):

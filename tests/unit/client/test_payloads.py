@@ -312,7 +312,7 @@ def test_a_body_that_is_no_plain_array_is_refused(name: str) -> None:
     [
         read_npy,
         lambda body: TensorPayload.model_validate(TensorPayload.fields_of_raw(body)).array,
-        lambda body: codecs.decode(body, codecs.NPY),
+        lambda body: codecs.decode(body, "application/x-npy"),
     ],
     ids=["reader", "payload", "toolkit"],
 )

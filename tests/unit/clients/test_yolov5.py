@@ -18,6 +18,7 @@ from PIL import Image
 from clients.yolov5.client import DetectionPayload
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.client.images import decode
+from sm.client.payloads import RequestContext
 from sm.client.tasks.detection import Objects, detect_objects
 from sm.commands.build import suppression
 from sm.commands.build.graph_runner import session
@@ -199,7 +200,7 @@ def test_the_caller_may_ask_for_the_picture_with_boxes_drawn(
     client: Client, parameters: dict[str, str], accept: str
 ) -> None:
     payload = detection_payload((SAMPLES / "collage.jpg").read_bytes(), **parameters)
-    payload.attach_request("", accept, {})
+    payload.attach_request(RequestContext(accept=accept))
     drawn = client.inference(payload)
     assert isinstance(drawn, Picture)
     assert drawn.pixels.shape == payload.pixels.shape

@@ -6,8 +6,17 @@ import logging
 
 import pytest
 
-from sm.errors import BadInput, ChosenStatus, ModelFailed, TooLarge, TriremeError, UnknownModel, WrongPayload
-from sm.router.pipeline import MAX_REASON_CHARACTERS, LogSample, as_trireme_error, line_level, reason_of
+from sm.errors import (
+    BadInput,
+    ChosenStatus,
+    ModelFailed,
+    TooLarge,
+    TriremeError,
+    UnknownModel,
+    WrongPayload,
+    as_trireme_error,
+)
+from sm.router.pipeline import MAX_REASON_CHARACTERS, LogSample, line_level, reason_of
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,9 @@ from sm.client.base import Client
 from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
 from sm.metrics import stage
+from sm.plugins.registry import Registry
 from sm.router.answers import dumps, encode_record, write, write_list
-from sm.router.classify import read_dispatch
+from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
 from sm.router.lists import OrderedRunner, run_records
 
@@ -100,8 +101,7 @@ class InProcessCaller:
 
     def _answer(self, body: bytes) -> Answer:
         try:
-            request = read_dispatch(body, "check")
-            request.client = self.client
+            request = read_request(self.client, body)
             if not request.many:
                 result = run_record(request)
                 with stage(self.client.name, "encode"):
@@ -111,6 +111,13 @@ class InProcessCaller:
                 return write_list(request, (encode_record(request.model, result) for result in results))
         except TriremeError as error:
             return write_error(error, "check")
+
+
+def read_request(client: Client, body: bytes) -> DispatchRequest:
+    """Read a request for a client as the router does."""
+    request = Classifier(Registry({client.name: client})).parse(Message(body, {}, {}, "check"))
+    assert isinstance(request, DispatchRequest)
+    return request
 
 
 class LastErrors(logging.Handler):

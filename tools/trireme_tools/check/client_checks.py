@@ -27,16 +27,15 @@ from sm.errors import CommandError, TriremeError
 from sm.metrics import DURATIONS
 from sm.plugins import registry
 from sm.router.answers import dumps
-from sm.router.classify import read_dispatch
 from sm.router.dispatch import validate_payload
 from trireme_tools.check import payload_mutations
-from trireme_tools.check.calls import Caller, InProcessCaller, Reply, Request
+from trireme_tools.check.calls import Caller, InProcessCaller, Reply, Request, read_request
 from trireme_tools.check.recording_triton import RecordingTriton
 
 
 def find_change(client: Client, request: Request) -> str | None:
     """Describe the part of the payload that ``inference`` changes; None if there is none."""
-    invocation = read_dispatch(request.body(client.name), "check")
+    invocation = read_request(client, request.body(client.name))
     payload = validate_payload(client, invocation, invocation.records[0])
     before = copy.deepcopy(_parts(payload))
     first_result = _as_caller_reads(client.inference(payload))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
+from sm.http.messages import JSON, NPY
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import add_module
 
@@ -21,13 +22,13 @@ __path__: list[str] = []
 
 content_types = add_module(
     f"{__name__}.content_types",
-    JSON=codecs.JSON,
+    JSON=JSON,
     CSV=codecs.CSV,
     OCTET_STREAM="application/octet-stream",
     ANY="*/*",
-    NPY=codecs.NPY,
+    NPY=NPY,
     NPZ=codecs.NPZ,
-    UTF8_TYPES=[codecs.JSON, codecs.CSV],
+    UTF8_TYPES=[JSON, codecs.CSV],
 )
 parameters = add_module(
     f"{__name__}.parameters",

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
-from sm.plugins.toolkit.codecs import CSV, JSON, JSON_LINES, NPY, NPZ, decode, encode
+from sm.http.messages import JSON, JSON_LINES, NPY
+from sm.plugins.toolkit.codecs import CSV, NPZ, decode, encode
 
 LIBSVM = "text/libsvm"
 
