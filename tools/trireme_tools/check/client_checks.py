@@ -58,7 +58,7 @@ def _parts(payload: Any) -> dict[str, Any]:
         name
         for kind in type(payload).__mro__
         for name, member in vars(kind).items()
-        if isinstance(member, cached_property)
+        if isinstance(member, cached_property) and not name.startswith("_")
     ]
     parts = {name: getattr(payload, name) for name in type(payload).model_fields}
     for name in cached_properties:
