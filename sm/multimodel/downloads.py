@@ -23,8 +23,9 @@ Report = Callable[[str], None]
 CONNECTIONS, RANGE_BYTES = 10, 8 * 2**20
 #: Bytes after which a range's count is written, so at most lost when the process dies.
 CHUNK_BYTES = 2**18
-#: Attempts for each range.
-ATTEMPTS = 2
+#: Seconds for which a download goes on while nothing comes, and between two attempts for a range. With the
+#: timeouts of one attempt, a host that does not answer is reported within 30 s.
+PATIENCE_S, RETRY_INTERVAL_S = 15.0, 0.5
 #: Seconds between two reports of the progress.
 REPORT_INTERVAL_S = 1.0
 PART = ".part"
@@ -60,12 +61,13 @@ class Progress:
     def __init__(self, report: Report, total: int) -> None:
         self._report, self._total = report, total
         self._started, self._lock, self._due, self.done = time.monotonic(), threading.Lock(), 0.0, 0
+        self._newest = self._started
 
     def add(self, count: int) -> None:
         """Count bytes, and report the sum from time to time."""
         with self._lock:
             self.done += count
-            now = time.monotonic()
+            self._newest = now = time.monotonic()
             if now >= self._due:
                 self._due = now + REPORT_INTERVAL_S
                 rate = self.done / max(now - self._started, 1e-3)
@@ -73,6 +75,13 @@ class Progress:
                 self._report(
                     f"fetched {self.done / 1e6:,.1f} MB at {rate / 1e6:,.1f} MB/s, {left / 1e6:,.1f} MB left"
                 )
+
+    def interrupt(self, error: Interrupted) -> None:
+        """Report an attempt that has failed; raise ``error`` if nothing has come for long."""
+        silent_s = time.monotonic() - self._newest
+        if silent_s > PATIENCE_S:
+            raise error
+        self._report(f"{error}; trying again, the last bytes came {silent_s:.0f} s ago")
 
 
 class Part:
@@ -117,12 +126,13 @@ class Part:
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.truncate(file, self._length)
-            for attempt in range(1, ATTEMPTS + 1):
+            while not stopped.is_set():
                 try:
                     self._copy(file, number, progress, stopped)
-                except Interrupted:
-                    if attempt == ATTEMPTS:
-                        raise
+                    break
+                except Interrupted as error:
+                    progress.interrupt(error)
+                    stopped.wait(RETRY_INTERVAL_S)
         finally:
             os.close(file)
         if not stopped.is_set():

@@ -30,10 +30,10 @@ from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from sm.errors import StartError
 from sm.multimodel.downloads import (
-    ATTEMPTS,
     CHUNK_BYTES,
     CONNECTIONS,
     PART,
@@ -46,8 +46,10 @@ from sm.multimodel.downloads import (
 )
 from sm.tracing.variables import are_traces_on
 
-#: Seconds. With ATTEMPTS, a host that does not answer, or stops to, is reported within 30 s.
+#: Seconds.
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 6
+#: Attempts of a request to S3, but for those of a download, which repeats them itself.
+S3_ATTEMPTS = 2
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
 #: may be about to.
 PART_LIFE_S, MIN_IDLE_S = 7 * 86_400, 60
@@ -430,22 +432,33 @@ def read_https(url: str, etag: str, secrets: Mapping[str, str], start: int, end:
             while chunk := answer.read(CHUNK_BYTES):
                 yield chunk
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, HTTPError) and not _is_passing(error.code):
+            raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
         raise Interrupted(str(error) or type(error).__name__) from None
 
 
 def read_s3(s3: Any, request: Mapping[str, str], start: int, end: int) -> Iterator[bytes]:
     """Yield a range of one version of an object."""
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, ClientError
 
-    answer = s3.get_object(**request, Range=f"bytes={start}-{end - 1}")
-    if not _has_range(answer.get("ContentRange"), start, end):
-        raise StartError(f"s3://{request['Bucket']}/{request['Key']}: its host sends no ranges.")
-    with contextlib.closing(answer["Body"]) as body:
-        try:
+    try:
+        answer = s3.get_object(**request, Range=f"bytes={start}-{end - 1}")
+        if not _has_range(answer.get("ContentRange"), start, end):
+            raise StartError(f"s3://{request['Bucket']}/{request['Key']}: its host sends no ranges.")
+        with contextlib.closing(answer["Body"]) as body:
             while chunk := body.read(CHUNK_BYTES):
                 yield chunk
-        except BotoCoreError as error:
-            raise Interrupted(str(error)) from None
+    except (BotoCoreError, ClientError) as error:
+        if isinstance(error, ClientError) and not _is_passing(
+            error.response["ResponseMetadata"]["HTTPStatusCode"]
+        ):
+            raise
+        raise Interrupted(str(error)) from None
+
+
+def _is_passing(status: int) -> bool:
+    """True if the host is too busy, or broken for now."""
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _check_names(source: str, names: Iterable[str]) -> None:
@@ -474,7 +487,7 @@ def opened_s3(source: str) -> Iterator[tuple[Any, str, str]]:
     config = Config(
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        retries={"mode": "standard", "total_max_attempts": S3_ATTEMPTS},
         max_pool_connections=CONNECTIONS,
     )
     bucket, _, key = source.removeprefix("s3://").partition("/")

@@ -123,6 +123,18 @@ def test_an_interrupted_fetch_goes_on_within_the_file(how: Any, host: Host, tmp_
     assert list((cache / "objects").iterdir()) == []
 
 
+def test_a_host_that_is_away_for_some_seconds_ends_no_fetch(host: Host, tmp_path: Path) -> None:
+    expected = host.put(3)
+    host.proxy.budget = RANGE_BYTES
+    with start_fetch(host.source, tmp_path / "cache") as fetch:
+        wait_until(lambda: host.proxy.sent == RANGE_BYTES, description="the first bytes")
+        time.sleep(6)
+        assert fetch.poll() is None
+        host.proxy.reset()
+        result = json.loads(fetch.communicate(timeout=60)[0].splitlines()[-1])
+    assert digest_of(Path(result["repository"])) == expected
+
+
 def test_a_changed_object_starts_anew(host: Host, tmp_path: Path) -> None:
     host.put(1)
     interrupt(host, tmp_path / "cache", "cut")
