@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import cache
 from textwrap import fill, wrap
 from typing import Any, NoReturn
 
@@ -90,6 +91,7 @@ TOOLS = (
 )
 
 
+@cache  # each search for entry points takes 20 ms
 def groups() -> dict[str, dict[str, Command]]:
     """Return every installed command by its group: the runtime's, and those of other distributions.
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 import requests
 
 from sm import cli
+from sm.commands import client_loading
 from sm.commands.progress import Progress
+from sm.repository.problems import Problem
 from tests.support.aws import fake_aws
 from tests.support.aws_proxy import Proxy, running_proxy
 from trireme_tools import aws
@@ -28,8 +31,29 @@ IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/trireme"
 BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 GOLDEN_RESULT = {"label": "cat", "score": 0.75}
-#: boto3's session, shared by all tests. The first test creates it, once its environment is set.
-SHARED_SESSIONS: list[Any] = []
+#: boto3's session by the proxy's address, shared by its tests. The first creates it, once its environment is set.
+SHARED_SESSIONS: dict[str, Any] = {}
+#: The code of repositories whose clients load, which takes a second in a process of their own.
+LOADABLE_CODE: set[tuple[object, ...]] = set()
+load_clients = client_loading.find_problems
+
+
+def find_problems(repository: Path, *, mme: bool) -> list[Problem]:
+    """Load a repository's clients, unless the same code was loaded before."""
+    files = sorted(repository.rglob("*.py"))
+    code = (mme, *((file.relative_to(repository), file.read_text()) for file in files))
+    if code in LOADABLE_CODE:
+        return []
+    if not (problems := load_clients(repository, mme=mme)):
+        LOADABLE_CODE.add(code)
+    return problems
+
+
+def session_with_cached_clients() -> Any:
+    """Return a session that creates a service's client once, which takes 50 ms."""
+    session = aws.session()
+    session.client = cache(session.client)
+    return session
 
 
 @dataclass
@@ -58,6 +82,7 @@ class FakeAccount:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setattr(sys, "argv", ["sm", *arguments])
             patch.setattr(sys, "stdin", Terminal(stdin))
+            patch.setattr(client_loading, "find_problems", find_problems)
             if self.session:
                 patch.setattr(aws, "session", lambda region, profile: self.session)
             try:
@@ -165,9 +190,10 @@ def cloud(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "clients").mkdir()
-    if not SHARED_SESSIONS:
-        SHARED_SESSIONS.append(aws.session())
-    made = FakeAccount(proxy, write_repository(tmp_path / "repository"), env, SHARED_SESSIONS[0])
+    if proxy.address not in SHARED_SESSIONS:
+        SHARED_SESSIONS[proxy.address] = session_with_cached_clients()
+    session = SHARED_SESSIONS[proxy.address]
+    made = FakeAccount(proxy, write_repository(tmp_path / "repository"), env, session)
     made.client("ecr").create_repository(repositoryName="trireme")
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": []})

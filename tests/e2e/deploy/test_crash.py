@@ -8,7 +8,15 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from threading import Event
 
-from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
+from tests.support.deploy_account import (
+    IMAGE,
+    FakeAccount,
+    find_problems,
+    session_with_cached_clients,
+    write_repository,
+)
+
+SERVICES = ("s3", "sagemaker", "cloudwatch", "application-autoscaling", "ecr", "iam", "sts")
 
 
 def run_sm(cloud: FakeAccount, words: tuple[str, ...]) -> None:
@@ -42,6 +50,11 @@ def killed_after_each_change(cloud: FakeAccount, *words: str) -> list[str]:
 
 
 def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: FakeAccount) -> None:
+    # The processes share what is loaded here. A connection they must not share, so this session has made none.
+    cloud.session = session_with_cached_clients()
+    for service in SERVICES:
+        cloud.session.client(service)
+    find_problems(cloud.repository, mme=False)
     words = (
         *("deploy", "ships", "--image", IMAGE, "--model-data", str(cloud.repository)),
         *("--instance-type", "ml.g4dn.xlarge", "--alarm", "errors"),
