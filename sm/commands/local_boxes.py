@@ -7,7 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,24 +32,33 @@ def ask(
     Raises:
         CommandError: No box answers at ``url``.
     """
-    if not url.startswith(("http://", "https://")):
-        raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
     headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
-    request = urllib.request.Request(  # noqa: S310 - checked above
-        url.rstrip("/") + path, body, headers, method=method
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-            status, content = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        status, content = error.code, error.read()
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise CommandError(f"no box answers at {url}: {reason}. Start one with: make serve") from None
+    status, content = fetch(url.rstrip("/") + path, headers, body, method, timeout_s)
     try:
         return status, dict(json.loads(content))
     except (ValueError, TypeError):
         raise CommandError(f"{url} answers {status}, and it is not a box of Trireme.") from None
+
+
+def fetch(
+    address: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    method: str | None = None,
+    timeout_s: float = 10.0,
+) -> tuple[int, bytes]:
+    """Return the status and the body of a box's answer. Raises :class:`CommandError` if there is none."""
+    if not address.startswith(("http://", "https://")):
+        raise CommandError(f"{address} is not an address of a box: it looks like http://localhost:8080.")
+    request = urllib.request.Request(address, body, dict(headers), method=method)  # noqa: S310 - checked above
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(f"no box answers at {address}: {reason}. Start one with: make serve") from None
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,10 @@ def _models(box: dict[str, Any]) -> Table:
 def _requests(recent: dict[str, Any]) -> Table:
     """Return the models that had requests, the busiest first."""
     table = _table(*REQUEST_COLUMNS)
-    for name in sorted(recent["models"], key=lambda name: (-_request_count(recent, name), name)):
-        numbers = recent["models"][name]
-        errors = _errors(numbers)
+    by_model = recent["models"]
+    for name in sorted(by_model, key=lambda name: (-sum(by_model[name]["answers"].values()), name)):
+        numbers = by_model[name]
+        errors = sum(numbers["answers"].get(kind, 0) for kind in ("4xx", "5xx"))
         table.add_row(
             Text("no model" if name == "-" else name),
             _rate(numbers, recent["seconds"]),
@@ -131,17 +132,8 @@ def _table(words: str, numbers: str) -> Table:
     return table
 
 
-def _request_count(recent: dict[str, Any], name: str) -> int:
-    return sum(recent["models"].get(name, {}).get("answers", {}).values())
-
-
-def _errors(numbers: dict[str, Any]) -> int:
-    answers = numbers.get("answers", {})
-    return int(answers.get("4xx", 0) + answers.get("5xx", 0))
-
-
 def _rate(numbers: dict[str, Any], seconds: float) -> str:
-    per_second = sum(numbers.get("answers", {}).values()) / (seconds or 1)
+    per_second = sum(numbers["answers"].values()) / (seconds or 1)
     return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,6 @@ class Recorder:
         head = orjson.dumps({"interval_seconds": POINT_INTERVAL_S, "box": current, "events": events})
         return head[:-1] + b',"points":[' + b",".join(map(zlib.decompress, points)) + b"]}"
 
-    @property
-    def size(self) -> int:
-        """Bytes of the points."""
-        with self._lock:
-            return sum(len(point) for _, point in self._points)
-
 
 def _readiness(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"ready": bool(state["ready"]), "reason": str(state.get("reason", ""))}
@@ -220,7 +215,8 @@ def shared_memory(box_id: str, folder: Path = SHARED_MEMORY) -> dict[str, int]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(f"trireme-{box_id}"):
-                    used += _allocated(entry)
+                    with suppress(FileNotFoundError):  # it was removed meanwhile
+                        used += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
         space = os.statvfs(folder)
     except OSError:
         return {"used": 0, "size": 0, "free": 0}
@@ -229,13 +225,6 @@ def shared_memory(box_id: str, folder: Path = SHARED_MEMORY) -> dict[str, int]:
         "size": space.f_blocks * space.f_frsize,
         "free": space.f_bavail * space.f_frsize,
     }
-
-
-def _allocated(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-    except OSError:  # removed meanwhile
-        return 0
 
 
 #: The groups whose children are gunicorn's workers. nginx and Triton start and end children all the time.

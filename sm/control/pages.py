@@ -10,7 +10,6 @@ import math
 import mimetypes
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -51,22 +50,22 @@ def blueprint(box: Box) -> Blueprint:
 
     @routes.get("/")
     def playground() -> Response:
-        return _send(PageFile.read(files["index.html"]), POLICY)
+        return _send(files["index.html"], POLICY)
 
     @routes.get("/docs")
     def docs() -> Response:
-        return _send(PageFile.read(files["docs.html"]), DOCS_POLICY)
+        return _send(files["docs.html"], DOCS_POLICY)
 
     @routes.get("/dashboard")
     def dashboard() -> Response:
-        return _send(PageFile.read(files["dashboard.html"]), POLICY)
+        return _send(files["dashboard.html"], POLICY)
 
     @routes.get("/page/<name>")
     def page_file(name: str) -> Response:
         path = files.get(name)
-        if path is None or PageFile.type_of(path) is None:
+        if path is None or content_type(path) is None:
             raise NotFound(f"no such file of the page: {name[:100]}")
-        return _send(PageFile.read(path), POLICY)
+        return _send(path, POLICY)
 
     @routes.get("/samples/<client>/<name>")
     def sample(client: str, name: str) -> Response:
@@ -80,27 +79,18 @@ def blueprint(box: Box) -> Blueprint:
     return routes
 
 
-@dataclass(frozen=True)
-class PageFile:
-    """A file of the page. Large ones of other projects are stored ``compressed``, as gzip."""
-
-    content: bytes
-    content_type: str
-    compressed: bool
-
-    @staticmethod
-    def type_of(path: Path) -> str | None:
-        """Return the content type; None for files that the page does not load, such as licences."""
-        return TYPES.get(Path(path.name.removesuffix(".gz")).suffix)
-
-    @classmethod
-    def read(cls, path: Path) -> PageFile:
-        return cls(path.read_bytes(), cls.type_of(path) or "", path.suffix == ".gz")
+def content_type(path: Path) -> str | None:
+    """Return a file's content type; None for files that the page does not load, such as licences."""
+    return TYPES.get(Path(path.name.removesuffix(".gz")).suffix)
 
 
-def _send(file: PageFile, policy: str) -> Response:
-    """Send a file, or a 304 if the browser has this version."""
-    tag = f'"{hashlib.sha256(file.content).hexdigest()[:16]}"'
+def _send(path: Path, policy: str) -> Response:
+    """Send a file of the page, or a 304 if the browser has this version.
+
+    Large files of other projects are stored as gzip.
+    """
+    content, kind = path.read_bytes(), content_type(path) or ""
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
     headers = {
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
@@ -110,13 +100,12 @@ def _send(file: PageFile, policy: str) -> Response:
         "ETag": tag,
     }
     if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
-        return respond(Answer(b"", file.content_type, 304, headers))
-    content = file.content
-    if file.compressed and "gzip" in request.headers.get("Accept-Encoding", ""):
+        return respond(Answer(b"", kind, 304, headers))
+    if path.suffix == ".gz" and "gzip" in request.headers.get("Accept-Encoding", ""):
         headers["Content-Encoding"] = "gzip"
-    elif file.compressed:
+    elif path.suffix == ".gz":
         content = gzip.decompress(content)
-    return respond(Answer(content, file.content_type, headers=headers))
+    return respond(Answer(content, kind, headers=headers))
 
 
 def sample_paths(box: Box) -> dict[str, dict[str, str]]:

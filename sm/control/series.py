@@ -169,11 +169,8 @@ def _percentiles(durations: Sequence[Mapping[float, float]]) -> dict[str, float 
     for bounds in durations:
         for bound, number in bounds.items():
             total_bounds[bound] = total_bounds.get(bound, 0.0) + number
-    return {name: _milliseconds(percentile(total_bounds, share)) for name, share in PERCENTILES.items()}
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 2)
+    found = {name: percentile(total_bounds, share) for name, share in PERCENTILES.items()}
+    return {name: seconds and round(seconds * 1000, 2) for name, seconds in found.items()}
 
 
 def percentile(cumulative: Mapping[float, float], share: float) -> float | None:

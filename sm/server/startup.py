@@ -10,9 +10,8 @@ from sm.errors import StartError
 from sm.repository import models
 from sm.repository.models import CODE as CODE
 from sm.repository.models import CodeFolder
-from sm.run_state import Box
+from sm.run_state import Box, write_atomically
 from sm.server.access import certificates, keys
-from sm.server.access.keys import save_copy
 from sm.settings import HERE, PACKAGE, Settings
 
 #: The first Triton without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
@@ -140,7 +139,7 @@ def prepare_access(settings: Settings, box: Box, triton: tuple[int, ...]) -> lis
         if settings.api_keys_file:
             content = keys.read_file(settings.api_keys_file)
             keys.parse(content, settings.api_keys_file)
-            save_copy(box.api_keys_copy, content)
+            write_atomically(box.api_keys_copy, content)
     except certificates.CertificateError as error:
         raise StartError(f"TLS: {error}.") from None
     except keys.KeyFileError as error:

@@ -187,11 +187,6 @@ def add_logs_arguments(command: argparse.ArgumentParser) -> None:
     local.add_argument("--json", action="store_true", help="print the lines as they are in the log")
 
 
-def log_file(text: str) -> Path | None:
-    """Return the file of ``--file``; None for standard input."""
-    return None if text == "-" else Path(text)
-
-
 def status_prefix(text: str) -> str:
     """Return a status such as ``429``, or the first digit of a class such as ``4xx``."""
     lower = text.lower()
@@ -241,8 +236,7 @@ def _show_local(options: argparse.Namespace) -> int:
     if options.file == "-":
         lines, source = iter(sys.stdin), "standard input"
     else:
-        file = log_file(options.file) if options.file else None
-        file = file or find(Settings.read(os.environ))
+        file = Path(options.file) if options.file else find(Settings.read(os.environ))
         lines, source = read(file, options.follow), str(file)
         boxes = local_boxes.running()
         found = next((box for box in boxes if box.writes(file)), None)

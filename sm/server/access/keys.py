@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from sm.run_state import Box
+from sm.run_state import Box, write_atomically
 from sm.server import logs
 from sm.settings import Settings
 
@@ -307,16 +307,9 @@ class KeyStore:
         log.info("the API keys were read again: %d", self._use(content))
         try:
             # For the next start of this process: the file may be invalid by then.
-            save_copy(self._copy, content)
+            write_atomically(self._copy, content)
         except OSError as error:
             log.warning("the API keys in use could not be saved: %s", error.strerror)
-
-
-def save_copy(copy: Path, content: bytes) -> None:
-    """Replace the copy in one step."""
-    staged = copy.with_name(f"{copy.name}.new")
-    staged.write_bytes(content)
-    staged.replace(copy)
 
 
 def answer(store: KeyStore, limits: RateLimits, head: bytes) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata
+from sm.commands.local_boxes import fetch
 from sm.commands.selftest import find_sources
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, discover
@@ -81,7 +80,6 @@ def _repositories(source: ClientSource, settings: Settings) -> Iterator[Path]:
     yield choose_repository(settings)
 
 
-CONNECT_TIMEOUT_S = 10.0
 SERIES = re.compile(
     r'trireme_invocation_duration_seconds_sum\{model="(?P<model>[^"]*)",stage="(?P<stage>[^"]*)",'
     r'status="[^"]*"\} (?P<value>\S+)'
@@ -134,15 +132,7 @@ def fetch_json(url: str, api_key: str = "") -> dict[str, Any]:
 
 
 def _fetch(url: str, api_key: str = "") -> bytes:
-    if not url.startswith(("http://", "https://")):
-        raise CommandError(f"{url} is not an address of a box: it begins with http:// or https://.")
-    request = urllib.request.Request(url, headers={"X-Api-Key": api_key} if api_key else {})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT_S) as answer:  # noqa: S310
-            return bytes(answer.read())
-    except urllib.error.HTTPError as error:
-        raise CommandError(
-            f"{url} answers {error.code}: {error.read()[:200].decode(errors='replace')}"
-        ) from None
-    except OSError as error:
-        raise CommandError(f"no box answers at {url}: {error}.") from None
+    status, content = fetch(url, {"X-Api-Key": api_key} if api_key else {})
+    if status >= 400:
+        raise CommandError(f"{url} answers {status}: {content[:200].decode(errors='replace')}")
+    return content

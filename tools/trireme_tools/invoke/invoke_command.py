@@ -134,7 +134,7 @@ def build_request(options: argparse.Namespace) -> InvokeRequest:
     elif options.json:
         body, content_type = messages.json_body(options.json, options.model)
     else:
-        body, content_type = messages.text_body(options.text)
+        body, content_type = options.text.encode(), "text/plain"
     accept = options.accept or "application/json"
     return InvokeRequest(body, content_type, accept, options.model, options.target_model)
 

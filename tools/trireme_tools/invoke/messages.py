@@ -145,10 +145,6 @@ def file_body(path: Path, content_type: str | None) -> tuple[bytes, str]:
     return read_file(path), content_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-def text_body(words: str) -> tuple[bytes, str]:
-    return words.encode(), "text/plain"
-
-
 def json_body(name: str, model: str | None) -> tuple[bytes, str]:
     """Read JSON from a file or standard input. A bare payload becomes a request for the model."""
     content = sys.stdin.buffer.read() if name == "-" else read_file(Path(name))
