@@ -7,6 +7,7 @@ import functools
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -254,6 +255,11 @@ def born(pid: int) -> float:
     """Return when a process was started, on the boot clock, to the tick; 0 if there is no such process."""
     fields = status_fields(pid)
     return int(fields[19]) / TICKS_PER_S if fields else 0.0
+
+
+def describe_exit(status: int) -> str:
+    """Describe in words how a process ended: its exit code, or minus the signal that killed it."""
+    return f"exit code {status}" if status >= 0 else f"signal {-status} ({signal.Signals(-status).name})"
 
 
 def anonymous_bytes(pid: int) -> int:

@@ -236,12 +236,5 @@ class StubWatch:
             return None
         if pid in self._dead:
             return self._dead[pid]
-        return DeadStub(
-            pid, self._models.get(pid, ""), _ending(int(fields[-1])), self._clock(), hardware.born(pid)
-        )
-
-
-def _ending(status: int) -> str:
-    """Translate the kernel's exit status."""
-    code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
+        ending = hardware.describe_exit(os.waitstatus_to_exitcode(int(fields[-1])))
+        return DeadStub(pid, self._models.get(pid, ""), ending, self._clock(), hardware.born(pid))

@@ -31,7 +31,7 @@ from sm.server.supervisor.process_manager import (
     OomKills,
     ProcessManager,
 )
-from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals, Watchdog
+from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals
 from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.settings import Settings
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
@@ -70,7 +70,6 @@ class Loop:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        watchdog: Watchdog | None,
         generation: SharedGeneration,
         log: Log,
         has_gpu: bool = True,
@@ -80,7 +79,7 @@ class Loop:
         Triton's messages about a missing GPU are logged as debug lines.
         """
         self._box, self._commands, self._selector, self._signals = box, commands, selector, signals
-        self._processes, self._watchdog, self._generation, self._log = processes, watchdog, generation, log
+        self._processes, self._generation, self._log = processes, generation, log
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
         self._oom_kills = OomKills(memory_kills, time.monotonic)
@@ -214,8 +213,6 @@ class Loop:
             pid, output = self._processes.spawn(self._commands.command(name))
         except OSError as error:
             raise StartError(f"{name} cannot be started: {error}.") from error
-        if self._watchdog:
-            self._watchdog.add_group(pid)
         emit = partial(self._log.write, name)
         splitter = LineSplitter(GpuLines(emit, self._has_gpu) if name == TRITON else emit)
         self._outputs[pid] = (output, splitter)
@@ -344,7 +341,5 @@ class Loop:
 
     def _log_last_lines(self, pid: int) -> None:
         """Log what a dead child printed last, before its exit is handled."""
-        if self._watchdog:
-            self._watchdog.remove_group(pid)
         while pid in self._outputs and self._read(pid):
             pass

@@ -17,7 +17,7 @@ from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.logs import Log
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
-from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals, Watchdog
+from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals
 from sm.settings import PACKAGE, Settings
 
 #: Seconds between two checks, and for the last callers to read their answer.
@@ -37,10 +37,8 @@ class Preparation:
         selector: BaseSelector,
         signals: Signals,
         processes: Processes,
-        watchdog: Watchdog | None,
     ) -> None:
         self._selector, self._signals, self._processes = selector, signals, processes
-        self._watchdog = watchdog
         #: What ``/ping`` says.
         self.reason = "the box is starting"
         self._responder = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
@@ -58,8 +56,6 @@ class Preparation:
         """
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
         pid, output = self._processes.spawn(Command((sys.executable, "-m", *arguments), environment))
-        if self._watchdog:
-            self._watchdog.add_group(pid)
         text = ""
         try:
             while (status := self._status(pid)) is None:
@@ -69,12 +65,10 @@ class Preparation:
             line = _last_line(_read(output, text))
         except StopRequested:
             self._processes.kill(pid)
-            self._processes.reap_all(CLOSE_GRACE_S, except_pid=self._watchdog.pid if self._watchdog else None)
+            self._processes.reap_all(CLOSE_GRACE_S)
             raise
         finally:
             os.close(output)
-            if self._watchdog:
-                self._watchdog.remove_group(pid)
             self._finish_answers()
         if status:  # -9: the kernel had no memory left
             raise StartError(line if status == 1 and line else f"{arguments[0]} ended with status {status}.")

@@ -5,11 +5,13 @@ The rules touch no process. All actions go through :class:`ProcessBackend`, so a
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
 from typing import Any, Protocol
+
+from sm.hardware import describe_exit
 
 #: The reason for a SIGKILL that no process of the box sent.
 OOM_KILLED = (
@@ -85,46 +87,17 @@ class ProcessBackend(Protocol):
 
 
 @dataclass
-class Stage:
-    """Send ``signal`` to the child ``name``; kill it ``seconds`` later, or at the time ``latest``."""
-
-    name: str
-    signal: int
-    seconds: float
-    latest: float
-    signalled: bool = False
-    killed: bool = False
-
-    def is_over(self, entered: float, now: float) -> bool:
-        return now >= min(entered + self.seconds, self.latest)
-
-
-@dataclass
 class Shutdown:
-    """The stages that are left. Times are seconds on the supervisor's clock."""
+    """A stop of the box that has begun."""
 
-    stages: list[Stage]
     #: The box's exit code.
     code: int
-    #: When the current stage began.
-    entered: float
-    #: The front serves as before until this time.
-    serve_until: float
+    #: What is left to do: one step for each tick.
+    steps: Iterator[None]
+    #: The front serves as before.
     front_serves: bool = True
+    #: Kill all children at once.
     forced: bool = False
-
-    def stage(self, now: float) -> Stage | None:
-        """Return the current stage; None while the front still serves, and at the end."""
-        self.front_serves = now < self.serve_until
-        return None if self.front_serves or not self.stages else self.stages[0]
-
-    def next(self, now: float) -> None:
-        self.stages.pop(0)
-        self.entered = now
-
-    def force(self, code: int) -> None:
-        """Kill at once from now on."""
-        self.forced, self.front_serves, self.code = True, False, code
 
 
 #: Seconds within which deaths count against the restart limit.
@@ -177,13 +150,6 @@ class Child:
 def exit_code(status: int) -> int:
     """Translate a child's exit (negative: a signal) to the box's exit code, which is never 0."""
     return 128 - status if status < 0 else status or 1
-
-
-def describe_exit(status: int) -> str:
-    """Describe a child's exit in words."""
-    if status >= 0:
-        return f"exit code {status}"
-    return f"signal {-status} ({signal.Signals(-status).name})"
 
 
 NGINX, CONTROL, KEYS, TRITON, DATA = "nginx", "control", "keys", "triton", "data"
@@ -241,22 +207,12 @@ class ProcessManager:
         """Do what is due."""
         now = self.clock()
         if self.shutdown:
-            self._continue_stop(now)
+            self._continue_stop(self.shutdown)
         else:
             for child in self.children.values():
-                if child.pid is None:
-                    self._start_when_due(child, now)
-                elif child.state != READY and now >= child.not_before:
-                    self._probe(child, now)
+                self._attend(child, now)
                 if self.shutdown:
                     break
-                if child.name == TRITON and child.pid is not None and child.state != READY:
-                    self._watch_imports(child, now)
-                if self.shutdown:
-                    break
-                # While models load, Triton itself reports a stub that fails.
-                if child.name == TRITON and child.pid is not None and child.state == READY:
-                    self._watch_stubs(child, now)
             # While models load, the killed process is probably a model's. Then the start fails with that
             # reason.
             if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
@@ -283,7 +239,7 @@ class ProcessManager:
             self._stop(0, self.drain_timeout)
         elif number == SIGINT and not self.shutdown.forced:
             self.backend.log("warning", "interrupted again: stopping at once")
-            self.shutdown.force(130)
+            self.shutdown.forced, self.shutdown.code = True, 130
         self.publish()
 
     def handle_standstill(self, seconds: float) -> None:
@@ -335,7 +291,7 @@ class ProcessManager:
         front = self.children.get(NGINX)
         if front.state == WAITING if front else self.children[DATA].state != READY:
             return True
-        return self.shutdown is not None and not self.shutdown.front_serves
+        return self.shutdown is not None and (self.shutdown.forced or not self.shutdown.front_serves)
 
     def publish(self) -> None:
         """Publish the state if it has changed."""
@@ -353,6 +309,19 @@ class ProcessManager:
             self.backend.publish(state)
 
     # Rules.
+
+    def _attend(self, child: Child, now: float) -> None:
+        if child.pid is None:
+            self._start_when_due(child, now)
+        elif child.state != READY and now >= child.not_before:
+            self._probe(child, now)
+        if child.name != TRITON or child.pid is None or self.shutdown:
+            return
+        # While models load, Triton itself reports a stub that fails.
+        if child.state == READY:
+            self._watch_stubs(child, now)
+        else:
+            self._watch_imports(child, now)
 
     def _start_when_due(self, child: Child, now: float) -> None:
         if now < child.not_before:
@@ -500,57 +469,53 @@ class ProcessManager:
         self.backend.log("error", sentence)
         self._stop(code, min(SHORT_DRAIN_S, self.drain_timeout))
         if self.shutdown and not self.ever_ready:  # no request is running
-            self.shutdown.force(code)
+            self.shutdown.forced = True
 
     def _stop(self, code: int, drain: float) -> None:
-        now = self.clock()
         front = self.children.get(NGINX)
-        keepalive_drain = KEEPALIVE_DRAIN_S if front and front.state == READY and self.ready else 0.0
-        if keepalive_drain:
+        seconds = 0.0
+        if front and front.state == READY and self.ready:
             self.backend.disable_keepalive()
-        end = now + drain
-        stages = [
-            Stage(NGINX, SIGQUIT, drain, end),
-            # nginx has ended, so the callers of the remaining requests are gone.
-            Stage(DATA, SIGTERM, 3.0 if front else drain, end + 1.0),
-            # The platform kills everything 30 s after its SIGTERM.
-            Stage(TRITON, SIGTERM, 5.0, end + 3.5),
-            Stage(KEYS, SIGTERM, 1.0, end + 3.5),
-            Stage(CONTROL, SIGTERM, 2.0, end + 4.0),
-        ]
-        self.shutdown = Shutdown(
-            [stage for stage in stages if stage.name in self.children],
-            code,
-            now,
-            now + min(keepalive_drain, drain),
-        )
+            seconds = min(KEEPALIVE_DRAIN_S, drain)
+        self.shutdown = Shutdown(code, self._stop_in_order(self.clock(), seconds, drain))
 
-    def _continue_stop(self, now: float) -> None:
+    def _stop_in_order(self, began: float, keepalive_drain: float, drain: float) -> Iterator[None]:
+        """Stop one child after the other, and kill one that does not end in time."""
         assert self.shutdown is not None
-        if self.shutdown.forced:
+        while self.clock() < began + keepalive_drain:
+            yield
+        self.shutdown.front_serves = False
+        end = began + drain
+        # The seconds that a child gets, and when it is killed at the latest.
+        stages = (
+            (NGINX, SIGQUIT, drain, end),
+            # nginx has ended, so the callers of the remaining requests are gone.
+            (DATA, SIGTERM, 3.0 if NGINX in self.children else drain, end + 1.0),
+            # The platform kills everything 30 s after its SIGTERM.
+            (TRITON, SIGTERM, 5.0, end + 3.5),
+            (KEYS, SIGTERM, 1.0, end + 3.5),
+            (CONTROL, SIGTERM, 2.0, end + 4.0),
+        )
+        for name, number, seconds, latest in stages:
+            child = self.children.get(name)
+            if child is None or child.pid is None:
+                continue
+            self.backend.signal(child.pid, number)
+            until = min(self.clock() + seconds, latest)
+            while child.pid is not None:
+                yield
+                if child.pid is not None and self.clock() >= until:
+                    until = math.inf
+                    self.backend.log("warning", f"{name} did not stop in time: killed")
+                    self._kill(child)
+
+    def _continue_stop(self, shutdown: Shutdown) -> None:
+        if shutdown.forced:
             for child in self.children.values():
                 self._kill(child)
-        elif not self._run_stages(self.shutdown, now):
-            return
+        else:
+            next(shutdown.steps, None)
         if all(child.pid is None for child in self.children.values()):
             for child in self.children.values():
                 child.mark_stopped()
-            self.exit_code = self.shutdown.code
-
-    def _run_stages(self, shutdown: Shutdown, now: float) -> bool:
-        """Send the signal of the current stage, or kill its child. Returns True after the last stage."""
-        while (stage := shutdown.stage(now)) is not None:
-            child = self.children[stage.name]
-            if child.pid is None:
-                child.mark_stopped()
-                shutdown.next(now)
-                continue
-            if not stage.signalled:
-                stage.signalled = True
-                self.backend.signal(child.pid, stage.signal)
-            elif stage.is_over(shutdown.entered, now) and not stage.killed:
-                stage.killed = True
-                self.backend.log("warning", f"{stage.name} did not stop in time: killed")
-                self._kill(child)
-            return False
-        return not shutdown.front_serves
+            self.exit_code = shutdown.code

@@ -47,9 +47,10 @@ class Command:
 
 
 class Processes:
-    """The children of this process, and their descendants."""
+    """The children of this process, and their descendants. A ``watchdog`` kills them if this process dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, watchdog: Watchdog | None = None) -> None:
+        self._watchdog = watchdog
         # Loaded now: the dynamic linker must not run between fork and exec.
         self._prctl, self._landlock = ctypes.CDLL(None, use_errno=True).prctl, landlock()
         self._running: dict[int, subprocess.Popen[bytes]] = {}
@@ -82,6 +83,8 @@ class Processes:
             os.close(child_end)
         os.set_blocking(output, False)
         self._running[child.pid] = child
+        if self._watchdog:
+            self._watchdog.add_group(child.pid)
         return child.pid, output
 
     def signal(self, pid: int, number: int) -> None:
@@ -107,6 +110,8 @@ class Processes:
             child = self._running.pop(pid, None)
             if child is not None:
                 child.returncode = status
+                if self._watchdog:
+                    self._watchdog.remove_group(pid)
                 yield pid, status
 
     def kill_all(self) -> None:
@@ -114,8 +119,8 @@ class Processes:
         for pid in self._running:
             self.kill(pid)
 
-    def reap_all(self, seconds: float, except_pid: int | None = None) -> bool:
-        """Reap until no child but ``except_pid`` is left. Returns False if some are left after ``seconds``.
+    def reap_all(self, seconds: float) -> bool:
+        """Reap until only the watchdog is left. Returns False if others are left after ``seconds``.
 
         Orphans are children of this process too, so this covers every descendant.
         """
@@ -123,7 +128,7 @@ class Processes:
         while time.monotonic() < end:
             for _ in self.reap():
                 pass
-            if children(os.getpid()) <= {except_pid}:
+            if children(os.getpid()) <= {self._watchdog and self._watchdog.pid}:
                 return True
             time.sleep(0.01)
         return False

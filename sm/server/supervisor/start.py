@@ -158,13 +158,13 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         # When PID 1 ends, the kernel kills all processes of its container.
         watchdog = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
         signals = Signals()
-        processes = Processes()
+        processes = Processes(watchdog)
         processes.adopt_orphans()
         raise_file_limit()
         requested, files = settings, descriptor_limit()
         settings = fit_to_descriptors(requested, files)
         listener, tls_listener = open_listeners(settings, stack)
-        preparation = Preparation(listener, selector, signals, processes, watchdog)
+        preparation = Preparation(listener, selector, signals, processes)
         # A path would turn the two slashes of a URL into one.
         source, fetch = os.environ.get(REPOSITORY, "").strip(), None
         on_demand = settings.models == ON_DEMAND
@@ -200,7 +200,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         if repository:
             box = add_overlay(box, machine, settings.request_tokens)
         box.save()
-        stack.callback(reap_all, processes, log, watchdog)
+        stack.callback(reap_all, processes, log)
         log_notices(nginx, reload, log)
         for warning in prepare_access(settings, box, machine.triton):
             log.log("warning", warning)
@@ -220,7 +220,6 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             selector=selector,
             signals=signals,
             processes=processes,
-            watchdog=watchdog,
             generation=generation,
             log=log,
             has_gpu=machine.has_gpu,
@@ -510,10 +509,10 @@ def remove_dead_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def reap_all(processes: Processes, log: Log, watchdog: Watchdog | None) -> None:
+def reap_all(processes: Processes, log: Log) -> None:
     """Kill and reap every process of the box."""
     processes.kill_all()
-    if not processes.reap_all(FLUSH_TIMEOUT_S, except_pid=watchdog.pid if watchdog else None):
+    if not processes.reap_all(FLUSH_TIMEOUT_S):
         log.log("error", "a process of the box did not end after SIGKILL")
 
 

@@ -137,10 +137,8 @@ from pathlib import Path
 from sm.server.supervisor.processes import Watchdog
 from sm.server.supervisor.processes import Command, Processes
 watchdog = Watchdog.start(Path(sys.argv[3]).rmdir) if "watchdog" in sys.argv else None
-processes = Processes()
+processes = Processes(watchdog)
 pid, _ = processes.spawn(Command((sys.executable, "-c", sys.argv[1]), {}))
-if watchdog:
-    watchdog.add_group(pid)
 print(pid, flush=True)
 time.sleep(60)
 """
