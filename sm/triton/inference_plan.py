@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from sm.deadline import current
 from sm.triton.region_pool import Region
 from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
 
-#: Kinds of requests that are remembered; the least recently used is forgotten.
+#: Kinds of requests that are remembered; the oldest is forgotten.
 MAX_REQUEST_KINDS = 4096
 #: After so many wrong predictions, a kind's outputs are sent as bytes: each one costs a second inference.
 MAX_OVERFLOWS = 2
@@ -25,60 +24,40 @@ MAX_OVERFLOWS = 2
 HEADROOM_FACTOR = 1.25
 
 
-@dataclass
-class ObservedSizes:
-    """The largest bytes of each output so far, and how often an output was larger than predicted."""
+@dataclass(eq=False)
+class Kind:
+    """Requests that probably have outputs of the same sizes."""
 
+    #: The largest bytes of each output so far, and how often one was larger than predicted.
     sizes: dict[str, int] = field(default_factory=dict)
     overflows: int = 0
+    #: Made for these sizes.
+    template: Template | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-
-class OutputSizes:
-    """Bytes of outputs by kind of request: model, version, requested outputs, and shapes of the inputs."""
-
-    def __init__(self) -> None:
-        self._observed: OrderedDict[Hashable, ObservedSizes] = OrderedDict()
-        self._lock = threading.Lock()
-        #: Counts the changes of what :meth:`predict` returns.
-        self.changes = 0
-
-    def predict(self, kind: Hashable, metadata: ModelMetadata, batch: int) -> dict[str, int]:
+    def predict(self, metadata: ModelMetadata, batch: int) -> dict[str, int]:
         """Return the bytes of each output: as in earlier requests of this kind, or by its fixed shape."""
-        with self._lock:
-            observed = self._observed.get(kind)
-            if observed:
-                self._observed.move_to_end(kind)
-                return dict(observed.sizes) if observed.overflows < MAX_OVERFLOWS else {}
+        if self.sizes or self.overflows:
+            return dict(self.sizes) if self.overflows < MAX_OVERFLOWS else {}
         rows = max(1, batch) if metadata.max_batch_size else 1
         fixed = {name: byte_size(output.datatype, output.shape) for name, output in metadata.outputs.items()}
         return {name: size * rows for name, size in fixed.items() if size}
 
-    def learn(self, kind: Hashable, sizes: Mapping[str, int]) -> None:
-        """Record the ``sizes`` of an answer to a request of this kind."""
-        with self._lock:
-            observed = self._observed.setdefault(kind, ObservedSizes())
-            factor = HEADROOM_FACTOR if observed.overflows else 1
+    def learn(self, sizes: Mapping[str, int]) -> None:
+        """Record the ``sizes`` of an answer."""
+        with self.lock:
+            factor = HEADROOM_FACTOR if self.overflows else 1
             for name, size in sizes.items():
-                if int(size * factor) > observed.sizes.get(name, 0):
-                    observed.sizes[name] = max(int(size * factor), 1)
-                    self.changes += 1
-            if len(self._observed) > MAX_REQUEST_KINDS:
-                self._observed.popitem(last=False)
+                if int(size * factor) > self.sizes.get(name, 0):
+                    self.sizes[name] = max(int(size * factor), 1)
+                    self.template = None
 
-    def record_overflow(self, kind: Hashable) -> None:
+    def record_overflow(self) -> None:
         """Record that an output was larger than predicted."""
-        with self._lock:
-            observed = self._observed.setdefault(kind, ObservedSizes())
-            observed.sizes.clear()
-            self.changes += 1
-            observed.overflows += 1
-
-    def forget(self, models: Collection[str]) -> None:
-        """Drop what was recorded for these models."""
-        with self._lock:
-            self.changes += 1
-            for kind in [kind for kind in self._observed if isinstance(kind, tuple) and kind[0] in models]:
-                del self._observed[kind]
+        with self.lock:
+            self.sizes.clear()
+            self.overflows += 1
+            self.template = None
 
 
 #: The parameter that carries a request's token to a model, and the output that returns it. The same name
@@ -112,8 +91,7 @@ class Template:
 
     metadata: ModelMetadata
     version: str
-    #: Equal for requests whose outputs probably have the same sizes.
-    kind: Hashable
+    kind: Kind
     #: Where tensors lie in a region of ``size`` bytes. Those that are not in it are sent as bytes.
     inputs: Mapping[str, Extent]
     outputs: Mapping[str, Extent]
@@ -122,16 +100,14 @@ class Template:
     writes: Sequence[tuple[str, int, np.dtype[Any]]]
     #: The message without a region, an id and tensors.
     message: Any
-    #: The changes of the predicted sizes after which it was made.
-    changes: int
 
 
 class Plans:
     """Makes the plans of a worker, with one template for each kind of request."""
 
     def __init__(self) -> None:
-        self.sizes = OutputSizes()
-        self._templates: dict[Hashable, Template] = {}
+        self._kinds: dict[tuple[Hashable, ...], Kind] = {}
+        self._lock = threading.Lock()
 
     def make(
         self,
@@ -157,35 +133,48 @@ class Plans:
             arrays[name] = array = np.asarray(value)
             parts += (name, array.dtype, array.shape)
         key = tuple(parts)
-        template = self._templates.get(key)
-        if template is None or template.metadata is not metadata or template.changes != self.sizes.changes:
-            if len(self._templates) >= MAX_REQUEST_KINDS:
-                self._templates.clear()
-            template = self._templates[key] = self._template(metadata, version, arrays, requested)
+        kind = self._kinds.get(key) or self._add(key)
+        template = kind.template
+        if template is None or template.metadata is not metadata:
+            with kind.lock:
+                template = kind.template = _template(kind, metadata, version, arrays, requested)
         return InferencePlan(template, arrays, token if metadata.identifies_requests else 0)
 
-    def _template(
-        self, metadata: ModelMetadata, version: str, arrays: Mapping[str, Array], requested: tuple[str, ...]
-    ) -> Template:
-        changes = self.sizes.changes
-        inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
-        shapes = tuple(sorted((name, shape) for name, _, shape in inputs))
-        kind = (metadata.name, version, requested, shapes)
-        batch = next((shape[0] for _, shape in shapes if shape), 1)
-        known = {name: size for name, type_, shape in inputs if (size := byte_size(type_, shape))}
-        placed, end = _place(known, 0)
-        expected = self.sizes.predict(kind, metadata, batch)
-        room, end = _place({name: size for name, size in expected.items() if name in requested}, end)
-        message = pb.ModelInferRequest(model_name=metadata.name, model_version=version)
-        for name, tensor_type, shape in inputs:
-            message.inputs.add(name=name, datatype=tensor_type, shape=shape)
-        for name in requested:
-            message.outputs.add(name=name)
-        if metadata.identifies_requests:
-            message.outputs.add(name=REQUEST_TOKEN)
-        types = {name: dtype(type_) for name, type_, _ in inputs if name in placed}
-        writes = tuple((name, extent.offset, types[name]) for name, extent in placed.items())
-        return Template(metadata, version, kind, placed, room, end, writes, message, changes)
+    def forget(self, models: Collection[str]) -> None:
+        """Drop what was recorded for these models."""
+        with self._lock:
+            self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] not in models}
+
+    def _add(self, key: tuple[Hashable, ...]) -> Kind:
+        with self._lock:
+            if len(self._kinds) >= MAX_REQUEST_KINDS:
+                del self._kinds[next(iter(self._kinds))]
+            return self._kinds.setdefault(key, Kind())
+
+
+def _template(
+    kind: Kind,
+    metadata: ModelMetadata,
+    version: str,
+    arrays: Mapping[str, Array],
+    requested: tuple[str, ...],
+) -> Template:
+    inputs = tuple((name, datatype(array), array.shape) for name, array in arrays.items())
+    batch = next((shape[0] for _, _, shape in sorted(inputs) if shape), 1)
+    known = {name: size for name, type_, shape in inputs if (size := byte_size(type_, shape))}
+    placed, end = _place(known, 0)
+    expected = kind.predict(metadata, batch)
+    room, end = _place({name: size for name, size in expected.items() if name in requested}, end)
+    message = pb.ModelInferRequest(model_name=metadata.name, model_version=version)
+    for name, tensor_type, shape in inputs:
+        message.inputs.add(name=name, datatype=tensor_type, shape=shape)
+    for name in requested:
+        message.outputs.add(name=name)
+    if metadata.identifies_requests:
+        message.outputs.add(name=REQUEST_TOKEN)
+    types = {name: dtype(type_) for name, type_, _ in inputs if name in placed}
+    writes = tuple((name, extent.offset, types[name]) for name, extent in placed.items())
+    return Template(metadata, version, kind, placed, room, end, writes, message)
 
 
 class InferencePlan:
@@ -218,8 +207,7 @@ class InferencePlan:
         return [output.name for output in self._template.message.outputs if output.name != REQUEST_TOKEN]
 
     @property
-    def kind(self) -> Hashable:
-        """Equal for requests whose outputs probably have the same sizes."""
+    def kind(self) -> Kind:
         return self._template.kind
 
     def write(self, memory: Memory) -> None:
@@ -280,11 +268,9 @@ class InferencePlan:
             if name == REQUEST_TOKEN:
                 continue
             extent = self.outputs.get(name) if memory is not None else None
-            native = DTYPES.get(tensor.datatype)
             if extent is not None:
+                native = DTYPES[tensor.datatype]
                 arrays[name] = np.ndarray(tuple(tensor.shape), native, memory, extent.offset)
-            elif native is not None:
-                arrays[name] = np.frombuffer(bytearray(raw), native).reshape(tensor.shape)
             else:
                 arrays[name] = from_bytes(raw, tensor.datatype, tensor.shape)
         return arrays

@@ -167,7 +167,7 @@ class Transport:
         for model_key in [key for key in list(self._served) if key[0] in models]:
             self._metadata.pop(model_key, None)
             self._served.discard(model_key)
-        self._plans.sizes.forget(models)
+        self._plans.forget(models)
 
     def connect(self, seconds: float) -> None:
         """Wait up to ``seconds`` for Triton. If it does not answer by then, calls raise."""
@@ -228,7 +228,7 @@ class Transport:
                 self._pool.retire(lease)
             if not failure.overflowed:
                 raise
-            self._plans.sizes.record_overflow(plan.kind)
+            plan.kind.record_overflow()
             return None
         except BaseException:
             # Triton may still write to the region.
@@ -262,7 +262,7 @@ class Transport:
     def _record_sizes(self, plan: InferencePlan, response: Any) -> None:
         """Record the sizes of outputs that had no room in the region, because they were unknown."""
         if len(plan.outputs) + bool(plan.token) < len(response.outputs):
-            self._plans.sizes.learn(plan.kind, sizes_of(response))
+            plan.kind.learn(sizes_of(response))
 
     def _fetch_metadata(self, model: str, version: str) -> ModelMetadata:
         try:

@@ -97,10 +97,8 @@ def test_an_output_of_open_size_uses_shared_memory_from_its_second_time(
     x = numbers(50_000)
     for _ in range(3):
         assert np.array_equal(transport.infer("echo", {"x": x})["y"], x)
-    predicted = transport._plans.sizes.predict(
-        ("echo", "", ("y",), (("x", (1, 50_000)),)), transport.metadata("echo"), 1
-    )
-    assert predicted == {"y": 200_000}
+    kind = transport._plan("echo", {"x": x}, "", None).kind
+    assert kind.predict(transport.metadata("echo"), 1) == {"y": 200_000}
     assert tensor_counter.by_shared_memory == 3  # The first has its output in the message.
 
 

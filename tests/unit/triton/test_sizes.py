@@ -1,32 +1,53 @@
+"""The sizes of outputs are learnt from earlier answers to the same kind of request."""
+
 from __future__ import annotations
 
+import numpy as np
+
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, OutputSizes
+from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, Kind, Plans
+
+OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
 
 
-def metadata(batch: int, **outputs: tuple[str, tuple[int, ...]]) -> ModelMetadata:
-    tensors = {name: TensorMetadata(name, datatype, shape) for name, (datatype, shape) in outputs.items()}
-    return ModelMetadata("m", ("1",), batch, {}, tensors)
-
-
-OPEN_OUTPUT = metadata(0, y=("FP32", (-1,)))
+def kind_of(plans: Plans, size: int) -> Kind:
+    return plans.make(OPEN_OUTPUT, "", {"x": np.zeros(size, np.float32)}, None).kind
 
 
 def test_after_overflows_a_prediction_gets_headroom_and_finally_none() -> None:
-    sizes = OutputSizes()
+    kind = Kind()
     for _ in range(MAX_OVERFLOWS - 1):
-        sizes.record_overflow("k")
-        assert sizes.predict("k", OPEN_OUTPUT, 1) == {}
-        sizes.learn("k", {"y": 100})
-        assert sizes.predict("k", OPEN_OUTPUT, 1)["y"] > 100
-    sizes.record_overflow("k")
-    sizes.learn("k", {"y": 100})
-    assert sizes.predict("k", OPEN_OUTPUT, 1) == {}
+        kind.record_overflow()
+        assert kind.predict(OPEN_OUTPUT, 1) == {}
+        kind.learn({"y": 100})
+        assert kind.predict(OPEN_OUTPUT, 1)["y"] > 100
+    kind.record_overflow()
+    kind.learn({"y": 100})
+    assert kind.predict(OPEN_OUTPUT, 1) == {}
+
+
+def test_a_plan_has_room_for_what_was_learnt() -> None:
+    plans = Plans()
+    assert not plans.make(OPEN_OUTPUT, "", {"x": np.zeros(4)}, None).outputs
+    kind_of(plans, 4).learn({"y": 100})
+    plan = plans.make(OPEN_OUTPUT, "", {"x": np.zeros(4, np.float32)}, None)
+    assert plan.outputs["y"].size == 100
+    assert not plans.make(OPEN_OUTPUT, "", {"x": np.zeros(5, np.float32)}, None).outputs
 
 
 def test_the_oldest_request_kinds_are_forgotten() -> None:
-    sizes = OutputSizes()
-    for request_kind in range(MAX_REQUEST_KINDS + 1):
-        sizes.learn(request_kind, {"y": 1})
-    assert sizes.predict(0, OPEN_OUTPUT, 1) == {}
-    assert sizes.predict(MAX_REQUEST_KINDS, OPEN_OUTPUT, 1) == {"y": 1}
+    plans = Plans()
+    first, second = kind_of(plans, 0), kind_of(plans, 1)
+    for size in range(2, MAX_REQUEST_KINDS + 1):
+        kind_of(plans, size)
+    assert kind_of(plans, 1) is second
+    assert kind_of(plans, 0) is not first
+
+
+def test_a_model_that_was_replaced_is_learnt_again() -> None:
+    plans = Plans()
+    kind = kind_of(plans, 1)
+    plans.forget({"other"})
+    assert kind_of(plans, 1) is kind
+    plans.forget({"m"})
+    assert kind_of(plans, 1) is not kind
