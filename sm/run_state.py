@@ -239,5 +239,4 @@ def python_instances(repository: Path | None) -> int:
     """
     if repository is None:
         return EXPECTED_PYTHON_MODELS
-    names = {path.parent.parent.name for path in repository.glob("*/*/model.py")}
-    return sum(models.Model.read(repository / name).instances for name in names)
+    return sum(model.instances for model in models.read(repository) if model.backend == "python")

@@ -158,6 +158,11 @@ class Model:
         """True if the configuration asks for instances on a GPU."""
         return any(map(is_on_gpu, self.config.instance_group)) if self.config else False
 
+    @property
+    def has_state(self) -> bool:
+        """True if the model keeps state between the requests of a sequence."""
+        return bool(self.config and self.config.HasField("sequence_batching"))
+
     def version(self, number: int) -> Path:
         return self.folder / str(number)
 

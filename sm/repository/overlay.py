@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sm.repository import models
+from sm.repository import models, problems
+from sm.repository.machine import Machine
 from sm.repository.problems import holds_plan
 
 PLAN, LOG = "model.plan", "model.plan.log"
@@ -68,7 +69,7 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
 def for_triton(
     repository: Path,
     folder: Path,
-    cpu_models: Collection[str] = (),
+    machine: Machine,
     wrap: Callable[[Path], None] | None = None,
 ) -> Path:
     """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
@@ -77,7 +78,7 @@ def for_triton(
     not split: Triton 2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
 
     Args:
-        cpu_models: Models whose configuration asks for a GPU, which is not there: they run on the CPU.
+        machine: Without a GPU, models whose configuration asks for one run on the CPU.
         wrap: Called with each model's folder of links, to put a wrapper around its ``model.py``.
     """
     folder.mkdir()
@@ -89,10 +90,11 @@ def for_triton(
             _link_model(entry, folder / entry.name, str.isdecimal)
             if wrap is not None:
                 wrap(folder / entry.name)
-    for name in cpu_models:
-        config = models.without_gpu(models.read_config(repository / name / models.CONFIG))
-        (folder / name / models.CONFIG).unlink()
-        (folder / name / models.CONFIG).write_text(models.write_config(config))
+    if machine.without_gpu == "cpu":
+        for model in problems.on_cpu(models.read(repository), machine):
+            file = folder / model.name / models.CONFIG
+            file.unlink()
+            file.write_text(models.write_config(models.without_gpu(model.config)))
     return folder
 
 

@@ -71,8 +71,7 @@ class PythonModels:
 
     def has_state(self, model: str) -> bool:
         """True if a model that may answer in a call of ``model`` keeps state between calls."""
-        configurations = (described.config for described in self._reached(model))
-        return any(config and config.HasField("sequence_batching") for config in configurations)
+        return any(described.has_state for described in self._reached(model))
 
     def _reached(self, model: str) -> Iterator[Model]:
         """Yield each model that may answer in a call of ``model``."""

@@ -1,4 +1,4 @@
-"""Remove the shared-memory files that dead boxes and workers left behind.
+"""Remove the files that dead boxes and workers left behind, in shared memory and in the temporary folder.
 
 The name of a box's file begins with ``trireme-<id>-``. The supervisor holds a lock on ``trireme-<id>.lock``
 while it lives, and the kernel releases the lock however the supervisor dies. So a lock that can be taken
@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from sm.run_state import SHARED_MEMORY
+from sm.run_state import SHARED_MEMORY, temporary_folder
 from sm.triton import server
 
 #: Permissions of the group and of other users.
 OTHERS_RIGHTS = stat.S_IRWXG | stat.S_IRWXO
-#: Raised if another process holds the lock, or if another user owns the file.
-LOCK_ERRORS = (BlockingIOError, PermissionError)
 
 
 class InstanceLock:
@@ -37,41 +36,48 @@ class InstanceLock:
         os.close(self._descriptor)
 
 
-def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY, *, is_new: bool = False) -> InstanceLock:
-    """Take the lock of this box. Raises ``BlockingIOError`` if another process holds it.
+def acquire_instance_lock(box_id: str, folder: Path = SHARED_MEMORY) -> InstanceLock:
+    """Take the lock of a new box, whose file is in ``folder``."""
+    # A sweep must not find the file before it is locked.
+    staged = folder / f"trireme-{box_id}"
+    descriptor = os.open(staged, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    staged.replace(_lock_file(box_id, folder))
+    return InstanceLock(box_id, folder, descriptor)
 
-    Args:
-        box_id: The box's id.
-        folder: Holds the lock's file.
-        is_new: Nobody else knows the id. Only a sweep can hold the lock, which found the file before it was
-            locked: wait until the sweep has removed it.
-    """
-    path = _lock_file(box_id, folder)
-    operation = fcntl.LOCK_EX if is_new else fcntl.LOCK_EX | fcntl.LOCK_NB
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, operation)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise
-        if _is_file(path, descriptor):
-            return InstanceLock(box_id, folder, descriptor)
-        # A sweep removed the file between the two calls above: try again with a new file.
+
+def try_lock(path: Path) -> int | None:
+    """Lock a file or folder for as long as the descriptor is open; None if another process holds the lock."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         os.close(descriptor)
+        return None
+    return descriptor
 
 
-def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
-    """Remove the files of dead boxes; return their ids."""
-    dead = []
-    for path in sorted(folder.glob("trireme-*.lock")):
-        box_id = path.name.removeprefix("trireme-").removesuffix(".lock")
-        try:
-            acquire_instance_lock(box_id, folder).release()
-        except LOCK_ERRORS:
-            continue
-        dead.append(box_id)
-    return dead
+def sweep(folder: Path = SHARED_MEMORY) -> None:
+    """Remove the files of dead boxes."""
+    for path in folder.glob("trireme-*.lock"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # another sweep's, another user's
+            if (descriptor := try_lock(path)) is not None:
+                box_id = path.name.removeprefix("trireme-").removesuffix(".lock")
+                InstanceLock(box_id, folder, descriptor).release()
+
+
+def remove_dead_boxes() -> None:
+    """Remove the shared memory and the run folders of boxes that were killed."""
+    sweep(SHARED_MEMORY)
+    for file in temporary_folder().glob("trireme-*/box.json"):
+        # Read only the id: a box of another version may have written other members.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            if _lock_file(json.loads(file.read_text())["id"], SHARED_MEMORY).exists():
+                continue
+            # Containers may share /tmp and not their shared memory.
+            if (descriptor := try_lock(file.parent)) is not None:
+                shutil.rmtree(file.parent, ignore_errors=True)
+                os.close(descriptor)
 
 
 def remove_files(prefix: str, folder: Path = SHARED_MEMORY) -> int:
@@ -118,11 +124,3 @@ def remove_worker_files(
 
 def _lock_file(box_id: str, folder: Path) -> Path:
     return folder / f"trireme-{box_id}.lock"
-
-
-def _is_file(path: Path, descriptor: int) -> bool:
-    """True if the descriptor is of the file that has this path now."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

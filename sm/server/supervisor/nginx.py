@@ -18,6 +18,7 @@ from sm.control.paths import nginx_values
 from sm.errors import StartError
 from sm.hardware import memory_limit
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
+from sm.repository import models
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.settings import HERE, Settings, cores, names_of
@@ -243,8 +244,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
 
 def _has_sequences(box: Box) -> bool:
     """True if a model may keep state between requests. What multi-model mode will load is not known."""
-    configurations = box.repository.glob("*/config.pbtxt")
-    return box.multi_model or any("sequence_batching" in file.read_text() for file in configurations)
+    return box.multi_model or any(model.has_state for model in models.read(box.repository))
 
 
 def _line_prefix(on: bool) -> str:

@@ -7,7 +7,6 @@ This module is the start and the clean end. The rules are in :mod:`process_manag
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import mimetypes
 import os
@@ -198,7 +197,9 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             is_polled = is_source(source) and not checkpoint
             box = keep_first_versions(box, source if is_polled else str(box.repository), log)
         if repository:
-            box = add_overlay(box, machine, settings.request_tokens)
+            wrap = python_models.wrap if settings.request_tokens else None
+            links = overlay.for_triton(box.repository, box.run / "repository", machine, wrap)
+            box = replace(box, overlay=links)
         box.save()
         stack.callback(reap_all, processes, log)
         log_notices(nginx, reload, log)
@@ -322,13 +323,6 @@ def keep_first_versions(box: Box, source: str, log: Log) -> Box:
     return replace(box, repository=first, has_versions=True, source=source, first_versions=versions)
 
 
-def add_overlay(box: Box, machine: Machine, tokens: bool) -> Box:
-    """Return the box with an overlay of the repository for Triton."""
-    cpu_models = {model.name for model in problems.on_cpu(models.read(box.repository), machine)}
-    wrap = python_models.wrap if tokens else None
-    return replace(box, overlay=overlay.for_triton(box.repository, box.run / "repository", cpu_models, wrap))
-
-
 def children_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of all children, with the threads and the queue that fit the descriptors."""
     fitted = {names_of(name)[0]: str(getattr(settings, name)) for name in ("threads", "queue")}
@@ -403,7 +397,7 @@ def describe_open_ports(settings: Settings, box: Box) -> str:
 @contextlib.contextmanager
 def with_watchdog() -> Iterator[Watchdog]:
     """Start a watchdog, and dismiss it after a clean end."""
-    watchdog = Watchdog.start(remove_dead_boxes)
+    watchdog = Watchdog.start(shared_memory_cleanup.remove_dead_boxes)
     try:
         yield watchdog
     finally:
@@ -422,7 +416,7 @@ def prepare_box(
     lock = acquire_instance_lock(box_id)
     # Its mode is 0700.
     run_folder = Path(tempfile.mkdtemp(prefix="trireme-", dir=temporary_folder()))
-    folder_lock = lock_folder(run_folder)
+    folder_lock = shared_memory_cleanup.try_lock(run_folder)
     try:
         generation = create_generation(box_id, run_folder)
         box = Box(
@@ -462,51 +456,19 @@ def create_generation(box_id: str, run_folder: Path) -> SharedGeneration:
         return SharedGeneration.create(run_folder / name)
 
 
-def remove_dead_boxes() -> None:
-    """Remove the shared memory and the run folders of boxes that were killed."""
-    shared_memory_cleanup.sweep(SHARED_MEMORY)
-    for file in temporary_folder().glob("trireme-*/box.json"):
-        # Read only the id: a box of another version may have written other members.
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            if not (SHARED_MEMORY / f"trireme-{json.loads(file.read_text())['id']}.lock").exists():
-                remove_dead_folder(file.parent)
-
-
 def acquire_instance_lock(box_id: str) -> shared_memory_cleanup.InstanceLock | None:
     """Take the box's lock in shared memory, and remove what dead boxes left."""
     if not SHARED_MEMORY.is_dir():
         return None
-    remove_dead_boxes()
+    shared_memory_cleanup.remove_dead_boxes()
     try:
-        return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY, is_new=True)
+        return shared_memory_cleanup.acquire_instance_lock(box_id, SHARED_MEMORY)
     except (PermissionError, FileNotFoundError) as error:
         # A volume that belongs to root may be mounted there.
         raise StartError(
             f"{SHARED_MEMORY} does not let this user ({os.getuid()}) create files: mount it so that every "
             "user may write (mode 1777), or run as another user."
         ) from error
-
-
-def lock_folder(folder: Path) -> int | None:
-    """Lock a run folder for as long as the descriptor is open; None if a living box holds the lock."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def remove_dead_folder(folder: Path) -> None:
-    """Remove a run folder if its box is dead.
-
-    Containers may share ``/tmp`` and not their shared memory, so a lock there says too little.
-    """
-    descriptor = lock_folder(folder)
-    if descriptor is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
 
 
 def reap_all(processes: Processes, log: Log) -> None:

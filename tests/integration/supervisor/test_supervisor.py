@@ -122,7 +122,7 @@ def test_the_run_folder_of_a_box_with_other_shared_memory_is_kept(
     run = short_path / "trireme-living"
     run.mkdir()
     Box("elsewhere", run, run, 1, 2, 3, "nginx", 0).save()
-    folder_lock = start.lock_folder(run)
+    folder_lock = shared_memory_cleanup.try_lock(run)
     assert folder_lock is not None
     own_lock = acquire_instance_lock(f"test-mine-{os.getpid()}")
     assert own_lock is not None

@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +16,6 @@ import pytest
 from sm.triton import server, shared_memory_cleanup
 from sm.triton.shared_memory_cleanup import remove_worker_files
 from sm.triton.transport import Transport
-from tests.support.boxes import WAIT_TIMEOUT_S
 from tests.support.tritons import TritonProcess
 
 
@@ -38,33 +35,29 @@ def test_a_dead_boxs_files_are_removed_and_a_living_ones_kept(tmp_path: Path) ->
     living_lock = shared_memory_cleanup.acquire_instance_lock("living", tmp_path)
     for name in ("trireme-dead-1-a-0", "trireme-dead-pyxyz", "trireme-living-1-a-0", "another-program"):
         (tmp_path / name).touch()
-    assert shared_memory_cleanup.sweep(tmp_path) == ["dead"]
+    shared_memory_cleanup.sweep(tmp_path)
     assert file_names(tmp_path) == ["another-program", "trireme-living-1-a-0", "trireme-living.lock"]
     living_lock.release()
     assert file_names(tmp_path) == ["another-program"]
 
 
-def test_a_new_box_waits_for_a_sweep_that_holds_its_lock_file(
+def test_a_sweep_finds_no_lock_file_that_is_not_locked_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise one of two boxes that start at the same time fails."""
-    locking = threading.Event()
+    """Otherwise one of two boxes that start at the same time loses its lock."""
     flock = fcntl.flock
 
-    def signal_and_flock(descriptor: int, operation: int) -> None:
-        locking.set()
+    def sweep_and_flock(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            shared_memory_cleanup.sweep(tmp_path)
         flock(descriptor, operation)
 
-    swept_lock = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
-    monkeypatch.setattr(fcntl, "flock", signal_and_flock)
-    with ThreadPoolExecutor(1) as pool:
-        new_lock = pool.submit(shared_memory_cleanup.acquire_instance_lock, "a", tmp_path, is_new=True)
-        assert locking.wait(WAIT_TIMEOUT_S)
-        swept_lock.release()
-        lock = new_lock.result(WAIT_TIMEOUT_S)
+    monkeypatch.setattr(fcntl, "flock", sweep_and_flock)
+    lock = shared_memory_cleanup.acquire_instance_lock("a", tmp_path)
+    shared_memory_cleanup.sweep(tmp_path)
     assert file_names(tmp_path) == ["trireme-a.lock"]
-    assert shared_memory_cleanup.sweep(tmp_path) == []
     lock.release()
+    assert file_names(tmp_path) == []
 
 
 def test_a_box_whose_id_begins_like_anothers_keeps_its_files(tmp_path: Path) -> None:

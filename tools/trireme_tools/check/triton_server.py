@@ -17,9 +17,8 @@ from sm.commands.client_loading import NoTriton
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import ModelMissing, check
-from sm.repository import overlay, problems
+from sm.repository import overlay
 from sm.repository.machine import Machine
-from sm.repository.models import read as models_of
 from sm.run_state import Box, shared_bytes
 from sm.server.supervisor import ports
 from sm.settings import Settings
@@ -76,18 +75,10 @@ def triton(models: tuple[str, ...], repository: Path, settings: Settings) -> Ite
             shared_bytes(settings, repository),
         )
         machine = Machine.find(settings)
-        gpu_models = {model.name for model in problems.on_cpu(models_of(repository), machine)}
-        cpu_models = gpu_models if machine.without_gpu == "cpu" else set()
-        box = replace(
-            box,
-            overlay=overlay.for_triton(
-                repository,
-                box.run / "repository",
-                cpu_models,
-                python_models.wrap if settings.request_tokens else None,
-            ),
-        )
-        instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id, is_new=True)
+        wrap = python_models.wrap if settings.request_tokens else None
+        links = overlay.for_triton(repository, box.run / "repository", machine, wrap)
+        box = replace(box, overlay=links)
+        instance_lock = shared_memory_cleanup.acquire_instance_lock(box.id)
         try:
             with _process(settings, box, models):
                 transport = Transport(settings, box)
