@@ -370,11 +370,15 @@ def reserve(folder: Path, pid: int) -> None:
     files = {series_file(folder, kind, pid): size for kind, size in RESERVED_BYTES.items()}
     try:
         for path, size in files.items():
-            with path.open("ab") as file:
+            # Readers fail on an empty file, so it gets its name when it has its size.
+            reserved = path if path.exists() else path.with_suffix(".new")
+            with reserved.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
+            reserved.replace(path)
     except OSError as error:
         for path in files:
             path.unlink(missing_ok=True)
+            path.with_suffix(".new").unlink(missing_ok=True)
         FILES.stop()
         log.warning("the series of this worker are not counted: there is no disk space for them (%s)", error)
 

@@ -26,6 +26,22 @@ def test_the_disk_space_of_a_workers_series_is_reserved(tmp_path: Path) -> None:
         assert status.st_blocks * 512 >= size
 
 
+def test_a_reader_never_finds_an_empty_file_of_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_while_reserving: list[Path] = []
+    allocate = os.posix_fallocate
+
+    def look_and_allocate(*arguments: int) -> None:
+        files_while_reserving.extend(path for path in tmp_path.glob("*.db") if not path.stat().st_size)
+        allocate(*arguments)
+
+    monkeypatch.setattr(os, "posix_fallocate", look_and_allocate)
+    reserve(tmp_path, 7)
+    assert not files_while_reserving
+    assert not list(tmp_path.glob("*.new"))
+
+
 OUR_METRICS = """
 from functools import partial
 from sm.metrics import BUCKETS, _gauge, duration, invocations

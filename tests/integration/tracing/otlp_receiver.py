@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.support.boxes import wait_until
+from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 
 KINDS = {0: "unspecified", 1: "internal", 2: "server", 3: "client"}
 #: Codes of a span's status.
@@ -60,7 +60,7 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def trace(self, trace_id: str, spans: int = 1) -> list[ReceivedSpan]:
+    def trace(self, trace_id: str, spans: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> list[ReceivedSpan]:
         """Wait until a trace has so many spans, that of the request among them, which ends last.
 
         Return them in order of their start.
@@ -75,7 +75,11 @@ class Receiver:
             ]
             return len(received()) >= spans and bool(requests)
 
-        wait_until(is_complete, description=f"{spans} spans of {trace_id}")
+        try:
+            wait_until(is_complete, timeout_s, f"{spans} spans of {trace_id}")
+        except AssertionError as error:
+            names = [f"{span.service}: {span.name}" for span in received()]
+            raise AssertionError(f"{error}; received {names}") from None
         return sorted(received(), key=lambda span: span.start)
 
 
@@ -83,6 +87,7 @@ class Handler(BaseHTTPRequestHandler):
     """Accepts ``POST /v1/traces`` with an OTLP body, and rejects all else."""
 
     receiver: Receiver
+    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))

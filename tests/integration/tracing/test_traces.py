@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -68,6 +69,19 @@ def trace_id_of(response: requests.Response) -> str:
     return trace_id
 
 
+def traced_to_triton(
+    box: RunningBox, receiver: Receiver, model: str, payload: object, spans: int
+) -> list[ReceivedSpan]:
+    """Return the spans of a request, Triton's among them.
+
+    Triton sends no spans of a few calls in a hundred: see docs/run/traces.md. Such a request is sent again.
+    """
+    for _ in range(9):
+        with contextlib.suppress(AssertionError):
+            return receiver.trace(trace_id_of(box.invoke(model, payload)), spans, timeout_s=6)
+    return receiver.trace(trace_id_of(box.invoke(model, payload)), spans, timeout_s=6)
+
+
 def spans_named(spans: list[ReceivedSpan], name: str) -> list[ReceivedSpan]:
     return [span for span in spans if span.name == name]
 
@@ -122,7 +136,7 @@ def test_a_request_continues_the_callers_trace_with_the_conventions_attributes(
 def test_stages_are_ordered_spans_of_the_request_and_tritons_spans_are_below_infer(
     box: RunningBox, receiver: Receiver
 ) -> None:
-    trace = receiver.trace(trace_id_of(box.invoke("echoes", {"x": [3]})), 10)
+    trace = traced_to_triton(box, receiver, "echoes", {"x": [3]}, 10)
     request = span_named(trace, "POST /invocations")
     stages = [span_named(trace, name) for name in ("queue", "decode", "preprocess", "infer", "postprocess")]
     assert all(stage.parent == request.span_id and request.contains(stage) for stage in stages)
@@ -180,7 +194,7 @@ def test_only_a_5xx_is_an_error_of_the_span(
 def test_a_pipeline_s_calls_and_a_team_s_own_span_are_below_the_request(
     box: RunningBox, receiver: Receiver
 ) -> None:
-    trace = receiver.trace(trace_id_of(box.invoke("twice", {"text": SECRET})), 14)
+    trace = traced_to_triton(box, receiver, "twice", {"text": SECRET}, 14)
     request, own_span = span_named(trace, "POST /invocations"), span_named(trace, "look up")
     calls, stages = spans_named(trace, INFER_CALL), spans_named(trace, "infer echo")
     assert len(calls) == 2
@@ -237,7 +251,7 @@ def test_a_request_that_its_caller_does_not_sample_is_not_traced(box: RunningBox
         assert response.status_code == 200
         assert "traceresponse" not in response.headers
     # The spans of a later request have arrived, including Triton's.
-    receiver.trace(trace_id_of(box.invoke("echoes", {"x": [3]})), 10)
+    traced_to_triton(box, receiver, "echoes", {"x": [3]}, 10)
     assert trace_id not in {span.trace_id for span in receiver.spans}
 
 
