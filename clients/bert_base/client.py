@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tokenizers import Tokenizer
 
 from sm.client.tasks import FillMask
-from sm.client.tasks.fill_mask import MaskOptions
 
 from .tokenizing import load_tokenizer
 
@@ -20,9 +17,7 @@ class BertBase(FillMask):
 
     model = "bert_base"
 
-    def read_limits(self, folder: Path) -> MaskOptions:
-        """Read ``preprocess.json``; without one, return the values of BERT base."""
-        return MaskOptions.read(folder, "preprocess.json")
+    options_file = "preprocess.json"
 
-    def load_tokenizer(self, folder: Path) -> Tokenizer:
-        return load_tokenizer(folder, self.signature.vocabulary_size)
+    def load_tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.home, self.output.shape[-1] if self.gives_logits else -1)

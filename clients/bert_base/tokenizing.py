@@ -17,7 +17,7 @@ def load_tokenizer(model: Path, vocabulary_size: int) -> Tokenizer:
 
     Args:
         model: The model's folder in the repository.
-        vocabulary_size: How many words the model scores; 0: unknown.
+        vocabulary_size: How many words the model scores; -1: unknown.
 
     Raises:
         StartError: The folder has neither file, and the model scores another number of words than BERT
@@ -27,7 +27,7 @@ def load_tokenizer(model: Path, vocabulary_size: int) -> Tokenizer:
     if tokenizer_file.is_file():
         return Tokenizer.from_file(str(tokenizer_file))
     if not vocabulary_file.is_file():
-        if vocabulary_size not in (0, UNCASED_WORDS):
+        if vocabulary_size not in (-1, UNCASED_WORDS):
             raise StartError(
                 f"{tokenizer_file} is missing, and a model of {vocabulary_size} words is not BERT base "
                 "uncased: put tokenizer.json or vocab.txt there, as save_pretrained() of its tokenizer "

@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import Field
 
-from sm.client import Classes, ImageInput, ImagePayload, Parameters, Tensors, label_file
+from sm.client import (
+    Classes,
+    ImageInput,
+    ImagePayload,
+    Parameters,
+    TensorMetadata,
+    Tensors,
+    find_output,
+    label_file,
+)
 from sm.client.tasks import ImageClassification
+from sm.client.tasks.task_file import read_lines
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -49,13 +59,15 @@ class Resnet(ImageClassification):
     result = Classes(row="{score}:{index}:{index}:{label}")
     samples = ("coffee.jpg", "cat.png")
 
-    def read_options(self, classes: int) -> None:
-        """Read the labels from the model's folder: another ResNet brings its own."""
-        self.labels = read_labels(label_file(self.repository / self.model, self.output), classes)
+    def find_output(self) -> TensorMetadata:
+        """Find the scores, and read the labels from the model's folder: another ResNet brings its own."""
+        output = find_output(self.metadata, 1, ("logits",))
+        self.labels = read_labels(label_file(self.home, output.name), output.shape[0])
+        return output
 
     def read_preprocessing(self, image: ImageInput) -> Any:
         """Read ``preprocess.json``; without one, prepare pictures as the reference system does."""
-        if (self.repository / self.model / "preprocess.json").is_file():
+        if (self.home / "preprocess.json").is_file():
             return super().read_preprocessing(image)
         squash = Squash.of(image)
         log.info(
@@ -68,7 +80,7 @@ class Resnet(ImageClassification):
 
     def postprocess(self, outputs: Tensors, payload: ClassifiedPicture) -> list[str]:
         """Turn the scores, float32 [classes], into rows."""
-        scores = outputs[self.output].reshape(-1)
+        scores = outputs[self.output.name].reshape(-1)
         best = np.argsort(-scores, kind="stable")[: payload.parameters.top].tolist()
         labels = self.labels
         # A class without a label is "score:index", as Triton prints it.
@@ -91,12 +103,7 @@ def read_labels(path: Path | None, classes: int) -> tuple[str, ...]:
     """
     if path is None:
         return ()
-    try:
-        names = tuple(path.read_text(encoding="utf-8").splitlines())
-    except OSError as error:
-        raise StartError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise StartError(f"{path} is not UTF-8 text.") from None
+    names = read_lines(path)
     numbered = bool(names) and all(map(NUMBERED.match, names))
     if 0 <= classes != len(names) and not (numbered and len(names) > classes):
         raise StartError(f"{path} has {len(names)} labels for {classes} classes.")

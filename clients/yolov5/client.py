@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sm.client import Boxes, ImagePayload, Picture, Tensors
+from sm.client import Boxes, ImagePayload, Picture, TensorMetadata, Tensors, UnsuitableModel
 from sm.client.images import Label, draw
 from sm.client.tasks import ObjectDetection
-from sm.client.tasks.detection import Letterbox, Objects, Placement, detect_objects, read_objects
+from sm.client.tasks.detection import BOX_NUMBERS, Head, Objects, Placement, read_objects
+from sm.client.tasks.task_file import read_lines
+from sm.errors import StartError
 
-from .signature import OBJECTS, Signature
+#: The output with suppressed boxes, and the inputs that say how: ``sm build-model --nms`` makes them.
+OBJECTS, THRESHOLDS = "objects", {"confidence", "iou"}
+
+
+class Rows(Head):
+    """The rows are those of YOLOv5."""
+
+    head: Literal["auto", "v5", "v8", "nms"] = "v5"
+
+
+class Thresholds(BaseModel):
+    """The thresholds that a TensorRT plan was built with: ``suppression.json`` in the model's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    confidence: float = Field(ge=0, le=1)
+    iou: float = Field(ge=0, le=1)
 
 
 class Options(BaseModel):
@@ -45,33 +62,51 @@ class Yolov5(ObjectDetection):
     can map the box back. ``detections``: ``{"label", "class_id", "score", "box"}``, the box in the
     picture's own pixels. ``image``, or ``Accept: image/png``: the picture with the boxes drawn.
 
-    Serves any model that takes one picture and has one output of rows, whatever their names.
+    Serves any model that takes one picture and has one output of rows, whatever their names, ``objects`` as
+    well, or instead.
     """
 
     model = "yolov5"
     aliases = ("yolov5s",)
+    options = Rows
     payload = DetectionPayload
     result = Boxes(parameters={"format": "detections"})
     samples = ("collage.jpg", "chelsea.jpg")
 
     def setup(self) -> None:
-        folder = self.repository / self.model
-        self.signature = Signature.of(self.triton.metadata(self.model), folder)
-        self.image = self.signature.image
-        self.letterbox = Letterbox.of(self.image, folder / "preprocess.json")
-        self.labels = tuple(self.read_labels(folder))
+        super().setup()
+        inputs = self.metadata.inputs.keys() - {self.image.name}
+        if inputs - THRESHOLDS:
+            raise UnsuitableModel(f"{self.model!r} takes {', '.join(sorted(inputs))} beside the picture.")
+        self.suppresses, self.takes_thresholds = OBJECTS in self.metadata.outputs, bool(inputs)
+        #: Of a plan; None if the model takes them or does not suppress.
+        self.built_in: Thresholds | None = None
+        if self.suppresses and not self.takes_thresholds:
+            path = self.home / "suppression.json"
+            try:
+                self.built_in = Thresholds.model_validate_json(path.read_bytes())
+            except (OSError, ValidationError) as error:
+                raise StartError(f"{path}, the thresholds in the plan, cannot be read: {error}") from None
 
-    def read_labels(self, folder: Path) -> list[str]:
+    def find_output(self) -> TensorMetadata:
+        output = super().find_output()
+        if output.name != OBJECTS and 0 <= output.shape[1] <= BOX_NUMBERS + 1:
+            raise UnsuitableModel(
+                f"{self.model!r} gives {output.name} {list(output.shape)}: rows of at least "
+                f"{BOX_NUMBERS + 2} numbers are expected."
+            )
+        return output
+
+    def read_labels(self, output: TensorMetadata, classes: int) -> tuple[str, ...]:
         """Read ``labels.txt`` beside the model; without one, use COCO's if the model has as many classes."""
-        labels_file, coco = folder / "labels.txt", self.folder / "coco.txt"
-        if labels_file.is_file():
-            return labels_file.read_text(encoding="utf-8").splitlines()
-        labels = coco.read_text(encoding="utf-8").splitlines()
-        return labels if self.signature.classes in (0, len(labels)) else []
+        own = self.home / "labels.txt"
+        labels = read_lines(own if own.is_file() else self.folder / "coco.txt")
+        fits = own.is_file() or output.name == OBJECTS or classes in (-1, len(labels))
+        return labels if fits else ()
 
     def preprocess(self, payload: DetectionPayload) -> Tensors:
         options, inputs = payload.parameters, super().preprocess(payload)
-        if not self.signature.takes_thresholds:
+        if not self.takes_thresholds:
             return inputs
         return {
             **inputs,
@@ -80,7 +115,11 @@ class Yolov5(ObjectDetection):
         }
 
     def wanted(self, payload: DetectionPayload) -> tuple[str, ...]:
-        return (self.signature.choose_output(payload.parameters.confidence, payload.parameters.iou),)
+        """Choose the objects, or the rows if the built-in thresholds are not those of the request."""
+        options, built_in = payload.parameters, self.built_in
+        if built_in and (options.confidence < built_in.confidence or options.iou != built_in.iou):
+            return (self.output.name,)
+        return (OBJECTS if self.suppresses else self.output.name,)
 
     def postprocess(self, outputs: Tensors, payload: DetectionPayload) -> object:
         options, objects = payload.parameters, self.find_objects(outputs, payload)
@@ -93,11 +132,9 @@ class Yolov5(ObjectDetection):
 
     def find_objects(self, outputs: Tensors, payload: DetectionPayload) -> Objects:
         """Return what the graph suppressed, or suppress the rows."""
-        options = payload.parameters
         if OBJECTS in outputs:
-            return read_objects(outputs[OBJECTS], options.confidence)
-        rows = outputs[self.signature.row_output]
-        return detect_objects(rows.reshape(-1, rows.shape[-1]), options.confidence, options.iou)
+            return read_objects(outputs[OBJECTS], payload.parameters.confidence)
+        return super().find_objects(outputs, payload)
 
     def to_rows(self, objects: Objects, placement: Placement) -> list[list[float]]:
         """Return every digit, and boxes that reach beyond the input, as the reference system does."""

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from sm.client import ImageInput, shrink
-from sm.client.base import Array, TensorClient, Tensors
+from sm.client.base import Array, TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload, Parameters, read_description
 from sm.client.preprocessing import Preprocessing
 from sm.client.results import Boxes
-from sm.client.tasks.task_file import TaskFile, probabilities, read_labels
+from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output
 from sm.errors import StartError
 
@@ -249,7 +249,7 @@ class DetectedImage(ImagePayload):
     parameters: Thresholds = Field(default_factory=Thresholds)
 
 
-class ObjectDetection(TensorClient):
+class ObjectDetection(Task):
     """``[{"label", "class_id", "score", "box": {"x1", "y1", "x2", "y2"}}]``, best first.
 
     A box is in the pixels of the caller's picture.
@@ -258,31 +258,42 @@ class ObjectDetection(TensorClient):
     or DETR's ``logits`` and ``pred_boxes``.
     """
 
+    options = Head
     payload: ClassVar[type[ImagePayload]] = DetectedImage
     result = Boxes()
-    #: One of those of :class:`Head`, or ``detr``.
-    head: str = "v5"
 
     def setup(self) -> None:
-        folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
-        self.image = find_image(metadata)
-        if set(DETR_OUTPUTS) <= metadata.outputs.keys():
-            self.head = "detr"
-            self.preprocessing = Preprocessing.read(folder / "preprocess.json")
-            self.labels = read_labels(folder, DETR_OUTPUTS[0], -1)
-            classes = find_output(metadata, 2, DETR_OUTPUTS).shape[1]
-            if classes - len(self.labels) not in (0, 1):  # DETR has one more, for no object
-                raise StartError(f"{self.model!r} has {len(self.labels)} labels for {classes} classes")
+        super().setup()
+        self.image, description = find_image(self.metadata), self.home / "preprocess.json"
+        if self.head == "detr":
+            self.preprocessing = Preprocessing.read(description)
             return
         if self.image.layout != "CHW":
             raise UnsuitableModel(f"{self.model!r} takes {self.image.name} with its channels last.")
-        rows = find_output(metadata, 2, ROW_OUTPUTS)
-        self.letterbox = Letterbox.of(self.image, folder / "preprocess.json")
-        self.output = rows.name
-        head = Head.read(folder).head
-        self.head = find_head(rows.shape) if head == "auto" else head
+        self.letterbox = Letterbox.of(self.image, description)
+
+    def find_output(self) -> TensorMetadata:
+        #: One of those of :class:`Head`, or ``detr``.
+        self.head: str = self.settings.head
+        if set(DETR_OUTPUTS) <= self.metadata.outputs.keys():
+            self.head = "detr"
+            logits = find_output(self.metadata, 2, DETR_OUTPUTS)
+            self.labels = self.read_labels(logits, -1)
+            if logits.shape[1] - len(self.labels) not in (0, 1):  # DETR has one more, for no object
+                raise StartError(
+                    f"{self.model!r} has {len(self.labels)} labels for {logits.shape[1]} classes"
+                )
+            return logits
+        rows = find_output(self.metadata, 2, ROW_OUTPUTS)
+        if self.head == "auto":
+            self.head = find_head(rows.shape)
         counts = {"v5": rows.shape[1] - BOX_NUMBERS - 1, "v8": rows.shape[0] - BOX_NUMBERS}
-        self.labels = read_labels(folder, rows.name, max(counts.get(self.head, -1), -1))
+        self.labels = self.read_labels(rows, max(counts.get(self.head, -1), -1))
+        return rows
+
+    def read_labels(self, output: TensorMetadata, classes: int) -> tuple[str, ...]:
+        """Read the names of the classes; ``classes``: how many there are, -1 if that is unknown."""
+        return read_labels(self.home, output.name, classes)
 
     def preprocess(self, payload: Any) -> Tensors:
         if self.head == "detr":
@@ -295,7 +306,7 @@ class ObjectDetection(TensorClient):
         return {self.image.name: to_input(pixels, placement)}
 
     def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return DETR_OUTPUTS if self.head == "detr" else (self.output,)
+        return DETR_OUTPUTS if self.head == "detr" else (self.output.name,)
 
     def postprocess(self, outputs: Tensors, payload: Any) -> object:
         if self.head == "detr":
@@ -306,7 +317,7 @@ class ObjectDetection(TensorClient):
 
     def find_objects(self, outputs: Tensors, payload: Any) -> Objects:
         """Return the objects in the pixels of the model's input, best first."""
-        options, rows = payload.parameters, outputs[self.output]
+        options, rows = payload.parameters, outputs[self.output.name]
         rows = rows.reshape(rows.shape[-2:])
         if self.head == "nms":
             return read_objects(rows, options.confidence)

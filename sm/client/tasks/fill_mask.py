@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
-from tokenizers import Tokenizer
 
-from sm.client.base import ModelMetadata, TensorClient, Tensors
+from sm.client.base import TensorMetadata, Tensors
 from sm.client.payloads import Parameters, TextPayload
 from sm.client.results import Text
-from sm.client.tasks.text import Ids, TextInputs, TextOptions, load_tokenizer
+from sm.client.tasks.text import Ids, TextOptions, TextTask
 from sm.client.tensor_roles import UnsuitableModel, find_output
-from sm.errors import WrongPayload
-from sm.repository.manifest import Manifest
 
 Scores = NDArray[np.float64]
 #: The first character of a part of a text, and the one after its last.
@@ -99,35 +95,6 @@ def fill(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
 #: The outputs of a graph built with ``--masks``: the best words of each mask, their log probabilities.
 MASK_OUTPUTS = ("word_ids", "word_scores")
 
-
-@dataclass(frozen=True)
-class Signature:
-    """The inputs of a fill-mask model by their role, and the outputs to ask for."""
-
-    inputs: TextInputs
-    #: :data:`MASK_OUTPUTS`, or the one output of logits.
-    outputs: tuple[str, ...]
-    #: 0: unknown.
-    vocabulary_size: int
-
-    @classmethod
-    def of(cls, model: ModelMetadata) -> Signature:
-        """Read the signature of a model.
-
-        Raises:
-            UnsuitableModel: It is not a model that fills masks.
-        """
-        inputs = TextInputs.of(model)
-        if model.outputs.keys() >= set(MASK_OUTPUTS):
-            return cls(inputs, MASK_OUTPUTS, vocabulary_size=0)
-        logits = find_output(model, 2, ("logits", "output"))
-        return cls(inputs, (logits.name,), vocabulary_size=max(0, logits.shape[1]))
-
-    @property
-    def gives_logits(self) -> bool:
-        return self.outputs != MASK_OUTPUTS
-
-
 #: Entries of the vocabulary that are not words: [CLS], [unused7]. They are never an answer.
 RESERVED = re.compile(r"\[.+\]")
 
@@ -168,55 +135,45 @@ class MaskedText(TextPayload):
     _tokenized: TokenizedText | None = PrivateAttr(default=None)
 
 
-class FillMask(TensorClient):
+class FillMask(TextTask):
     """Fill-mask: sentences with ``[MASK]`` filled, best first, each with its probability.
 
     Serves any model that takes ``input_ids`` and has one output with a score for each word.
     """
 
+    options = MaskOptions
     payload = MaskedText
     result = Text(text="token", mark="[MASK]")
 
     def setup(self) -> None:
-        folder = self.repository / self.model
-        self.signature = Signature.of(self.triton.metadata(self.model))
-        self.limits = self.read_limits(folder)
-        self.tokenizer = self.load_tokenizer(folder)
-        # tokenizer.json may ask for truncation and padding; both are this client's decision.
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
-        vocabulary = self.tokenizer.get_vocab()
-        if self.limits.mask_token not in vocabulary:
-            raise UnsuitableModel(f"the tokenizer of {self.model!r} has no token {self.limits.mask_token}.")
-        self.mask_id = vocabulary[self.limits.mask_token]
-        self.padding_id = vocabulary.get("[PAD]", 0)
-        self.max_length = min(self.limits.max_length, self.signature.inputs.length or self.limits.max_length)
-        self.min_length = max(minimum_length(folder), self.signature.inputs.length)
+        super().setup()
+        self.tokenizer.no_truncation()  # of a long text the part around the masks is read
+        vocabulary, token = self.tokenizer.get_vocab(), self.settings.mask_token
+        if token not in vocabulary:
+            raise UnsuitableModel(f"the tokenizer of {self.model!r} has no token {token}.")
+        self.mask_id = vocabulary[token]
         reserved = [index for word, index in vocabulary.items() if RESERVED.fullmatch(word)]
         self.excluded: Ids = np.array(reserved)
 
-    def read_limits(self, folder: Path) -> MaskOptions:
-        """Read the limits from the model's folder."""
-        return MaskOptions.read(folder)
+    def find_output(self) -> TensorMetadata:
+        outputs = self.metadata.outputs
+        self.gives_logits = not outputs.keys() >= set(MASK_OUTPUTS)
+        if self.gives_logits:
+            return find_output(self.metadata, 2, ("logits", "output"))
+        return outputs[MASK_OUTPUTS[0]]
 
-    def load_tokenizer(self, folder: Path) -> Tokenizer:
-        """Load the tokenizer of the model's folder."""
-        return load_tokenizer(folder)
+    def takes_batches(self) -> bool:
+        return False  # Triton batches texts of equal length
 
     def preprocess(self, payload: MaskedText) -> Tensors:
-        payload._tokenized = tokenized = self.tokenize(payload)
-        length = len(tokenized.ids)
-        ids = np.full(max(length, self.min_length), self.padding_id, np.int64)
-        ids[:length] = tokenized.ids
-        attention = np.zeros_like(ids)  # 0: the model ignores the padding
-        attention[:length] = 1
-        return self.signature.inputs.to_tensors(ids, attention)
+        payload._tokenized = tokenized = self.find_masks(payload)
+        return {name: rows[0] for name, rows in self.pad([tokenized.ids]).items()}
 
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return self.signature.outputs
+        return (self.output.name,) if self.gives_logits else MASK_OUTPUTS
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
-        tokenized, top = payload._tokenized or self.tokenize(payload), payload.parameters.top
+        tokenized, top = payload._tokenized or self.find_masks(payload), payload.parameters.top
         ids, scores = combine(self.find_candidates(outputs, tokenized.positions, top), top)
         to_word, rows = self.tokenizer.id_to_token, []
         for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
@@ -228,27 +185,25 @@ class FillMask(TensorClient):
         self, outputs: Tensors, positions: Sequence[int], top: int
     ) -> list[tuple[Ids, Scores]]:
         """Return the best ids [top] and their log probabilities [top] for each mask, in the text's order."""
-        if self.signature.gives_logits:
-            (name,) = self.signature.outputs
-            logits = outputs[name].reshape(-1, outputs[name].shape[-1])
+        if self.gives_logits:
+            logits = outputs[self.output.name]
+            logits = logits.reshape(-1, logits.shape[-1])
             return [top_words(logits[position], self.excluded, top) for position in positions]
         # One row per mask; a longer text in the same batch may have added rows.
         ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)
         return list(zip(ids, scores.astype(np.float64), strict=True))
 
-    def tokenize(self, payload: MaskedText) -> TokenizedText:
+    def find_masks(self, payload: MaskedText) -> TokenizedText:
         """Tokenize the text and find its masks.
 
         Raises:
             WrongPayload: The text has no mask, or is longer than the model takes.
         """
-        if len(payload.text) > self.limits.max_characters:
-            raise _wrong_text(f"has over {self.limits.max_characters:,} characters")
-        encoding = self.tokenizer.encode(payload.text)
+        (encoding,) = self.tokenize([payload])
         ids: Ids = np.array(encoding.ids, np.int64)
         positions = tuple(np.flatnonzero(ids == self.mask_id).tolist())
         if not positions:
-            raise _wrong_text(f"has no {self.limits.mask_token} to fill")
+            raise self.wrong_text(f"has no {self.settings.mask_token} to fill")
         spans = tuple(encoding.offsets[position] for position in positions)
         tokenized = TokenizedText(ids, positions, spans)
         return tokenized if len(ids) <= self.max_length else self.truncate(tokenized, payload)
@@ -256,7 +211,7 @@ class FillMask(TensorClient):
     def truncate(self, tokenized: TokenizedText, payload: MaskedText) -> TokenizedText:
         """Keep the part around the masks, between [CLS] and [SEP], if the request allows it."""
         if not payload.parameters.truncate:
-            raise _wrong_text(
+            raise self.wrong_text(
                 f"is {len(tokenized.ids)} word pieces long, the model takes {self.max_length}; "
                 "with truncate it reads the part around the masks"
             )
@@ -266,21 +221,7 @@ class FillMask(TensorClient):
                 len(inner), [position - 1 for position in tokenized.positions], self.max_length - 2
             )
         except ValueError as error:
-            raise _wrong_text(f"cannot be truncated: {error}") from None
+            raise self.wrong_text(f"cannot be truncated: {error}") from None
         ids = np.concatenate((first, inner[window], last))
         positions = tuple(position - window.start for position in tokenized.positions)
         return TokenizedText(ids, positions, tokenized.spans)
-
-
-def minimum_length(model: Path) -> int:
-    """Return the least number of word pieces that every version of the model takes.
-
-    A TensorRT plan may be built for a fixed length; its manifest says so.
-    """
-    manifests = filter(None, map(Manifest.read, (path for path in model.iterdir() if path.is_dir())))
-    profiles = (profile for manifest in manifests for profile in manifest.profiles)
-    return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
-
-
-def _wrong_text(problem: str) -> WrongPayload:
-    return WrongPayload(f"payload.text: {problem}", field="payload.text")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ class TextToText(TextTask):
     def required_models(self) -> tuple[str, ...]:
         return self.model, self.decoder
 
-    def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
+    def find_output(self) -> TensorMetadata:
         decoder = self.triton.metadata(self.decoder)
         names = decoder.inputs.keys()
         if not {IDS, HIDDEN} <= names <= {IDS, HIDDEN, MASK} or decoder.inputs[IDS].datatype not in DTYPES:
@@ -71,7 +70,7 @@ class TextToText(TextTask):
             )
         self.takes_mask, self.dtype = MASK in names, DTYPES[decoder.inputs[IDS].datatype]
         find_output(decoder, 2, ("logits",))
-        return find_output(self.triton.metadata(self.model), 2, ("last_hidden_state",))
+        return find_output(self.metadata, 2, ("last_hidden_state",))
 
     def takes_batches(self) -> bool:
         return False  # answers end at different times

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sm.client.base import TensorClient, TensorMetadata, Tensors
-from sm.client.payloads import ImagePayload, Parameters
+from sm.client.base import TensorMetadata, Tensors
+from sm.client.payloads import ImagePayload
 from sm.client.preprocessing import Preprocessing
 from sm.client.results import Classes, Masks, ResultKind
-from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels
+from sm.client.tasks.task_file import Activation, Classifier, TaskFile, Top, unit_vector
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
 from sm.errors import StartError
 
@@ -23,46 +23,30 @@ class Classification(TaskFile):
     activation: Activation = "softmax"
 
 
-class TopClasses(Parameters):
-    """How many classes to answer."""
-
-    top: int = Field(default=5, ge=1, le=1000, description="How many classes to answer.")
-
-
 class ClassifiedImage(ImagePayload):
     """A picture to classify."""
 
-    parameters: TopClasses = Field(default_factory=TopClasses)
+    parameters: Top = Field(default_factory=Top)
 
 
-class ImageClassification(TensorClient):
+class ImageClassification(Classifier):
     """``[{"label", "score"}]``, the best first.
 
     Serves a model that takes one picture and has one output with a score for each class, whatever their
     names. ``preprocess.json`` says how a picture becomes its input.
     """
 
+    options: ClassVar[type[TaskFile]] = Classification
     payload: ClassVar[type[ImagePayload]] = ClassifiedImage
     result: ClassVar[ResultKind | None] = Classes()
 
     def setup(self) -> None:
-        metadata = self.triton.metadata(self.model)
-        image, scores = find_image(metadata), self.find_output()
-        self.input, self.output = image.name, scores.name
-        preprocessing = self.read_preprocessing(image)
+        super().setup()
+        image = find_image(self.metadata)
+        self.input, preprocessing = image.name, self.read_preprocessing(image)
         self.decode_size = preprocessing.decode_size
         # A model that takes bytes scales and normalises them in its own graph.
         self.to_tensor = preprocessing.unscaled if image.datatype == "UINT8" else preprocessing
-        self.read_options(scores.shape[0])
-
-    def find_output(self) -> TensorMetadata:
-        """Find the output that the task reads. Raises :class:`UnsuitableModel`."""
-        return find_output(self.triton.metadata(self.model), 1, ("logits",))
-
-    def read_options(self, classes: int) -> None:
-        """Read ``task.json`` and the names of the classes."""
-        self.activation = Classification.read(self.repository / self.model).activation
-        self.labels = read_labels(self.repository / self.model, self.output, classes)
 
     def read_preprocessing(self, image: ImageInput) -> Any:
         """Read ``preprocess.json``.
@@ -70,7 +54,7 @@ class ImageClassification(TensorClient):
         Raises:
             StartError: The file is missing or wrong, or has another size than the model's input.
         """
-        path = self.repository / self.model / "preprocess.json"
+        path = self.home / "preprocess.json"
         preprocessing = Preprocessing.read(path)
         crop = preprocessing.crop
         if image.size(crop) != (crop, crop):
@@ -82,13 +66,6 @@ class ImageClassification(TensorClient):
     def preprocess(self, payload: Any) -> Tensors:
         """Turn the picture into the model's input, float32 or uint8, such as [3, 224, 224]."""
         return {self.input: self.to_tensor(payload.pixels_at_least(*self.decode_size), payload.size)}
-
-    def wanted(self, payload: ImagePayload) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return (self.output,)
-
-    def postprocess(self, outputs: Tensors, payload: Any) -> Any:
-        scores = probabilities(outputs[self.output].reshape(-1), self.activation)
-        return ranked(scores, self.labels, payload.parameters.top)
 
 
 class Normalised(TaskFile):
@@ -104,25 +81,21 @@ class ImageEmbeddings(ImageClassification):
     counts, as of a vision transformer.
     """
 
+    options = Normalised
     payload: ClassVar[type[ImagePayload]] = ImagePayload
     result = None
 
     def find_output(self) -> TensorMetadata:
-        metadata = self.triton.metadata(self.model)
         try:
-            return find_output(metadata, 1, ("image_embeds", "pooler_output"))
+            return find_output(self.metadata, 1, ("image_embeds", "pooler_output"))
         except UnsuitableModel:
-            return find_output(metadata, 2, ("last_hidden_state",))
-
-    def read_options(self, classes: int) -> None:  # noqa: ARG002  # a vector has no labels
-        self.normalise = Normalised.read(self.repository / self.model).normalise
+            return find_output(self.metadata, 2, ("last_hidden_state",))
 
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:  # noqa: ARG002
-        output = outputs[self.output]
+        output = outputs[self.output.name]
         # The first of a model's patches is that of the whole picture.
         vector = output.reshape(-1, output.shape[-1])[0].astype(np.float32)
-        length = max(float(np.linalg.norm(vector)), 1e-12) if self.normalise else 1.0
-        return {"embedding": vector / np.float32(length)}
+        return {"embedding": unit_vector(vector) if self.settings.normalise else vector}
 
 
 #: Pixels of a mask's longer side at most: the scores of all classes are enlarged to it, one after the other.
@@ -140,12 +113,10 @@ class ImageSegmentation(ImageClassification):
     result = Masks()
 
     def find_output(self) -> TensorMetadata:
-        return find_output(self.triton.metadata(self.model), 3, ("logits", "out"))
-
-    def read_options(self, classes: int) -> None:
-        if classes == 1:
-            raise UnsuitableModel(f"{self.model!r} scores 1 class in {self.output}; at least 2 are expected.")
-        self.labels = read_labels(self.repository / self.model, self.output, classes)
+        output = self.find_classes(3, 0, ("logits", "out"))
+        if output.shape[0] == 1:
+            raise UnsuitableModel(f"{self.model!r} scores 1 class in {output.name}; at least 2 are expected.")
+        return output
 
     def read_preprocessing(self, image: ImageInput) -> Any:
         preprocessing = super().read_preprocessing(image)
@@ -158,7 +129,7 @@ class ImageSegmentation(ImageClassification):
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
         import cv2  # the gateway's Lambda, which has classifiers of this module, has no OpenCV
 
-        logits = outputs[self.output]
+        logits = outputs[self.output.name]
         ratio = min(1.0, MAX_MASK_SIDE / max(payload.size))
         width, height = (max(1, round(side * ratio)) for side in payload.size)
         best = np.full((height, width), -np.inf, np.float32)

@@ -8,17 +8,16 @@ import itertools
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sm.client.base import TensorClient, TensorMetadata, Tensors
-from sm.client.payloads import Base64Bytes, Parameters, Payload
+from sm.client.base import TensorMetadata, Tensors
+from sm.client.payloads import Base64Bytes, Payload
 from sm.client.results import Classes, Text
-from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels
+from sm.client.tasks.task_file import Activation, Classifier, Task, TaskFile, Top
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 from sm.errors import BadInput, StartError
 
@@ -58,25 +57,21 @@ class Sound(Payload):
     )
 
 
-class TopSounds(Parameters):
-    """How many labels to answer."""
-
-    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
-
-
 class ClassifiedSound(Sound):
     """A recording to classify."""
 
-    parameters: TopSounds = Field(default_factory=TopSounds)
+    parameters: Top = Field(default_factory=Top)
 
 
-class SoundTask(TensorClient):
+class SoundTask(Task):
     """A client whose model reads the samples of a recording; several channels become one."""
 
+    options = SoundOptions
     payload: ClassVar[type[Payload]] = Sound
 
     def setup(self) -> None:
-        folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
+        super().setup()
+        metadata = self.metadata
         try:
             import soundfile  # noqa: F401  # the first recording would find out
         except ImportError:
@@ -91,16 +86,10 @@ class SoundTask(TensorClient):
                 f"{self.model!r} takes {format_tensors(metadata.inputs.values())}: one FP32 input of samples "
                 "is expected, and at most an attention_mask. A model of spectrograms needs a client."
             )
-        self.settings = SoundOptions.read(folder)
         ((self.input, self.length),) = waves.items()
         self.has_mask = len(metadata.inputs) > 1
         length_s = self.length / self.settings.rate if self.length > 0 else math.inf
         self.max_seconds = min(self.settings.max_seconds, length_s)
-        self.output = self.find_output(folder)
-
-    def find_output(self, folder: Path) -> TensorMetadata:
-        """Find the output that the task reads, and its labels. Raises :class:`UnsuitableModel`."""
-        raise NotImplementedError
 
     def preprocess(self, payload: Any) -> Tensors:
         """Return the samples, float32 [n], at the model's rate."""
@@ -114,24 +103,12 @@ class SoundTask(TensorClient):
         mask = {"attention_mask": (np.arange(len(samples)) < count).astype(np.int64)} if self.has_mask else {}
         return {self.input: samples, **mask}
 
-    def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return (self.output.name,)
 
-
-class AudioClassification(SoundTask):
+class AudioClassification(SoundTask, Classifier):
     """``[{"label", "score"}]`` of a recording, the best first."""
 
     payload = ClassifiedSound
     result = Classes()
-
-    def find_output(self, folder: Path) -> TensorMetadata:
-        output = find_output(self.triton.metadata(self.model), 1, ("logits",))
-        self.labels = read_labels(folder, output.name, output.shape[0])
-        return output
-
-    def postprocess(self, outputs: Tensors, payload: Any) -> list[dict[str, Any]]:
-        scores = probabilities(outputs[self.output.name].reshape(-1), self.settings.activation)
-        return ranked(scores, self.labels, payload.parameters.top)
 
 
 class SpeechRecognition(SoundTask):
@@ -139,8 +116,8 @@ class SpeechRecognition(SoundTask):
 
     result = Text()
 
-    def find_output(self, folder: Path) -> TensorMetadata:
-        output, path = find_output(self.triton.metadata(self.model), 2, ("logits",)), folder / "vocab.json"
+    def find_output(self) -> TensorMetadata:
+        output, path = find_output(self.metadata, 2, ("logits",)), self.home / "vocab.json"
         try:
             vocabulary = {int(index): token for token, index in json.loads(path.read_bytes()).items()}
             self.blank = next(index for index, token in vocabulary.items() if token == self.settings.blank)

@@ -1,20 +1,22 @@
-"""The ``task.json`` of a model's folder: its task, and the options of that task's class."""
+"""What all tasks share: their ``task.json``, the output that they read, and the names of its classes."""
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Self
 
 from sm.client import tasks
-from sm.client.base import TensorClient
-from sm.client.payloads import read_description
-from sm.client.tensor_roles import label_file
+from sm.client.base import TensorClient, TensorMetadata, Tensors
+from sm.client.payloads import Parameters, read_description
+from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 
 TASK_FILE = "task.json"
@@ -38,6 +40,54 @@ class TaskFile(BaseModel):
         """
         path = model / name
         return read_description(cls, path) if path.is_file() else cls()
+
+
+class Task(TensorClient):
+    """A client that reads one output of its model, as the files in the model's folder say."""
+
+    options: ClassVar[type[TaskFile]] = TaskFile
+    #: The file with the options.
+    options_file: ClassVar[str] = TASK_FILE
+
+    def setup(self) -> None:
+        self.home, self.metadata = self.repository / self.model, self.triton.metadata(self.model)
+        self.settings: Any = self.options.read(self.home, self.options_file)
+        self.labels: tuple[str, ...] = ()
+        self.output = self.find_output()
+
+    @abstractmethod
+    def find_output(self) -> TensorMetadata:
+        """Find the output that the task reads, and read its labels.
+
+        Raises:
+            UnsuitableModel: The model does not have it.
+        """
+
+    def find_classes(self, rank: int, axis: int = -1, names: tuple[str, ...] = ("logits",)) -> TensorMetadata:
+        """Find the output with a score for each class along ``axis``, and read the classes' names."""
+        output = find_output(self.metadata, rank, names)
+        self.labels = read_labels(self.home, output.name, output.shape[axis])
+        return output
+
+    def wanted(self, payload: Any) -> Sequence[str] | None:  # noqa: ARG002  # the same for all
+        return (self.output.name,)
+
+
+class Top(Parameters):
+    """How many labels to answer."""
+
+    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
+
+
+class Classifier(Task):
+    """A client whose output has a score for each class; the best are the answer."""
+
+    def find_output(self) -> TensorMetadata:
+        return self.find_classes(1)
+
+    def postprocess(self, outputs: Tensors, payload: Any) -> Any:
+        scores = probabilities(outputs[self.output.name].reshape(-1), self.settings.activation)
+        return ranked(scores, self.labels, payload.parameters.top)
 
 
 def task_class(file: Path) -> type[TensorClient]:
@@ -71,13 +121,18 @@ def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:
     path = label_file(model, output)
     if path is None:
         return tuple(map(str, range(classes)))
-    try:
-        labels = tuple(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} cannot be read: {error}") from None
+    labels = read_lines(path)
     if classes not in (-1, len(labels)):
         raise StartError(f"{path} has {len(labels)} labels for {classes} classes")
     return labels
+
+
+def read_lines(path: Path) -> tuple[str, ...]:
+    """Read the lines of a file. Raises :class:`StartError`."""
+    try:
+        return tuple(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"{path} cannot be read: {error}") from None
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -95,6 +150,13 @@ def probabilities(logits: NDArray[np.floating[Any]], activation: Activation) -> 
         return softmax(logits)
     halves: NDArray[np.float64] = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))  # never overflows
     return halves
+
+
+def unit_vector(vector: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Return a vector with the length 1, float32; a zero vector stays zero."""
+    length = max(float(np.linalg.norm(vector)), 1e-12)
+    unit: NDArray[np.float32] = (vector / np.float32(length)).astype(np.float32)
+    return unit
 
 
 def ranked(scores: NDArray[np.floating[Any]], labels: tuple[str, ...], top: int) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,23 @@ from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 from tokenizers import Encoding, Tokenizer
 
-from sm.client.base import Array, ModelMetadata, TensorClient, TensorMetadata, Tensors
+from sm.client.base import Array, ModelMetadata, TensorMetadata, Tensors
 from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
 from sm.client.payloads import Parameters, Payload, TextPayload
 from sm.client.results import Classes, Table, Text
-from sm.client.tasks.task_file import Activation, TaskFile, probabilities, ranked, read_labels, softmax
+from sm.client.tasks.task_file import (
+    Activation,
+    Classifier,
+    Task,
+    TaskFile,
+    Top,
+    ranked,
+    softmax,
+    unit_vector,
+)
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors, record_shape
 from sm.errors import StartError, WrongPayload
+from sm.repository.manifest import Manifest
 
 #: The names that exporters give to one input. Only the ids are required.
 Role = tuple[str, ...]
@@ -103,67 +112,72 @@ def load_tokenizer(model: Path) -> Tokenizer:
         raise StartError(f"{path} cannot be read: {error}") from None
 
 
-class TextTask(TensorClient):
+def minimum_length(model: Path) -> int:
+    """Return the least number of tokens that every version of the model takes.
+
+    A TensorRT plan may be built for a fixed length; its manifest says so.
+    """
+    manifests = filter(None, map(Manifest.read, (path for path in model.glob("*") if path.is_dir())))
+    profiles = (profile for manifest in manifests for profile in manifest.profiles)
+    return max((profile.minimum[-1] for profile in profiles if profile.input == "input_ids"), default=1)
+
+
+class TextTask(Task):
     """A client whose model reads the tokens of a text, or of a pair of texts."""
 
-    options: ClassVar[type[TextOptions]] = TextOptions
+    options: ClassVar[type[TaskFile]] = TextOptions
     payload: ClassVar[type[Payload]] = TaskText
     #: What is cut off a text that is too long.
     truncation: ClassVar[str] = "longest_first"
 
     def setup(self) -> None:
-        folder, metadata = self.repository / self.model, self.triton.metadata(self.model)
-        self.inputs_of_text = TextInputs.of(metadata)
-        self.output = self.find_output(folder)
-        self.tokenizer = load_tokenizer(folder)
+        super().setup()
+        self.inputs_of_text = TextInputs.of(self.metadata)
+        self.tokenizer = self.load_tokenizer()
         # tokenizer.json may ask for padding, which depends on the records that go together.
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
-        self.settings: Any = self.options.read(folder)
-        settings = self.settings
-        self.max_characters = settings.max_characters
-        self.max_length = min(settings.max_length, self.inputs_of_text.length or settings.max_length)
+        settings, length = self.settings, self.inputs_of_text.length
+        self.max_length = min(settings.max_length, length or settings.max_length)
+        self.min_length = max(minimum_length(self.home), length)
         if settings.truncate:
             self.tokenizer.enable_truncation(self.max_length, strategy=self.truncation)
         vocabulary = self.tokenizer.get_vocab()
         names = (name for name in ("[PAD]", "<pad>") if name in vocabulary)
         self.padding_id = vocabulary[next(names, next(iter(vocabulary)))]
 
-    @abstractmethod
-    def find_output(self, folder: Path) -> TensorMetadata:
-        """Find the output that the task reads, and read its labels.
-
-        Raises:
-            UnsuitableModel: The model does not have it.
-        """
+    def load_tokenizer(self) -> Tokenizer:
+        """Load the tokenizer of the model's folder."""
+        return load_tokenizer(self.home)
 
     def text_of(self, payload: Any) -> str | tuple[str, str]:
         """Return the text of a record, or its pair of texts."""
         text: str = payload.text
         return text
 
-    def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
-        """Tokenize the texts, in parallel.
-
-        Raises:
-            WrongPayload: A text is longer than the model takes.
-        """
-        texts = [self.text_of(payload) for payload in payloads]
+    def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
+        """Tokenize the texts, in parallel. Raises :class:`WrongPayload` for one with too many characters."""
+        texts, most = [self.text_of(payload) for payload in payloads], self.settings.max_characters
         for text in texts:
             characters = len(text) if isinstance(text, str) else sum(map(len, text))
-            if characters > self.max_characters:
-                raise self.too_long(f"has over {self.max_characters:,} characters")
+            if characters > most:
+                raise self.wrong_text(f"has over {most:,} characters")
         encodings: list[Encoding] = self.tokenizer.encode_batch(texts)
+        return encodings
+
+    def encode(self, payloads: Sequence[Any]) -> list[Encoding]:
+        """Tokenize the texts. Raises :class:`WrongPayload` for one that is longer than the model takes."""
+        encodings = self.tokenize(payloads)
         for encoding in encodings:
             if len(encoding.ids) > self.max_length:
-                raise self.too_long(
+                raise self.wrong_text(
                     f"is {len(encoding.ids)} tokens long, the model takes {self.max_length}; with truncate "
                     "in task.json it reads the beginning"
                 )
         return encodings
 
-    def too_long(self, problem: str) -> WrongPayload:
-        """Return the error for a text that is too long."""
+    def wrong_text(self, problem: str) -> WrongPayload:
+        """Return the error for a text that the model cannot read."""
         return WrongPayload(f"payload.text: {problem}", field="payload.text")
 
     def preprocess(self, payload: Any) -> Tensors:
@@ -175,19 +189,16 @@ class TextTask(TensorClient):
             payload._encoding = encoding
         return self.pad([encoding.ids for encoding in encodings], [each.type_ids for each in encodings])
 
-    def pad(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Tensors:
+    def pad(self, ids: Sequence[Any], types: Sequence[Sequence[int]] = ()) -> Tensors:
         """Return the model's inputs [records, longest], in which the attention to padding is 0."""
-        longest = self.inputs_of_text.length or max(map(len, ids))
-        shape = len(ids), longest
+        shape = len(ids), max(self.min_length, *map(len, ids))
         padded = np.full(shape, self.padding_id, np.int64)
         attention, padded_types = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for row, (record, record_types) in enumerate(zip(ids, types, strict=True)):
+        for row, record in enumerate(ids):
             padded[row, : len(record)], attention[row, : len(record)] = record, 1
-            padded_types[row, : len(record)] = record_types
+        for row, record_types in enumerate(types):
+            padded_types[row, : len(record_types)] = record_types
         return self.inputs_of_text.to_tensors(padded, attention, padded_types)
-
-    def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return (self.output.name,)
 
 
 class Classification(TextOptions):
@@ -196,33 +207,18 @@ class Classification(TextOptions):
     activation: Activation = "softmax"
 
 
-class Top(Parameters):
-    """How many labels to answer."""
-
-    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
-
-
 class ClassifiedText(TaskText):
     """A text to classify."""
 
     parameters: Top = Field(default_factory=Top)
 
 
-class TextClassification(TextTask):
+class TextClassification(TextTask, Classifier):
     """``[{"label", "score"}]``, the best first."""
 
     options = Classification
     payload = ClassifiedText
     result = Classes()
-
-    def find_output(self, folder: Path) -> TensorMetadata:
-        output = find_output(self.triton.metadata(self.model), 1, ("logits",))
-        self.labels = read_labels(folder, output.name, output.shape[0])
-        return output
-
-    def postprocess(self, outputs: Tensors, payload: ClassifiedText) -> list[dict[str, Any]]:
-        logits = outputs[self.output.name].reshape(-1)
-        return ranked(probabilities(logits, self.settings.activation), self.labels, payload.parameters.top)
 
 
 #: The label of a token that belongs to no span.
@@ -238,10 +234,8 @@ class TokenClassification(TextTask):
 
     result = Table()
 
-    def find_output(self, folder: Path) -> TensorMetadata:
-        output = find_output(self.triton.metadata(self.model), 2, ("logits",))
-        self.labels = read_labels(folder, output.name, output.shape[1])
-        return output
+    def find_output(self) -> TensorMetadata:
+        return self.find_classes(2)
 
     def postprocess(self, outputs: Tensors, payload: TaskText) -> list[dict[str, Any]]:
         encoding = payload._encoding
@@ -315,9 +309,9 @@ class ZeroShotClassification(TextTask):
     result = Classes()
     truncation = "only_first"
 
-    def find_output(self, folder: Path) -> TensorMetadata:
-        output = find_output(self.triton.metadata(self.model), 1, ("logits",))
-        names = [label.lower() for label in read_labels(folder, output.name, output.shape[0])]
+    def find_output(self) -> TensorMetadata:
+        output = self.find_classes(1)
+        names = [label.lower() for label in self.labels]
         entailed = [index for index, name in enumerate(names) if name.startswith("entail")]
         if not entailed or len(names) < 2:
             raise UnsuitableModel(f"{self.model!r} has no label that begins with entail; it has {names}.")
@@ -377,19 +371,17 @@ class QuestionAnswering(TextTask):
     result = Text(text="answer")
     truncation = "only_second"
 
-    def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
-        metadata = self.triton.metadata(self.model)
+    def find_output(self) -> TensorMetadata:
+        found = self.metadata.outputs
         for name in OUTPUTS:
-            if name not in metadata.outputs:
-                raise UnsuitableModel(
-                    f"{self.model!r} has no output {name}; it has {', '.join(metadata.outputs)}."
-                )
-        return find_output(metadata, 1, OUTPUTS)
+            if name not in found:
+                raise UnsuitableModel(f"{self.model!r} has no output {name}; it has {', '.join(found)}.")
+        return find_output(self.metadata, 1, OUTPUTS)
 
     def text_of(self, payload: Question) -> tuple[str, str]:
         return payload.question, payload.context
 
-    def too_long(self, problem: str) -> WrongPayload:
+    def wrong_text(self, problem: str) -> WrongPayload:
         return WrongPayload(f"payload.context: with the question it {problem}", field="payload.context")
 
     def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
@@ -457,12 +449,11 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
     options = Pooling
     payload = Sentence
 
-    def find_output(self, folder: Path) -> TensorMetadata:  # noqa: ARG002  # it has no labels
-        metadata = self.triton.metadata(self.model)
+    def find_output(self) -> TensorMetadata:
         try:
-            return find_output(metadata, 1, ("sentence_embedding", "pooler_output"))
+            return find_output(self.metadata, 1, ("sentence_embedding", "pooler_output"))
         except UnsuitableModel:
-            return find_output(metadata, 2, ("last_hidden_state", "token_embeddings"))
+            return find_output(self.metadata, 2, ("last_hidden_state", "token_embeddings"))
 
     def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
         with_text = [payload for payload in payloads if not payload.token_ids]
@@ -472,7 +463,7 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
             if payload.token_ids:
                 self.check_ids(record)
             payload._tokens = len(record)
-        return self.pad(ids, [[0] * len(record) for record in ids])
+        return self.pad(ids)
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse ids that the model has no token for, and too many."""
@@ -487,9 +478,7 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
         vector = self.pool(outputs[self.output.name], payload._tokens).astype(np.float32)
-        if self.settings.normalise:
-            vector = vector / max(float(np.linalg.norm(vector)), 1e-12)  # a zero vector stays zero
-        return self.embedding(vector, payload._tokens)
+        return self.embedding(unit_vector(vector) if self.settings.normalise else vector, payload._tokens)
 
     def pool(self, vectors: Array, tokens: int) -> Array:
         """Return the one vector [n] of an output [n], or of [padded, n], of which ``tokens`` rows count."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from sm.client import Client, TensorClient
-from sm.client.tasks.fill_mask import minimum_length
+from sm.client.tasks.text import minimum_length
 from sm.errors import StartError, WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
