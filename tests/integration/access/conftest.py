@@ -1,5 +1,5 @@
 """A box with every lock on: TLS, API keys, rate limits, and CORS."""
 
-from tests.support.locked_boxes import locked
+from tests.integration.access.locked_boxes import locked
 
 __all__ = ["locked"]

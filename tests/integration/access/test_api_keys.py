@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sm.server.access import keys
-from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
+from tests.integration.access.access_routes import ROUTES_THAT_NEED_A_KEY
+from tests.integration.access.locked_boxes import LockedBox, read_error
 from tests.support.boxes import wait_until
-from tests.support.locked_boxes import LockedBox, read_error
 
 pytestmark = pytest.mark.core
 

@@ -14,9 +14,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.integration.access.locked_boxes import ORIGIN, LockedBox
 from tests.support.boxes import wait_until
 from tests.support.browser import chromium
-from tests.support.locked_boxes import ORIGIN, LockedBox
 
 FOREIGN_ORIGIN = "https://elsewhere.example"
 INVOKE_MODEL = """

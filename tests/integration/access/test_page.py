@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.integration.access.locked_boxes import CALL_COMMANDS, INVOKE_COMMAND, LockedBox
 from tests.support import pages
-from tests.support.locked_boxes import CALL_COMMANDS, INVOKE_COMMAND, LockedBox
 
 
 def test_the_pages_curl_commands_call_the_box_that_its_other_commands_set_up(locked: LockedBox) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.locked_boxes import ORIGIN, LockedBox
+from tests.integration.access.locked_boxes import ORIGIN, LockedBox
 
 WORDS = json.dumps({"modelname": "words", "payload": "a b"}).encode()
 NEW_SESSION = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from tests.integration.access.access_routes import ROUTES_THAT_NEED_A_KEY
+from tests.integration.access.locked_boxes import LockedBox
 from tests.support import certificates as certificate_files
-from tests.support.access_routes import ROUTES_THAT_NEED_A_KEY
 from tests.support.boxes import wait_until
-from tests.support.locked_boxes import LockedBox
 
 
 def handshake(locked: LockedBox, *options: str) -> subprocess.CompletedProcess[str]:

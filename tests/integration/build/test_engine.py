@@ -24,8 +24,8 @@ from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
+from tests.integration.build.package_registry import FakeRegistry
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
-from tests.support.package_registry import FakeRegistry
 
 InstanceGroup = model_config_pb2.ModelInstanceGroup
 

@@ -12,12 +12,12 @@ import pytest
 
 from sm.errors import CommandError
 from sm.settings import Settings
-from tests.support.package_registry import FakeRegistry
-from tests.support.tiny_recipe import CONFIG, RECIPE
+from tests.integration.build.package_registry import FakeRegistry
+from tests.integration.build.tiny_recipe import CONFIG, RECIPE
 from trireme_tools.prepare import example_repositories
 from trireme_tools.prepare.packages import Source
 
-#: The recipe of ``tests/support/tiny_recipe.py``, changed to write the layout of an example.
+#: The recipe of ``tests/integration/build/tiny_recipe.py``, changed to write the layout of an example.
 EXAMPLE_RECIPE = (
     RECIPE
     + """

@@ -13,7 +13,7 @@ from sm.commands.build.targets import sha256
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache
-from tests.support.package_registry import FakeRegistry
+from tests.integration.build.package_registry import FakeRegistry
 from trireme_tools.prepare.packages import Fetcher, Source
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sm.repository.cache import Cache
 from sm.settings import HERE
-from tests.support.package_registry import FakeRegistry
+from tests.integration.build.package_registry import FakeRegistry
 from trireme_tools.prepare import demo
 from trireme_tools.prepare.packages import Fetcher, Source
 

@@ -21,8 +21,8 @@ from sm.errors import CommandError
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest
 from sm.settings import Settings
+from tests.integration.build.package_registry import FakeRegistry
 from tests.support.boxes import wait_until
-from tests.support.package_registry import FakeRegistry
 from trireme_tools.prepare import demo, recipes
 from trireme_tools.prepare.demo import prepare
 from trireme_tools.prepare.packages import Source

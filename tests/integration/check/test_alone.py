@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sm.plugins.loading import ClientSource
-from tests.support import faulty_clients as faulty
+from tests.integration.check import faulty_clients as faulty
 from trireme_tools.check.isolated_load import find_problem
 
 

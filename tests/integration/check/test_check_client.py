@@ -13,7 +13,7 @@ import pytest
 from pydantic import Field
 
 from sm.client.base import Client, Payload, Triton
-from tests.support import faulty_clients as faulty
+from tests.integration.check import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.check_client import check_client, run_sm
 from trireme_tools.check import calls

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import faulty_clients as faulty
+from tests.integration.check import faulty_clients as faulty
 from tests.support.check_client import CheckResult, check_client
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import requests
 
+from tests.integration.environments.greeting_model import BODY, GREETING_MODEL
+from tests.integration.environments.packed_environments import PackedEnvironment
 from tests.support.boxes import running_box
-from tests.support.greeting_model import BODY, GREETING_MODEL
 from tests.support.package_repositories import package_successfully, unpack
-from tests.support.packed_environments import PackedEnvironment
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 import requests
 
 from sm.triton import server
-from tests.support.environments import run_pack_env
-from tests.support.greeting_model import BODY, GREETING_MODEL
-from tests.support.packed_environments import PackedEnvironment
+from tests.integration.environments.environments import run_pack_env
+from tests.integration.environments.greeting_model import BODY, GREETING_MODEL
+from tests.integration.environments.packed_environments import PackedEnvironment
 from tests.support.tritons import TritonProcess, prepare_triton
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sm.settings import HERE
+from tests.integration.s3.s3_client_source import CLIENT
 from tests.support.boxes import RunningBox, running_box
 from tests.support.s3 import CREDENTIALS, SECRET, client
-from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
 
 pytestmark = pytest.mark.core

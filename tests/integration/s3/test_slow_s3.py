@@ -15,10 +15,10 @@ import pytest
 import requests
 
 from sm.settings import HERE
+from tests.integration.s3.s3_client_source import CLIENT
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.dripping_proxy import DrippingProxy, running_dripping_proxy
 from tests.support.s3 import CREDENTIALS, client
-from tests.support.s3_client_source import CLIENT
 from tests.support.tritons import MODELS
 
 #: The deadline of an invocation; threads of the one worker; its threads for S3.

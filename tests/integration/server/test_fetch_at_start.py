@@ -26,13 +26,13 @@ import requests
 import yaml
 
 from sm.settings import HERE
+from tests.integration.server.hub import running_hub
 from tests.support import certificates
 from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.download_hosts import https_site
 from tests.support.dripping_proxy import running_dripping_proxy
-from tests.support.hub import running_hub
 from tests.support.pages import code_blocks
 from tests.support.s3 import CREDENTIALS, aws, client
 from tests.support.tritons import MODELS

@@ -1,6 +1,6 @@
 """``hf://owner/name`` is fetched from the hub, or a mirror, and served.
 
-The hub is a stand-in, ``tests/support/hub.py``; the library that speaks to it is the real one.
+The hub is a stand-in, ``tests/integration/server/hub.py``; the library that speaks to it is the real one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 import requests
 
 from sm.settings import HERE
+from tests.integration.server.hub import LARGE, Hub, running_hub
 from tests.support.boxes import running_box
-from tests.support.hub import LARGE, Hub, running_hub
 from tests.support.task_models import write_text_model
 from tests.support.tritons import MODELS
 

@@ -20,8 +20,8 @@ from sm.client import sessions as module
 from sm.client.sessions import SWEEP_INTERVAL_S, Sessions
 from sm.errors import BadInput, OutOfMemory, Overloaded
 from sm.settings import HERE
+from tests.integration.sessions.session_rows import count_rows
 from tests.support.boxes import wait_until
-from tests.support.session_rows import count_rows
 
 pytestmark = pytest.mark.core
 
@@ -335,7 +335,7 @@ import sys
 from pathlib import Path
 from sm.errors import OutOfMemory
 from sm.client.sessions import Sessions
-from tests.support.session_rows import count_rows
+from tests.integration.sessions.session_rows import count_rows
 first, second = Path(sys.argv[1]), Path(sys.argv[2])
 session = Sessions((first, second), 100, 10).open("caller")
 large = b"x" * 300_000

@@ -10,7 +10,7 @@ import pytest
 
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
-from tests.support.package_registry import FakeRegistry, running_package_registry
+from tests.integration.build.package_registry import FakeRegistry, running_package_registry
 from trireme_tools.prepare.packages import Fetcher, Source
 
 #: A recipe for a model that adds 1 to its input. It reads the 1 from the package.

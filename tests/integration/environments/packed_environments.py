@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environments import run_pack_env, write_requirements
+from tests.integration.environments.environments import run_pack_env, write_requirements
 
 
 @dataclass(frozen=True)
