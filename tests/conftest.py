@@ -34,22 +34,28 @@ IN_CI = os.environ.get("CI") == "true"
 MAX_RERUNS = 3
 #: What ran beside the test may have ended by then.
 RERUN_DELAY_S = 10
-#: Folders whose tests share something that takes long to make (the image, a Triton, a box in each mode).
+#: Folders and files whose tests share something that takes long to make (the image, a Triton, a box in each mode).
 SHARED = {
     "e2e/browser": "browser",
     "e2e/container": "image",
     "e2e/push": "image",
     "contract": "contract",
     "integration/access": "access",
+    "integration/box/test_headers.py": "small box",
+    "integration/box/test_http_conformance.py": "small box",
+    "integration/box/test_known_holes.py": "small box",
+    "integration/box/test_v2.py": "small box",
     "integration/gateway": "gateway",
+    "integration/streaming": "streaming",
     "integration/triton": "triton",
 }
 
 
 def group_of(file: PurePosixPath) -> str:
-    """What is run in one process: the tests of a file, or of a folder above."""
-    folders = {str(folder) for folder in file.relative_to("tests").parents}
-    return next((group for folder, group in SHARED.items() if folder in folders), str(file))
+    """What is run in one process: the tests of a file, or of those that share something."""
+    inside = file.relative_to("tests")
+    paths = {str(path) for path in (inside, *inside.parents)}
+    return next((group for path, group in SHARED.items() if path in paths), str(file))
 
 
 def check_collection(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,8 +50,9 @@ def start_batch(folder: Path) -> Iterator[Container]:
         clients=(),
         SAGEMAKER_BATCH="true",
         SAGEMAKER_BATCH_STRATEGY="MULTI_RECORD",
-        SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="4",
-        SAGEMAKER_MAX_PAYLOAD_IN_MB="25",
+        # Each body may be larger than the 25 MiB of a real-time endpoint.
+        SAGEMAKER_MAX_CONCURRENT_TRANSFORMS="2",
+        SAGEMAKER_MAX_PAYLOAD_IN_MB="50",
     ) as box:
         yield Container(box.url, "batch", complete=True, given_request=ModelRequest(BODY))
 

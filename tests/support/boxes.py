@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -235,6 +235,10 @@ class RunningBox:
             return is_another and bool(now["state"] == "ready")
 
         wait_until(is_replaced, timeout_s, f"a new {name}")
+
+
+#: A function that starts a box and takes more settings; its block stops the box.
+StartBox = Callable[..., AbstractContextManager[RunningBox]]
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""OpenAI's own client gets embeddings from a box, and errors in the form that it expects."""
+"""OpenAI's own client gets embeddings from a box, and errors in the form that it expects; callers share batches."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import openai
@@ -15,9 +16,10 @@ from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
 from tests.support.task_models import write_tokenizer
 from tests.support.tritons import Model
 
-CLIENTS = (CLIENT_FOLDERS / "embeddings",)
-#: The sum, the number, the longest and the shortest of the ids that are not padding.
+CALLERS, SECONDS = 16, 2.0
+#: The sum, the number, the longest and the shortest of the ids that are not padding. Slow enough that callers meet.
 MODEL = Model(
+    "time.sleep(0.01)\n"
     'ids = tensor(request, "ids").astype(np.float32)\n'
     "count, shortest = (ids > 0).sum(1), np.where(ids > 0, ids, np.inf).min(1)\n"
     'return {"vector": np.stack([ids.sum(1), count, ids.max(1), shortest], 1).astype(np.float32)}',
@@ -38,18 +40,14 @@ VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("repository")
-    MODEL.write(folder / "sentences")
-    ENCODER.write(folder / "encoder")
-    write_tokenizer(folder / "encoder")
-    (folder / "encoder" / "task.json").write_text('{"task": "sentence-embeddings"}')
-    return folder
-
-
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("box"), repository, clients=CLIENTS) as box:
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("box")
+    repository = folder / "repository"
+    MODEL.write(repository / "sentences")
+    ENCODER.write(repository / "encoder")
+    write_tokenizer(repository / "encoder")
+    (repository / "encoder" / "task.json").write_text('{"task": "sentence-embeddings"}')
+    with running_box(folder, repository, clients=(CLIENT_FOLDERS / "embeddings",)) as box:
         yield box
 
 
@@ -157,8 +155,35 @@ def test_the_client_answers_invocations_as_any_other(box: RunningBox) -> None:
     assert both.status_code == 422
 
 
-def test_the_api_can_be_turned_off(repository: Path, tmp_path: Path) -> None:
-    with running_box(tmp_path, repository, clients=CLIENTS, TRIREME_EMBEDDINGS_API="false") as box:
-        body = {"model": "sentences", "input": "a"}
-        assert requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30).status_code == 404
-        assert requests.get(f"{box.url}/v1/models", timeout=30).status_code == 404
+def ask(box: RunningBox, caller: int, seconds: float) -> int:
+    """Ask again and again with ids that no other caller has; return the number of answers, all of them right."""
+    end, turn = time.monotonic() + seconds, 0
+    with requests.Session() as session:
+        while time.monotonic() < end:
+            ids = [1000 * caller + turn + 1, *range(1, caller + 1)]
+            body = {"modelname": "sentences", "payload": {"token_ids": ids}}
+            answer = session.post(f"{box.url}/invocations", json=body, timeout=60)
+            assert answer.status_code == 200, answer.text
+            vector = [sum(ids), len(ids), max(ids), min(ids)]
+            assert answer.json()["result"] == {"embedding": vector, "tokens": len(ids)}
+            turn += 1
+    return turn
+
+
+def calls(box: RunningBox) -> float:
+    return box.metric("trireme_invocation_duration_seconds_count", model="sentences", stage="preprocess")
+
+
+def test_callers_share_calls_of_the_model_and_each_gets_its_own_answer(box: RunningBox) -> None:
+    before = calls(box)
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = sum(pool.map(lambda caller: ask(box, caller, SECONDS), range(CALLERS)))
+    assert calls(box) - before < answers / 1.5
+
+
+def test_no_caller_notices_that_triton_is_killed_under_their_batch(box: RunningBox) -> None:
+    with ThreadPoolExecutor(CALLERS) as pool:
+        answers = [pool.submit(ask, box, caller, 2 * SECONDS) for caller in range(CALLERS)]
+        time.sleep(SECONDS / 2)
+        box.kill_and_wait_for_restart("triton")
+        assert all(answer.result() for answer in answers)

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.boxes import RunningBox
 from tests.support.raw_http import exchange
 from tests.support.runtime_client import runtime_client
-from tests.support.tritons import MODELS
 
 pytestmark = pytest.mark.core
 
-CLIENTS = CLIENT_FOLDERS / "platform"
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 PROBE_BODY = b'{"modelname":"probe","payload":{}}'
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("headers")
-    MODELS["echo"].write(folder / "model" / "echo")
-    with running_box(
-        folder,
-        folder / "model",
-        clients=(CLIENTS,),
-        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-        SAGEMAKER_MAX_REQUEST_SIZE="100000",
-    ) as started:
-        yield started
+@pytest.fixture
+def box(small_box: RunningBox) -> RunningBox:
+    return small_box
 
 
 def test_every_header_of_the_platform_reaches_the_client(box: RunningBox) -> None:

@@ -7,15 +7,13 @@ such one is refused and its connection closed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox
 from tests.support.echo_requests import ECHO_BODY
 from tests.support.raw_http import exchange
-from tests.support.tritons import MODELS
 
 SIZE = len(ECHO_BODY)
 JSON = b"Content-Type: application/json\r\n"
@@ -78,16 +76,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("http")
-    MODELS["echo"].write(folder / "model" / "echo")
-    with running_box(
-        folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo"
-    ) as started:
-        yield started
-
-
 def statuses_of(box: RunningBox, request: bytes) -> tuple[list[int], bool]:
     """Send bytes, then a request for /ping; return the statuses before its answer, and whether it had one."""
     last = b"GET /ping HTTP/1.1\r\nHost: box\r\nConnection: close\r\nX-Request-Id: last\r\n\r\n"
@@ -98,6 +86,6 @@ def statuses_of(box: RunningBox, request: bytes) -> tuple[list[int], bool]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_request_is_served_or_refused_as_the_rfc_says(box: RunningBox, name: str) -> None:
+def test_a_request_is_served_or_refused_as_the_rfc_says(small_box: RunningBox, name: str) -> None:
     case = CASES[name]
-    assert statuses_of(box, case.request) == (case.statuses, case.kept)
+    assert statuses_of(small_box, case.request) == (case.statuses, case.kept)

@@ -21,7 +21,6 @@ from tests.support.boxes import RunningBox, command_line, running_box
 from tests.support.disks import MOUNT_SMALL_DISK
 from tests.support.tritons import MODELS
 
-MODEL_NAMES = ("echo", "words", "counts")
 ECHO: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
 INFER, GENERATE = "/v2/models/echo/infer", "/v2/models/words/generate"
 HEADER_SIZE = "Inference-Header-Content-Length"
@@ -41,13 +40,9 @@ POST_PATHS = (
 REGION_NAMES = ("triton_python_backend_shm", "/dev/shm", "trireme-")
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    folder = tmp_path_factory.mktemp("known-holes")
-    for name in MODEL_NAMES:
-        MODELS[name].write(folder / "model" / name)
-    with running_box(folder, folder / "model", clients=()) as started:
-        yield started
+@pytest.fixture
+def box(small_box: RunningBox) -> RunningBox:
+    return small_box
 
 
 @pytest.fixture(autouse=True)
@@ -220,8 +215,7 @@ def full_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine makes no file system of its own")
     folder = tmp_path_factory.mktemp("full")
-    for name in MODEL_NAMES:
-        MODELS[name].write(folder / "model" / name)
+    MODELS["echo"].write(folder / "model" / "echo")
     prefix = MOUNT_SMALL_DISK.format(size=80, folder="/dev/shm")
     with running_box(folder, folder / "model", clients=(), command_prefix=prefix) as started:
         yield started

@@ -23,9 +23,6 @@ class Late(Client):
     def inference(self, payload):
         return payload.text.upper()
 """
-WORKERS = 2
-
-
 OTHER = """
 from sm.client import Client
 
@@ -34,6 +31,7 @@ class Other(Client):
     def inference(self, payload):
         return "served"
 """
+WORKERS = 2
 
 
 def control_model(box: RunningBox, verb: str) -> None:
@@ -48,33 +46,17 @@ def worker_statuses(box: RunningBox) -> set[int]:
     return {box.invoke("late", {"text": "a"}).status_code for _ in range(8 * WORKERS)}
 
 
-@pytest.mark.parametrize("arguments", ["", "--reload"])
-def test_a_worker_that_starts_without_its_model_serves_it_later(tmp_path: Path, arguments: str) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    (tmp_path / "clients").mkdir()
-    (tmp_path / "clients" / "late.py").write_text(CLIENT)
-    with running_box(
-        tmp_path,
-        tmp_path / "model",
-        clients=(tmp_path / "clients",),
-        arguments=arguments,
-        SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
-        TRIREME_BROKEN_CLIENTS="skip",
-    ) as box:
-        assert worker_statuses(box) == {200}
-        control_model(box, "unload")
-        workers_before = box.wait_for_workers(WORKERS)
-        os.kill(workers_before[0], signal.SIGKILL)
-        wait_until(lambda: set(box.workers()) - set(workers_before), description="a new worker")
-        # It looked for the model, did not find it, and therefore does not serve the client.
-        wait_until(lambda: worker_statuses(box) != {200}, description="the new worker's answer")
-        control_model(box, "load")
-        wait_until(lambda: worker_statuses(box) == {200}, description="the client in every worker")
+def kill_a_worker(box: RunningBox) -> None:
+    """Kill a worker and wait for the next one."""
+    before = box.wait_for_workers(WORKERS)
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: set(box.workers()) - set(before), description="a new worker")
 
 
-@pytest.mark.parametrize("killed", ["worker", "master"])
-def test_a_restart_without_a_model_does_not_end_a_box_that_serves_others(tmp_path: Path, killed: str) -> None:
+@pytest.mark.parametrize(("arguments", "broken_clients"), [("", "stop"), ("--reload", "skip")])
+def test_a_restart_without_a_model_ends_no_box_and_its_client_is_served_when_it_is_there(
+    tmp_path: Path, arguments: str, broken_clients: str
+) -> None:
     """Only at the start of the box a client without its model is the end."""
     MODELS["echo"].write(tmp_path / "model" / "echo")
     (tmp_path / "clients").mkdir()
@@ -84,21 +66,22 @@ def test_a_restart_without_a_model_does_not_end_a_box_that_serves_others(tmp_pat
         tmp_path,
         tmp_path / "model",
         clients=(tmp_path / "clients",),
+        arguments=arguments,
         SAGEMAKER_MODEL_SERVER_WORKERS=str(WORKERS),
         SAGEMAKER_TRITON_ADDITIONAL_ARGS="--model-control-mode=explicit --load-model=*",
-        TRIREME_BROKEN_CLIENTS="stop",
+        TRIREME_BROKEN_CLIENTS=broken_clients,
         TRIREME_RESTARTS="2",
     ) as box:
         assert worker_statuses(box) == {200}
-        control_model(box, "unload")
-        if killed == "master":
-            box.kill_and_wait_for_restart("data")
-        else:
-            workers_before = box.wait_for_workers(WORKERS)
-            os.kill(workers_before[0], signal.SIGKILL)
-            wait_until(lambda: set(box.workers()) - set(workers_before), description="a new worker")
-        wait_until(lambda: worker_statuses(box) != {200}, description="the new worker's answer")
-        assert {box.invoke("other", {}).status_code for _ in range(8 * WORKERS)} == {200}
-        control_model(box, "load")
-        wait_until(lambda: worker_statuses(box) == {200}, description="answers of all workers")
-        assert box.child("data")["restarts"] == (killed == "master")
+        for killed in ("worker", "master"):
+            control_model(box, "unload")
+            if killed == "master":
+                box.kill_and_wait_for_restart("data")
+            else:
+                kill_a_worker(box)
+            # It looked for the model, did not find it, and therefore does not serve the client.
+            wait_until(lambda: worker_statuses(box) != {200}, description="the new worker's answer")
+            assert {box.invoke("other", {}).status_code for _ in range(8 * WORKERS)} == {200}
+            control_model(box, "load")
+            wait_until(lambda: worker_statuses(box) == {200}, description="the client in every worker")
+        assert box.child("data")["restarts"] == 1

@@ -38,6 +38,23 @@ def record_codes(response: requests.Response) -> list[str]:
     return [row.get("code", "ok") if isinstance(row, dict) else "ok" for row in rows]
 
 
+def test_each_line_gets_its_result_or_error_in_its_place(box: RunningBox) -> None:
+    lines = [
+        {"modelname": "slow", "payload": {"seconds": 0}},
+        {"seconds": 0.01},
+        {"modelname": "slow", "payload": [{"seconds": 0.02}, {"seconds": 0.03}]},
+        {"modelname": "nobody", "payload": {}},
+        {"wrong": 1},
+    ]
+    body = "\n".join(map(json.dumps, lines)) + "\nnot JSON\n"
+    response = box.send(body.encode(), LINES, params={"modelname": "slow"})
+    assert (response.status_code, response.headers["Content-Type"]) == (200, LINES)
+    *results, unknown, wrong, not_json = map(json.loads, response.content.split(b"\n"))
+    assert results == [{"modelname": "slow", "result": result} for result in (0, 0.01, [0.02, 0.03])]
+    assert (unknown["code"], not_json["code"]) == ("unknown_model", "bad_input")
+    assert (wrong["code"], wrong["field"]) == ("wrong_payload", "payload.wrong")
+
+
 @pytest.mark.parametrize("form", [json_list_body, json_lines_body])
 @pytest.mark.parametrize("record", [b"0", b'{"second":0}'])
 def test_records_that_all_fail_take_no_memory(box: RunningBox, form: Form, record: bytes) -> None:

@@ -16,18 +16,6 @@ from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.model_archives import chain_config, multiplying_model
 
 
-def test_the_readmes_client_works_in_a_folder_of_its_own(demo: Path, tmp_path: Path, cat: bytes) -> None:
-    readme = (HERE / "README.md").read_text()
-    code = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "class Hello" in block)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    client_folder = tmp_path / "clients" / "hello"
-    client_folder.mkdir(parents=True)
-    (client_folder / "client.py").write_text(code)
-    with running_box(tmp_path, demo, clients=(tmp_path / "clients",)) as box:
-        response = box.send(cat, "image/png", params={"modelname": "hello"})
-        assert response.json()["result"]["cat"] > 0.5
-
-
 def test_a_healthy_start_without_a_gpu_logs_no_error(tmp_path: Path) -> None:
     # Triton starts a Python model's process through a shell and does not quote the path.
     repository = tmp_path / "Größere Modelle (neu)"
@@ -45,14 +33,25 @@ def test_a_healthy_start_without_a_gpu_logs_no_error(tmp_path: Path) -> None:
     assert [line for line in lines if line["level"] in ("warning", "error", "critical")] == []
 
 
-def test_a_start_answers_503_with_the_reason_until_its_models_are_ready(demo: Path, tmp_path: Path) -> None:
+def write_client_of_the_readme(folder: Path) -> None:
+    readme = (HERE / "README.md").read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "class Hello" in block)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    folder.mkdir(parents=True)
+    (folder / "client.py").write_text(code)
+
+
+def test_a_start_answers_503_with_the_reason_until_its_models_are_ready(
+    demo: Path, tmp_path: Path, cat: bytes
+) -> None:
     """It takes at most two cores for ten seconds. Wall-clock time would depend on what else the machine does."""
+    write_client_of_the_readme(tmp_path / "clients" / "hello")
 
     def first_ping() -> tuple[int, str] | None:
         status, reason = box.ping()
         return (status, reason) if status else None
 
-    with running_box(tmp_path, demo, wait_until_ready=False) as box:
+    with running_box(tmp_path, demo, wait_until_ready=False, clients=(tmp_path / "clients",)) as box:
         status, reason = wait_until(first_ping, description="an answer to /ping")
         assert status == 503, reason
         assert json.loads(reason)["error"]
@@ -62,6 +61,8 @@ def test_a_start_answers_503_with_the_reason_until_its_models_are_ready(demo: Pa
         assert response.json()["code"] == "not_ready"
         box.wait_ready()
         assert tree.processor_seconds(box.process.pid) < 2 * 10
+        response = box.send(cat, "image/png", params={"modelname": "hello"})
+        assert response.json()["result"]["cat"] > 0.5
 
 
 def test_a_model_that_cannot_load_stops_the_start_with_its_name(demo: Path, tmp_path: Path) -> None:

@@ -45,8 +45,11 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
     assert not shared_memory_of(box_id)
 
 
-def test_a_drained_box_serves_on_and_sends_its_callers_away(demo: Path, tmp_path: Path) -> None:
-    with running_box(tmp_path, demo) as box, requests.Session() as session:
+def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
+    demo: Path, tmp_path: Path
+) -> None:
+    """``stop`` waits a minute: far less than the drain that running invocations would get."""
+    with running_box(tmp_path, demo, TRIREME_DRAIN_SECONDS="3600") as box, requests.Session() as session:
 
         def answer() -> requests.Response:
             body = {"modelname": "slow", "payload": {"seconds": 0}}
@@ -59,14 +62,6 @@ def test_a_drained_box_serves_on_and_sends_its_callers_away(demo: Path, tmp_path
         assert status == 503 and "drained" in reason
         drained = answer()
         assert (drained.status_code, drained.headers["Connection"]) == (200, "close")
-        assert box.stop(signal.SIGTERM) == 0
-    missing = subprocess.run(command, env=box.environment, check=False, capture_output=True, text=True)
-    assert missing.returncode == 1 and "no such box" in missing.stderr
-
-
-def test_an_idle_box_stops_at_once_with_ctrl_c_and_leaves_nothing(demo: Path, tmp_path: Path) -> None:
-    """``stop`` waits a minute: far less than the drain that running invocations would get."""
-    with running_box(tmp_path, demo, TRIREME_DRAIN_SECONDS="3600") as box:
         box_id, processes = box.box_id(), descendants(box.process.pid)
         assert box.shared_memory_files()
         run_folder = box.run_folder()
@@ -74,24 +69,22 @@ def test_an_idle_box_stops_at_once_with_ctrl_c_and_leaves_nothing(demo: Path, tm
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
     assert not run_folder.exists()
+    missing = subprocess.run(command, env=box.environment, check=False, capture_output=True, text=True)
+    assert missing.returncode == 1 and "no such box" in missing.stderr
 
 
-def test_a_stop_while_the_models_load_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files_and_stops_while_it_loads(
+    demo: Path, tmp_path: Path
+) -> None:
+    with running_box(tmp_path, demo) as killed:
+        killed_id, processes = killed.box_id(), descendants(killed.process.pid)
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.wait(WAIT_TIMEOUT_S)
+        wait_until(lambda: not still_running(processes), description="the end of every process")
     with running_box(tmp_path, demo, wait_until_ready=False) as box:
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503 while loading")
+        assert not shared_memory_of(killed_id)
         box_id, processes = box.box_id(), descendants(box.process.pid)
         assert box.stop() == 0
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
-
-
-def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files(
-    demo: Path, tmp_path: Path
-) -> None:
-    with running_box(tmp_path, demo) as box:
-        box_id, processes = box.box_id(), descendants(box.process.pid)
-        os.kill(box.process.pid, signal.SIGKILL)
-        box.process.wait(WAIT_TIMEOUT_S)
-        wait_until(lambda: not still_running(processes), description="the end of every process")
-    with running_box(tmp_path, demo):
-        assert not shared_memory_of(box_id)

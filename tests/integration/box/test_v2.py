@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ import tritonclient.http as triton
 
 from sm import __version__
 from sm.http.messages import BINARY
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox
 from tests.support.raw_http import exchange
-from tests.support.tritons import MODELS
 
 pytestmark = pytest.mark.core
 
-MODEL_NAMES = ("echo", "fixed", "raises", "words")
 X = np.arange(3, dtype=np.float32)
 ECHO_REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": X.tolist()}]}
 ECHO_RESPONSE = {
@@ -30,16 +27,9 @@ ECHO_RESPONSE = {
 }
 
 
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with models and no client, as a team runs the official container."""
-    folder = tmp_path_factory.mktemp("v2")
-    for name in MODEL_NAMES:
-        MODELS[name].write(folder / "model" / name)
-    with running_box(
-        folder, folder / "model", clients=(), SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo"
-    ) as started:
-        yield started
+@pytest.fixture
+def box(small_box: RunningBox) -> RunningBox:
+    return small_box
 
 
 @pytest.fixture
@@ -190,18 +180,6 @@ def test_texts_pass_through_generate_and_infer(box: RunningBox, client: Any) -> 
     assert client.infer("words", [tensor]).as_numpy("y").tolist() == [b"A TEXT"]
 
 
-def test_invocations_may_be_set_to_generate_stream(tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream"
-    ) as box:
-        stream = box.send(b'{"x": [[1.0]]}')
-        assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-        assert stream.text == 'data: {"model_name":"echo","model_version":"1","y":1.0}\n\n'
-        error_response = box.send(b'{"z": 1}')
-        assert (error_response.status_code, error_response.json()["code"]) == (400, "bad_input")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
@@ -223,13 +201,3 @@ def test_a_method_that_a_path_does_not_have_is_a_405_with_those_that_it_has(
     # Each method that the header names leads to another answer.
     for name in allowed.split(", "):
         assert requests.request(name, f"{box.url}{path}", timeout=10).status_code != 405
-
-
-def test_invocations_may_be_set_to_generate(tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    with running_box(
-        tmp_path, tmp_path / "model", clients=(), SAGEMAKER_TRITON_INFERENCE_TYPE="generate"
-    ) as box:
-        response = box.send(b'{"x": [1.0, 2.0]}')
-        assert response.json() == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
-        assert box.send(b"{").status_code == 400

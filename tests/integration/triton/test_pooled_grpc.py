@@ -41,7 +41,7 @@ SEED = 13
 CALL_COUNT = 500
 CALLER_COUNT = 4
 #: Short, as some of the servers below never send a whole answer.
-TIMEOUT_S = 0.3
+TIMEOUT_S = 0.1
 #: For an answer of the other servers, which comes for certain.
 CERTAIN_TIMEOUT_S = 20.0
 END_OF_STREAM = END_HEADERS | END_STREAM

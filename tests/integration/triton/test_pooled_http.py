@@ -27,7 +27,7 @@ SEED = 13
 REQUEST_COUNT = 600
 CALLER_COUNT = 4
 #: Short, as some of the servers below never send a whole answer.
-TIMEOUT_S = 0.3
+TIMEOUT_S = 0.1
 #: For an answer of the other servers, which comes for certain.
 CERTAIN_TIMEOUT_S = 20.0
 STRAY_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"

@@ -1,0 +1,54 @@
+"""Settings that change what the router's routes do; the router is the real one, with a real Triton."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from flask.testing import FlaskClient
+
+from sm.plugins.registry import Registry
+from sm.router import app
+from sm.settings import Settings
+from tests.support.tritons import TritonProcess
+
+pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+
+
+@pytest.fixture
+def router(triton: TritonProcess, request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
+    """A caller of the router. The parameter is a setting and its value."""
+    variables: dict[str, str] = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "echo", **request.param}
+    settings = Settings.read(variables)
+    yield app.create(settings, triton.box, Registry({}, models=("echo",))).test_client()
+    gc.collect()  # the connections to Triton, which a worker keeps until it ends
+
+
+@pytest.mark.parametrize("router", [{"SAGEMAKER_TRITON_INFERENCE_TYPE": "generate"}], indirect=True)
+def test_invocations_may_be_set_to_generate(router: FlaskClient) -> None:
+    response = router.post("/invocations", json={"x": [1.0, 2.0]})
+    assert response.json == {"model_name": "echo", "model_version": "1", "y": [1.0, 2.0]}
+    assert router.post("/invocations", data=b"{", content_type="application/json").status_code == 400
+
+
+@pytest.mark.parametrize("router", [{"SAGEMAKER_TRITON_INFERENCE_TYPE": "generate_stream"}], indirect=True)
+def test_invocations_may_be_set_to_generate_stream(router: FlaskClient) -> None:
+    stream = router.post("/invocations", json={"x": [[1.0]]})
+    assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert stream.text == 'data: {"model_name":"echo","model_version":"1","y":1.0}\n\n'
+    error = router.post("/invocations", json={"z": 1})
+    assert (error.status_code, error.json and error.json["code"]) == (400, "bad_input")
+
+
+@pytest.mark.parametrize(
+    ("router", "is_there"),
+    [({}, True), ({"TRIREME_EMBEDDINGS_API": "false"}, False)],
+    indirect=["router"],
+    ids=["on", "off"],
+)
+def test_the_embeddings_api_can_be_turned_off(router: FlaskClient, is_there: bool) -> None:
+    assert (router.get("/v1/models").status_code == 200) is is_there
+    answer = router.post("/v1/embeddings", json={"model": "echo", "input": "a"})
+    assert answer.json is not None
+    assert answer.json.get("code") == (None if is_there else "not_found")
