@@ -18,7 +18,6 @@ from urllib3.exceptions import ProtocolError
 
 from tests.support.boxes import RunningBox, retry_until_ok, wait_until
 from tests.support.runtime_client import runtime_client
-from tests.support.streaming_box import StartBox
 
 
 def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.Response:
@@ -74,17 +73,18 @@ def test_a_decoupled_models_responses_are_sent_as_events(box: RunningBox) -> Non
     ]
 
 
-@pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_part_arrives_before_the_next_one_exists(start: StartBox, nginx: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixture", ["box", "box_without_nginx"])
+def test_a_part_arrives_before_the_next_one_exists(
+    request: pytest.FixtureRequest, fixture: str, tmp_path: Path
+) -> None:
     second, third = tmp_path / "second", tmp_path / "third"
-    with start(TRIREME_NGINX=nginx, SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        response = post_for_events(box, "words", text=f"one {second} {third}")
-        lines = (line for line in response.iter_lines(chunk_size=1) if line)
-        for word, next_word in (("one", second), (str(second), third), (str(third), None)):
-            assert json.loads(next(lines).removeprefix(b"data: "))["result"] == word
-            if next_word:
-                next_word.touch()
-        assert list(lines) == []
+    response = post_for_events(request.getfixturevalue(fixture), "words", text=f"one {second} {third}")
+    lines = (line for line in response.iter_lines(chunk_size=1) if line)
+    for word, next_word in (("one", second), (str(second), third), (str(third), None)):
+        assert json.loads(next(lines).removeprefix(b"data: "))["result"] == word
+        if next_word:
+            next_word.touch()
+    assert list(lines) == []
 
 
 def test_without_accepting_events_a_caller_gets_the_list_of_parts(box: RunningBox) -> None:
@@ -227,40 +227,30 @@ def test_a_stream_is_logged_at_its_end_with_the_number_of_parts(box: RunningBox)
     assert (record["model"], record["status"], record["parts"]) == ("words", 200, 3)
 
 
-def test_a_stop_waits_for_a_running_stream(start: StartBox) -> None:
-    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        response = post_for_events(box, "words", text="one two three four", seconds=1.0)
-        lines = response.iter_lines(chunk_size=1)
-        next(lines)
-        box.process.send_signal(signal.SIGTERM)
-        assert [json.loads(line[6:])["result"] for line in lines if line] == ["two", "three", "four"]
-        assert box.process.wait(60) == 0
+def test_a_stream_whose_worker_dies_is_visibly_cut_short(breakable_box: RunningBox) -> None:
+    (worker,) = breakable_box.wait_for_workers(1)
+    # Both streams take much longer than this test.
+    events = post_for_events(breakable_box, "words", text="word " * 1000, seconds=0.1)
+    boto3_response = invoke_with_boto3(breakable_box, "words", {"text": "word " * 1000, "seconds": 0.1})
+    lines = events.iter_lines(chunk_size=1)
+    assert next(lines)
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(requests.exceptions.ChunkedEncodingError):
+        list(lines)
+    with closing(boto3_response["Body"]) as body, pytest.raises(ProtocolError):
+        list(body)
+    retry_until_ok(lambda: post_for_events(breakable_box, "words", text="a b"))
 
 
-def test_a_stream_whose_worker_dies_is_visibly_cut_short(start: StartBox) -> None:
-    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1") as box:
-        (worker,) = box.wait_for_workers(1)
-        # Both streams take much longer than this test.
-        events = post_for_events(box, "words", text="word " * 1000, seconds=0.1)
-        boto3_response = invoke_with_boto3(box, "words", {"text": "word " * 1000, "seconds": 0.1})
-        lines = events.iter_lines(chunk_size=1)
-        assert next(lines)
-        os.kill(worker, signal.SIGKILL)
-        with pytest.raises(requests.exceptions.ChunkedEncodingError):
-            list(lines)
-        with closing(boto3_response["Body"]) as body, pytest.raises(ProtocolError):
-            list(body)
-        retry_until_ok(lambda: post_for_events(box, "words", text="a b"))
-
-
-def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(start: StartBox) -> None:
-    with start(
-        SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MODEL_SERVER_TIMEOUT="1", TRIREME_STREAM_TIMEOUT="5"
-    ) as box:
-        for model, payload in (("numbers", {"count": 1000}), ("words", {"text": "word " * 1000})):
-            started = time.monotonic()
-            *parts, last = data_of_events_and_error(post_for_events(box, model, **payload, seconds=0.5))
-            # An ordinary response would have had 1 s.
-            assert time.monotonic() - started > 4
-            assert parts
-            assert last["code"] == "deadline_passed"
+@pytest.mark.parametrize(
+    ("model", "payload"), [("numbers", {"count": 1000}), ("words", {"text": "word " * 1000})]
+)
+def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
+    box_with_limits: RunningBox, model: str, payload: dict[str, object]
+) -> None:
+    started = time.monotonic()
+    *parts, last = data_of_events_and_error(post_for_events(box_with_limits, model, **payload, seconds=0.5))
+    # An ordinary response would have had 1 s.
+    assert time.monotonic() - started > 4
+    assert parts
+    assert last["code"] == "deadline_passed"

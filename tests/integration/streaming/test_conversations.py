@@ -16,7 +16,6 @@ import websocket
 
 from tests.support.boxes import RunningBox, wait_until
 from tests.support.memory import PeakMemory
-from tests.support.streaming_box import StartBox
 from tests.support.websocket_frames import CASES, CLOSE, PONG, Case, close_code, frame, play
 
 Connect = Callable[..., websocket.WebSocket]
@@ -129,13 +128,18 @@ def test_websockets_leave_a_thread_to_other_callers(box: RunningBox, connect_to_
     connect_when_possible(connect_to_box)
 
 
-def test_a_message_over_the_limit_closes_the_connection_with_the_reason(start: StartBox) -> None:
-    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", SAGEMAKER_MAX_REQUEST_SIZE="1000") as box:
-        connection = connect(box)
-        connection.send("x" * 1001)
-        opcode, reason = connection.recv_data()
-        assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1009)
-        connection.shutdown()  # type: ignore[no-untyped-call]
+def receive_close(connection: websocket.WebSocket) -> int:
+    """Return the code with which the box closes the connection."""
+    opcode, reason = connection.recv_data()
+    assert opcode == websocket.ABNF.OPCODE_CLOSE
+    connection.shutdown()  # type: ignore[no-untyped-call]
+    return int.from_bytes(reason[:2], "big")
+
+
+def test_a_message_over_the_limit_closes_the_connection_with_the_reason(box_with_limits: RunningBox) -> None:
+    connection = connect(box_with_limits)
+    connection.send("x" * 10_001)
+    assert receive_close(connection) == 1009
 
 
 def open_websocket(box: RunningBox) -> socket.socket:
@@ -168,8 +172,10 @@ def failed_cases(box: RunningBox, cases: Sequence[Case] = CASES) -> list[object]
     return failed
 
 
-def test_the_cases_of_the_autobahn_suite(box: RunningBox) -> None:
+@pytest.mark.parametrize("fixture", ["box", "box_without_nginx"])
+def test_the_cases_of_the_autobahn_suite(request: pytest.FixtureRequest, fixture: str) -> None:
     """Through the whole box: each answer, in its place, and the close with its code."""
+    box: RunningBox = request.getfixturevalue(fixture)
     (worker,) = box.wait_for_workers(1)
     assert failed_cases(box) == []
     assert box.workers() == [worker]
@@ -181,29 +187,36 @@ def test_broken_frames_followed_by_a_flood_cost_no_memory(box: RunningBox) -> No
     for broken in (frame(1, b"\xff"), frame(1, b"x", masked=False), frame(1, b"x", rsv=4)):
         with open_websocket(box) as connection, contextlib.suppress(OSError):
             connection.sendall(broken)
-            end = time.monotonic() + 3
+            end = time.monotonic() + 1
             while time.monotonic() < end:
                 connection.sendall(message)
     assert memory.bytes < 64 * 2**20
     assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
-@pytest.mark.parametrize("nginx", ["on", "off"])
-def test_a_stop_closes_an_idle_websocket_at_once(start: StartBox, nginx: str) -> None:
-    with start(SAGEMAKER_MODEL_SERVER_WORKERS="1", TRIREME_NGINX=nginx) as box:
-        if nginx == "off":
-            assert failed_cases(box) == []
-        connection = connect(box)
-        connection.send(message("slow", {"seconds": 0}))
-        assert receive_json(connection)["result"] == 0
-        box.process.send_signal(signal.SIGTERM)
-        opcode, reason = connection.recv_data()
-        assert (opcode, int.from_bytes(reason[:2], "big")) == (websocket.ABNF.OPCODE_CLOSE, 1001)
-        # The box closes the connection itself.
-        assert box.process.wait(60) == 0
-        connection.shutdown()  # type: ignore[no-untyped-call]
-
-
 def test_a_plain_get_instead_of_a_handshake_is_a_400(box: RunningBox) -> None:
     response = requests.get(f"{box.url}/invocations-bidirectional-stream", timeout=30)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")
+
+
+@pytest.mark.parametrize("fixture", ["breakable_box", "box_without_nginx"])
+def test_a_stop_closes_an_idle_websocket_at_once_and_waits_for_a_running_stream(
+    request: pytest.FixtureRequest, fixture: str
+) -> None:
+    box: RunningBox = request.getfixturevalue(fixture)
+    connection = connect(box)
+    connection.send(message("slow", {"seconds": 0}))
+    assert receive_json(connection)["result"] == 0
+    stream = requests.post(
+        f"{box.url}/invocations",
+        data=message("words", {"text": "one two three four", "seconds": 1.0}),
+        headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
+        stream=True,
+        timeout=30,
+    )
+    lines = stream.iter_lines(chunk_size=1)
+    next(lines)
+    box.process.send_signal(signal.SIGTERM)
+    assert receive_close(connection) == 1001
+    assert [json.loads(line[6:])["result"] for line in lines if line] == ["two", "three", "four"]
+    assert box.process.wait(60) == 0
