@@ -94,9 +94,10 @@ class Box:
         return self.overlay or self.repository
 
     def served_names(self) -> list[str]:
-        """Return the names of what is in that folder: the models, and perhaps other files."""
+        """Return the names of the models in that folder."""
         try:
-            return sorted(path.name for path in self.served.iterdir())
+            found = [path.name for path in self.served.iterdir() if path.is_dir()]
+            return sorted(name for name in found if name[0] != ".")
         except OSError:
             return []
 

@@ -18,7 +18,9 @@ BCRYPT_SALT = "$2a$05$abcdefghijklmnopqrstuu"  # bcrypt, the only hash that the 
 
 
 @contextmanager
-def running_server(command: list[str], port_pattern: str, **env: str) -> Iterator[str]:
+def running_server(
+    command: list[str], port_pattern: str, host: str = "127.0.0.1", **env: str
+) -> Iterator[str]:
     """Run a server. Its port is the first group of `port_pattern` in its log."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **env}
@@ -26,7 +28,7 @@ def running_server(command: list[str], port_pattern: str, **env: str) -> Iterato
     assert process.stdout is not None
     log = threading.Thread(target=process.stdout.read)  # a full pipe would stop the server
     try:
-        address = f"127.0.0.1:{read_port(process.stdout, port_pattern)}"
+        address = f"{host}:{read_port(process.stdout, port_pattern)}"
         log.start()
         yield address
     finally:
@@ -46,11 +48,10 @@ def read_port(log: IO[str], port_pattern: str) -> str:
     raise AssertionError(text)
 
 
-def fake_aws(**env: str) -> AbstractContextManager[str]:
-    """Run moto's server; the block gets its `host:port`."""
-    return running_server(
-        [sys.executable, "-m", "moto.server", "-p", "0"], r"Running on http://127.0.0.1:(\d+)", **env
-    )
+def fake_aws(host: str = "127.0.0.1", **env: str) -> AbstractContextManager[str]:
+    """Run moto's server on an address of this machine; the block gets its `host:port`."""
+    command = [sys.executable, "-m", "moto.server", "-H", host, "-p", "0"]
+    return running_server(command, rf"Running on http://{host}:(\d+)", host, **env)
 
 
 def running_registry(config: Path) -> AbstractContextManager[str]:
