@@ -1,6 +1,6 @@
 """``sm build-model --target torch``: convert an ONNX graph to a PyTorch program with ``torch.export``.
 
-docs/inside/decisions.md says why no library does it. An operator that
+docs/inside/own-code.md says why no library does it. An operator that
 :mod:`trireme_tools.build.torch_operators` does not have stops the conversion with its name.
 """
 
