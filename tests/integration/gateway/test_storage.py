@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from chalicelib.failures import NoSuchModel, NoSuchObject
+from chalicelib.failures import NoSuchObject
 from chalicelib.repository import ModelBucket, Repository, check_name
 from chalicelib.storage import Storage, check_key
 
@@ -166,10 +166,3 @@ def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: FakeBuck
     cloud.put("evil/m/../../etc/passwd", b"x")
     with pytest.raises(BadInput, match="is not a path"):
         Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
-
-
-def test_a_model_that_the_bucket_lacks_is_an_error_that_lists_the_others(
-    cloud: FakeBucket, tmp_path: Path
-) -> None:
-    with pytest.raises(NoSuchModel, match="no model 'z'; there are: m"):
-        Repository(tmp_path, put_example_model(cloud, "few/")).claim_and_copy("z")

@@ -236,13 +236,6 @@ def test_a_volume_keeps_what_pods_fetch_and_the_policy_lets_them_reach_its_host(
     assert {53, 443, 9000} <= {port["port"] for port in ports}
 
 
-def test_a_folder_of_this_machine_is_refused(sm: RunSm, tmp_path: Path) -> None:
-    words = ("cats", "--format", "kubernetes", "--image", IMAGE, "--model-data", str(tmp_path))
-    command = sm("template", *words)
-    assert command.status == 1
-    assert "a pod cannot reach" in command.err
-
-
 @pytest.mark.parametrize(
     ("source", "stored"), [("s3://models/cats/", True), ("pvc://cats/one", True), ("hf://team/cats", False)]
 )
@@ -297,13 +290,6 @@ def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: RunSm) ->
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["TRIREME_MODEL_REPOSITORY"] == "/mnt/models"
     assert "/opt/ml/model" not in {mount["mountPath"] for mount in container["volumeMounts"]}
-
-
-def test_an_instance_without_a_gpu_requests_none(sm: RunSm) -> None:
-    runtime = print_documents(sm, "kserve", "--model-data", DATA, "--instance-type", "ml.c5.xlarge")[
-        "ServingRuntime"
-    ]
-    assert "limits" not in runtime["spec"]["containers"][0]["resources"]
 
 
 def test_the_pages_commands_work_as_written(sm: RunSm) -> None:

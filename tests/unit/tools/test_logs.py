@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from datetime import datetime, timezone
@@ -24,26 +23,6 @@ def record(**members: Any) -> dict[str, Any]:
     return {"time": TIME, "process": "data", "level": "info", "message": "invocation", **members}
 
 
-@pytest.mark.parametrize(
-    ("line_filter", "matches"),
-    [
-        (Filter(), True),
-        (Filter(model="a", status="4", code="overloaded", request_id="x", slower=12.0), True),
-        (Filter(model="b"), False),
-        (Filter(status="429"), True),
-        (Filter(status="5"), False),
-        (Filter(code="too_large"), False),
-        (Filter(request_id="y"), False),
-        (Filter(slower=12.1), False),
-        (Filter(since=datetime(2026, 11, 21, 10, 43, 8, tzinfo=timezone.utc)), True),
-        (Filter(since=datetime(2026, 11, 21, 10, 43, 9, tzinfo=timezone.utc)), False),
-    ],
-)
-def test_a_filter_matches_a_line_that_meets_all_its_conditions(line_filter: Filter, matches: bool) -> None:
-    line = record(model="a", status=429, code="overloaded", request_id="x", ms=12.0)
-    assert line_filter.matches(line) is matches
-
-
 def test_the_seconds_of_nginx_are_compared_as_milliseconds() -> None:
     assert Filter(slower=1500.0).matches(record(seconds=1.5))
     assert not Filter(slower=0.0).matches(record())
@@ -52,10 +31,6 @@ def test_the_seconds_of_nginx_are_compared_as_milliseconds() -> None:
 @pytest.mark.parametrize("line", ["", "{", "text", "[1]", '{"time":"never"}', '{"message":"m"}', "null"])
 def test_a_line_that_is_not_the_boxs_is_skipped(line: str) -> None:
     assert logs.parse(line) is None
-
-
-def test_the_prefix_of_a_log_driver_is_skipped() -> None:
-    assert logs.parse(f"2026-11-21T10:43:09Z stdout F {json.dumps(record())}\n") == record()
 
 
 def test_the_log_file_is_the_configured_or_the_existing_one(tmp_path: Path) -> None:
