@@ -24,22 +24,19 @@ GROUPS = {
     "Build models and clients": {
         "build-model": Command(
             "Build a model for one target, from its recipe or an ONNX file, into a model repository.",
-            "sm.commands.build.build_arguments:add_arguments",
-            "sm.commands.build.build_command:run",
+            "sm.commands.build.build_arguments:add_arguments sm.commands.build.build_command:run",
             ("build-model pets --source pets.onnx --out model", "build-model resnet --target onnxruntime"),
         ),
     },
     "Check them": {
         "inspect": Command(
             "Show the contents of a model repository and every problem that would stop a start.",
-            "sm.commands.inspect_command:add_arguments",
-            "sm.commands.inspect_command:run",
+            "sm.commands.inspect_command",
             ("inspect model", "inspect model --graph pipeline.mmd"),
         ),
         "test": Command(
             "Send each client's sample to a box and compare the answer with the golden one.",
-            "sm.commands.selftest:add_arguments",
-            "sm.commands.selftest:main",
+            "sm.commands.selftest:add_arguments sm.commands.selftest:main",
             ("test", "test --url http://localhost:8080"),
             same_as="check-client --all",
         ),
@@ -47,38 +44,32 @@ GROUPS = {
     "Run a box": {
         "serve": Command(
             "Start the box; with --demo or --examples, set up what is missing first.",
-            "sm.cli:add_serve_arguments",
-            "sm.cli:serve",
+            "sm.cli:add_serve_arguments sm.cli:serve",
             ("serve s3://bucket/models/", "serve --demo --reload"),
         ),
         "push": Command(
             "Let a running box replace a model by its new version, without a lost request.",
-            "sm.commands.push:add_arguments",
-            "sm.commands.push:run",
+            "sm.commands.push",
             ("push cats --to https://box.example --api-key key.txt", "push cats --canary 10 --auto"),
         ),
         "drain": Command(
             "Let callers leave the box here before it is stopped: /ping is 503, connections are closed.",
-            "sm.commands.local_boxes:add_arguments",
-            "sm.commands.local_boxes:run",
+            "sm.commands.local_boxes",
             ("drain --seconds 5", "drain --pid 1"),
         ),
         "top": Command(
             "Show a running box: its models, rates, times, queues, processes and memory.",
-            "sm.commands.top:add_arguments",
-            "sm.commands.top:run",
+            "sm.commands.top",
             ("top", "top --url http://localhost:8080 --json"),
         ),
         "settings": Command(
             "Show every setting, its value and the source of the value.",
-            "sm.commands.show_settings:add_arguments",
-            "sm.commands.show_settings:run",
+            "sm.commands.show_settings",
             ("settings", "settings --markdown"),
         ),
         "new-key": Command(
             "Create an API key for callers of the box. The key is shown once; the box keeps a hash.",
-            "sm.commands.api_keys:add_arguments",
-            "sm.commands.api_keys:run",
+            "sm.commands.api_keys",
             ("new-key shop --file keys.txt", "new-key shop --rate 5"),
         ),
     },

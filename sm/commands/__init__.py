@@ -17,17 +17,25 @@ DEVELOPER_MACHINE = (
 
 
 class Command(NamedTuple):
-    """A command of ``sm``. Its two functions are ``module:function``, and imported when it is called."""
+    """A command of ``sm``. Its two functions are imported when it is called."""
 
     help: str
-    #: Adds its arguments to a parser.
-    arguments: str
-    #: Takes the parsed arguments and returns the exit status.
-    run: str
+    #: The module with the functions ``add_arguments`` and ``run``, or both functions as ``module:function``.
+    functions: str
     #: What follows ``sm`` in two typical calls.
     examples: tuple[str, str]
     #: The command that does the same, for an old name.
     same_as: str = ""
+
+    @property
+    def arguments(self) -> str:
+        """``module:function`` of what adds its arguments to a parser."""
+        return self.functions.split()[0] if ":" in self.functions else f"{self.functions}:add_arguments"
+
+    @property
+    def run(self) -> str:
+        """``module:function`` of what takes the parsed arguments and returns the exit status."""
+        return self.functions.split()[1] if ":" in self.functions else f"{self.functions}:run"
 
 
 def part_of_tools(module: str, what: str) -> Any:
