@@ -33,7 +33,7 @@ def ask(
         CommandError: No box answers at ``url``.
     """
     headers = {"Content-Type": "application/json", **({"X-Api-Key": api_key} if api_key else {})}
-    status, content = fetch(url.rstrip("/") + path, headers, body, method, timeout_s)
+    status, content = fetch(url, path, headers, body, method, timeout_s)
     try:
         return status, dict(json.loads(content))
     except (ValueError, TypeError):
@@ -41,16 +41,19 @@ def ask(
 
 
 def fetch(
-    address: str,
+    url: str,
+    path: str,
     headers: Mapping[str, str],
     body: bytes | None = None,
     method: str | None = None,
     timeout_s: float = 10.0,
 ) -> tuple[int, bytes]:
     """Return the status and the body of a box's answer. Raises :class:`CommandError` if there is none."""
-    if not address.startswith(("http://", "https://")):
-        raise CommandError(f"{address} is not an address of a box: it looks like http://localhost:8080.")
-    request = urllib.request.Request(address, body, dict(headers), method=method)  # noqa: S310 - checked above
+    if not url.startswith(("http://", "https://")):
+        raise CommandError(f"{url} is not an address of a box: it looks like http://localhost:8080.")
+    request = urllib.request.Request(  # noqa: S310 - checked above
+        url.rstrip("/") + path, body, dict(headers), method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             return answer.status, answer.read()
@@ -58,7 +61,7 @@ def fetch(
         return error.code, error.read()
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise CommandError(f"no box answers at {address}: {reason}. Start one with: make serve") from None
+        raise CommandError(f"no box answers at {url}: {reason}. Start one with: make serve") from None
 
 
 @dataclass(frozen=True)
