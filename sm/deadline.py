@@ -6,8 +6,8 @@ It travels in a context variable, so that a client's code need not pass it to th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -140,20 +140,14 @@ current = _current.get
 begin, end = _current.set, _current.reset
 
 
-class running:  # noqa: N801 - used as a function is
+@contextmanager
+def running(deadline: Deadline) -> Iterator[Deadline]:
     """Serve an invocation under ``deadline``."""
-
-    __slots__ = ("_deadline", "_token")
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-
-    def __enter__(self) -> Deadline:
-        self._token = begin(self._deadline)
-        return self._deadline
-
-    def __exit__(self, *_: object) -> None:
-        end(self._token)
+    token = begin(deadline)
+    try:
+        yield deadline
+    finally:
+        end(token)
 
 
 class SilentPart:

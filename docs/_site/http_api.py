@@ -52,7 +52,7 @@ def _cell(text: str) -> str:
 
 def append_routes(_app: Sphinx, page: str, source: list[str]) -> None:
     if page == PAGE:
-        source[0] += "\n".join(routes(document([]))) + "\n"
+        source[0] += "\n".join(routes(document())) + "\n"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

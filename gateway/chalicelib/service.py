@@ -207,7 +207,7 @@ def create_files_folder() -> Path:
     return folder
 
 
-def _limit_deadline(seconds: float) -> running:
+def _limit_deadline(seconds: float) -> contextlib.AbstractContextManager[Deadline]:
     """Set the deadline to ``seconds`` from now unless the request's is earlier."""
     limit, at = current(), time.monotonic() + seconds
     if limit is None:

@@ -112,13 +112,9 @@ class Preprocessing(Normalisation):
         Returns:
             Contiguous float32 [3, crop, crop], or [crop, crop, 3] if ``layout`` is ``HWC``.
         """
-        tensor = np.empty((3, self.crop, self.crop), np.float32)
-        for plane, out, factor, offset in zip(
-            self._planes(pixels, size), tensor, self.factor, self.offset, strict=True
-        ):
-            # One pass from uint8 to float32, one in place: 0.08 ms instead of 1.3 for the plain formula.
-            np.multiply(plane, factor, out=out, dtype=np.float32)
-            out -= offset
+        # One pass from uint8 to float32, one in place: 0.08 ms instead of 1.3 for the plain formula.
+        tensor = np.multiply(self._planes(pixels, size), self.factor[:, None, None], dtype=np.float32)
+        tensor -= self.offset[:, None, None]
         return tensor if self.layout == "CHW" else np.ascontiguousarray(tensor.transpose(1, 2, 0))
 
     def unscaled(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
@@ -131,7 +127,7 @@ class Preprocessing(Normalisation):
         Returns:
             Contiguous uint8 [3, crop, crop], or [crop, crop, 3] if ``layout`` is ``HWC``.
         """
-        planes = np.concatenate(self._planes(pixels, size)).reshape(3, self.crop, self.crop)
+        planes = self._planes(pixels, size)
         return planes if self.layout == "CHW" else np.ascontiguousarray(planes.transpose(1, 2, 0))
 
     def centre_square(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -143,9 +139,10 @@ class Preprocessing(Normalisation):
         top, left = (height - side) // 2, (width - side) // 2
         return pixels[top : top + side, left : left + side]
 
-    def _planes(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None) -> list[NDArray[np.uint8]]:
-        """Return the channels of the resized square, in the model's order, each uint8 [crop, crop]."""
+    def _planes(self, pixels: NDArray[np.uint8], size: tuple[int, int] | None) -> NDArray[np.uint8]:
+        """Return the channels of the resized square, in the model's order: uint8 [3, crop, crop]."""
         square = self.centre_square(pixels)
         resize_square = shrink if size and size != pixels.shape[1::-1] else resize
-        planes = list(split(resize_square(square, self.crop, self.crop)))
-        return planes if self.channels == "RGB" else planes[::-1]
+        planes = split(resize_square(square, self.crop, self.crop))
+        ordered = planes if self.channels == "RGB" else planes[::-1]
+        return np.concatenate(ordered).reshape(3, self.crop, self.crop)

@@ -39,21 +39,18 @@ Json = dict[str, Any]
 Described = Mapping[str, Any]
 
 
-def document(clients: Sequence[Described], s3: bool = False) -> Json:
+def document(clients: Sequence[Described] = ()) -> Json:
     """Return the OpenAPI 3.1 document.
 
     Args:
         clients: Descriptions by :func:`~sm.router.client_schemas.describe_client`.
-        s3: True if payloads and results in S3 are allowed.
     """
     described: Json = orjson.loads(FILE.read_bytes())
     described["info"]["version"] = __version__
     components = described["components"]
     schemas = components["schemas"]
     for client in clients:
-        schemas |= {**client["schemas"], **of_client(client)}
-        if s3:
-            allow_objects(schemas, client)
+        schemas |= client["schemas"]
     _set_titles(schemas, {client["name"] for client in clients})
     _add_invocations(described["paths"], clients)
     for path, item in described["paths"].items():
@@ -160,86 +157,3 @@ def _examples(response: Json) -> Json:
 def _example(kind: type[errors.TriremeError]) -> Json:
     sentence = (kind.__doc__ or "").split("\n")[0].rstrip(".")
     return errors.error_body(sentence, kind.code, EXAMPLE_ID)
-
-
-def of_client(client: Described) -> Json:
-    """Return the schemas of a client's payload, of a request for it and of its answer."""
-    name = client["name"]
-    record_schema: Json = {"$ref": f"#/components/schemas/{name}"}
-    if client["main_field"]:
-        record_schema = {
-            "anyOf": [record_schema, {"type": "string", "description": f"`{client['main_field']}` alone."}]
-        }
-    request: Json = {
-        "type": "object",
-        "description": client["summary"],
-        "required": ["modelname", "payload"],
-        "additionalProperties": False,
-        "properties": {
-            "modelname": {"const": name},
-            "version": {"type": ["string", "integer"]},
-            "payload": {"anyOf": [record_schema, {"type": "array", "items": record_schema, "minItems": 1}]},
-        },
-    }
-    request |= {f"x-{key}": value for key, value in _playground_details(client).items()}
-    if client["parameters"]:
-        request["properties"]["parameters"] = client["parameters"]
-    if client["example"] is not None:
-        request["examples"] = [{"modelname": name, "payload": client["example"]}]
-    answer: Json = {
-        "type": "object",
-        "required": ["modelname", "result"],
-        "properties": {"modelname": {"const": name}, "result": _or_list(client["result"])},
-    }
-    if client["golden"] is not None:
-        answer["examples"] = [{"modelname": name, "result": client["golden"]}]
-    return {name: client["payload"], f"{name}.Request": request, f"{name}.Answer": answer}
-
-
-def _playground_details(client: Described) -> Json:
-    """Return what the playground needs to know of the client. Without ``x-result`` it shows JSON."""
-    details: Json = {
-        "result": client["result_kind"],
-        "content-types": client["content_types"],
-        "main-field": client["main_field"],
-        "samples": client["samples"],
-        "streams": client["streams"],
-    }
-    return {key: value for key, value in details.items() if value}
-
-
-def _or_list(result: Json) -> Json:
-    """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
-    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}
-
-
-ADDRESS: Json = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
-OBJECT: Json = {
-    "type": "object",
-    "description": "An object of S3 in place of inline data.",
-    "required": ["s3_uri"],
-    "additionalProperties": False,
-    "properties": {"s3_uri": ADDRESS},
-}
-STORED: Json = {
-    "type": "object",
-    "required": ["modelname", "result_s3_uri"],
-    "properties": {"modelname": {"type": "string"}, "result_s3_uri": {"type": "string"}},
-    "description": "The result is in S3.",
-}
-
-
-def allow_objects(schemas: Json, client: Described) -> None:
-    """Allow S3 objects in a client's request and as its result."""
-    name, field = client["name"], client["main_field"]
-    schemas |= {"S3Object": OBJECT, "Stored": STORED}
-    request, answer = schemas[f"{name}.Request"], schemas[f"{name}.Answer"]
-    record_schema = request["properties"]["payload"]["anyOf"][0]
-    if field:
-        record_schema["anyOf"].append(ref("S3Object"))
-    request["properties"]["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
-    schemas[f"{name}.Answer"] = {"anyOf": [answer, ref("Stored")]}
-    if field:
-        fields = schemas[name]["properties"]
-        with_objects = {key: {"anyOf": [fields[key], ref("S3Object")]} for key in client["main_names"]}
-        schemas[name] = {**schemas[name], "properties": {**fields, **with_objects}}

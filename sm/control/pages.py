@@ -133,7 +133,7 @@ def openapi_document(box: Box) -> bytes:
     try:
         return box.openapi_file.read_bytes()
     except FileNotFoundError:
-        return orjson.dumps(document([]))
+        return orjson.dumps(document())
 
 
 #: For the control plane's answer to a worker.

@@ -138,13 +138,13 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
     ]
     rows += [_row(name, box.repository, load_error=reason) for name, reason in registry.load_errors.items()]
     _write(box.clients_file, json.dumps(rows).encode())
-    descriptions = [describe_client(client) for client in registry.clients.values()]
+    descriptions = [describe_client(client, s3) for client in registry.clients.values()]
     samples = {
         client.name: {file.name: str(file) for file in sample_files(client)}
         for client in registry.clients.values()
     }
     _write(box.samples_file, dumps(samples))
-    _write(box.openapi_file, dumps(document(descriptions, s3)))
+    _write(box.openapi_file, dumps(document(descriptions)))
 
 
 def _row(name: str, repository: Path, **known: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The JSON Schemas of a client: from its payload type, and from the annotation of its result."""
+"""What the OpenAPI document has of a client: the schemas of its payload, its requests and its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from sm.client.base import Client, TensorClient
-from sm.control.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES
+from sm.control.openapi import EXAMPLE_ID, MAX_SAMPLE_BYTES, ref
 from sm.errors import TriremeError, WrongPayload
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import validate_payload
@@ -23,29 +23,103 @@ Schema = dict[str, Any]
 MAX_EXAMPLE_BYTES = 2000
 
 
-def describe_client(client: Client) -> Mapping[str, Any]:
-    """Return the name, summary, schemas and examples of a client, as :mod:`.schemas` needs them."""
-    payload, payload_parts = _schema(client.payload, client.name)
-    result, result_parts = _result(type(client), client.name)
-    sample = client.folder / "sample"
+ADDRESS: Schema = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
+OBJECT: Schema = {
+    "type": "object",
+    "description": "An object of S3 in place of inline data.",
+    "required": ["s3_uri"],
+    "additionalProperties": False,
+    "properties": {"s3_uri": ADDRESS},
+}
+STORED: Schema = {
+    "type": "object",
+    "required": ["modelname", "result_s3_uri"],
+    "properties": {"modelname": {"type": "string"}, "result_s3_uri": {"type": "string"}},
+    "description": "The result is in S3.",
+}
+
+
+def describe_client(client: Client, s3: bool = False) -> Mapping[str, Any]:
+    """Return what :func:`~sm.control.openapi.document` needs of a client.
+
+    Args:
+        client: The client.
+        s3: True if payloads and results in S3 are allowed.
+    """
+    name, sample = client.name, client.folder / "sample"
+    payload, parts = _schema(client.payload, name)
+    result, result_parts = _result(type(client), name)
     parameters = payload.get("properties", {}).pop("parameters", None)
+    request = _request(client, parameters, _example(sample / "payload.json") or _example_from_fields(payload))
+    answer: Schema = {
+        "type": "object",
+        "required": ["modelname", "result"],
+        "properties": {"modelname": {"const": name}, "result": _or_list(result)},
+    }
+    golden = _example(sample / "golden.json")
+    if golden is not None:
+        answer["examples"] = [{"modelname": name, "result": golden}]
+    schemas = {**parts, **result_parts, name: payload, f"{name}.Request": request, f"{name}.Answer": answer}
+    if s3:
+        _allow_objects(schemas, client)
     return {
-        "name": client.name,
-        "summary": (inspect.getdoc(type(client)) or "").split("\n")[0],
-        "payload": payload,
-        "parameters": parameters,
-        "result": result,
+        "name": name,
         "content_types": list(client.payload.content_types),
-        "result_kind": client.result.describe() if client.result else None,
-        "samples": [file.name for file in sample_files(client)],
-        "streams": client.streams(),
-        "main_field": client.payload.main_field,
-        "main_names": client.payload.names_of(client.payload.main_field) if client.payload.main_field else (),
-        "schemas": {**payload_parts, **result_parts},
-        "example": _example(sample / "payload.json") or _example_from_fields(payload),
-        "golden": _example(sample / "golden.json"),
+        "schemas": schemas,
         "error_example": _error_example(client),
     }
+
+
+def _request(client: Client, parameters: Schema | None, example: object) -> Schema:
+    """Return the schema of a request, with what the playground needs to know of the client."""
+    name, kind = client.name, client.payload
+    record_schema: Schema = ref(name)
+    if kind.main_field:
+        main = {"type": "string", "description": f"`{kind.main_field}` alone."}
+        record_schema = {"anyOf": [record_schema, main]}
+    request: Schema = {
+        "type": "object",
+        "description": (inspect.getdoc(type(client)) or "").split("\n")[0],
+        "required": ["modelname", "payload"],
+        "additionalProperties": False,
+        "properties": {
+            "modelname": {"const": name},
+            "version": {"type": ["string", "integer"]},
+            "payload": {"anyOf": [record_schema, {"type": "array", "items": record_schema, "minItems": 1}]},
+        },
+    }
+    details = {
+        "x-result": client.result.describe() if client.result else None,  # without it the page shows JSON
+        "x-content-types": list(kind.content_types),
+        "x-main-field": kind.main_field,
+        "x-samples": [file.name for file in sample_files(client)],
+        "x-streams": client.streams(),
+    }
+    request |= {key: value for key, value in details.items() if value}
+    if parameters:
+        request["properties"]["parameters"] = parameters
+    if example is not None:
+        request["examples"] = [{"modelname": name, "payload": example}]
+    return request
+
+
+def _or_list(result: Schema) -> Schema:
+    """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
+    return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}
+
+
+def _allow_objects(schemas: Schema, client: Client) -> None:
+    """Allow S3 objects in a client's request and as its result."""
+    name, field = client.name, client.payload.main_field
+    schemas |= {"S3Object": OBJECT, "Stored": STORED}
+    request = schemas[f"{name}.Request"]["properties"]
+    request["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
+    schemas[f"{name}.Answer"] = {"anyOf": [schemas[f"{name}.Answer"], ref("Stored")]}
+    if field:
+        request["payload"]["anyOf"][0]["anyOf"].append(ref("S3Object"))
+        fields = schemas[name]["properties"]
+        for key in client.payload.names_of(field):
+            fields[key] = {"anyOf": [fields[key], ref("S3Object")]}
 
 
 def sample_files(client: Client) -> list[Path]:

@@ -136,12 +136,8 @@ class XGBoostDefaults(Defaults):
     """A ``DMatrix`` from CSV or LibSVM, and ``Booster.predict``."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
-        if content_type == codecs.CSV:
-            return csv_to_dmatrix(body)
-        if content_type in codecs.LIBSVM_TYPES:
-            return libsvm_to_dmatrix(body)
-        if content_type == codecs.RECORDIO:
-            return recordio_protobuf_to_dmatrix(body)
+        if decode := TO_DMATRIX.get(content_type):
+            return decode(body)
         array = codecs.decode(body, content_type)
         if isinstance(array, dict):
             raise BadInput("the body is a JSON object: XGBoost takes rows of numbers")
@@ -245,6 +241,14 @@ def libsvm_to_dmatrix(body: str | bytes) -> Any:
 def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
     """Parse rows of SageMaker's protobuf records."""
     return _sparse_dmatrix(codecs.read_recordio(codecs.to_bytes(body)))
+
+
+#: By content type.
+TO_DMATRIX: Mapping[str, Callable[[str | bytes], Any]] = {
+    codecs.CSV: csv_to_dmatrix,
+    **dict.fromkeys(codecs.LIBSVM_TYPES, libsvm_to_dmatrix),
+    codecs.RECORDIO: recordio_protobuf_to_dmatrix,
+}
 
 
 def _sparse_dmatrix(rows: codecs.Rows) -> Any:

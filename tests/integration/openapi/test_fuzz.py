@@ -22,7 +22,7 @@ from trireme_tools.prepare.demo import prepare
 EXAMPLES_PER_OPERATION = 20
 METHODS = ("get", "post", "delete")
 OPERATIONS = [
-    (method, path) for path, item in document([])["paths"].items() for method in METHODS if method in item
+    (method, path) for path, item in document()["paths"].items() for method in METHODS if method in item
 ]
 #: Names that the box serves, for half of the requests: nearly all generated names are unknown.
 SERVED_NAMES = {"model": "resnet", "client": "resnet", "name": "bert_base", "version": "1"}

@@ -64,11 +64,12 @@ def make_client(client_class: type[Client], folder: Path) -> Client:
 
 
 def test_the_schemas_of_payload_parameters_and_result_come_from_the_types(tmp_path: Path) -> None:
-    description = describe_client(make_client(WordCounter, tmp_path))
-    assert description["summary"] == "Counts words."
-    assert list(description["payload"]["properties"]) == ["text"]
-    assert description["schemas"]["words.Options"]["properties"]["top"]["default"] == 3
-    assert description["result"] == {"type": "object", "additionalProperties": {"type": "integer"}}
+    schemas = describe_client(make_client(WordCounter, tmp_path))["schemas"]
+    assert schemas["words.Request"]["description"] == "Counts words."
+    assert list(schemas["words"]["properties"]) == ["text"]
+    assert schemas["words.Options"]["properties"]["top"]["default"] == 3
+    result = schemas["words.Answer"]["properties"]["result"]["anyOf"][0]
+    assert result == {"type": "object", "additionalProperties": {"type": "integer"}}
 
 
 @pytest.mark.parametrize(
@@ -79,15 +80,16 @@ def test_the_document_is_valid_for_any_types_of_a_client(client_class: type[Clie
 
 
 def test_the_document_without_clients_is_valid() -> None:
-    validate(document([]))
+    validate(document())
 
 
 def test_samples_become_examples_unless_they_are_large(tmp_path: Path) -> None:
     (tmp_path / "sample").mkdir()
     (tmp_path / "sample" / "payload.json").write_text('{"text": "a"}')
     (tmp_path / "sample" / "golden.json").write_text(json.dumps("a" * MAX_EXAMPLE_BYTES))
-    description = describe_client(make_client(WordCounter, tmp_path))
-    assert (description["example"], description["golden"]) == ({"text": "a"}, None)
+    schemas = describe_client(make_client(WordCounter, tmp_path))["schemas"]
+    assert schemas["words.Request"]["examples"] == [{"modelname": "words", "payload": {"text": "a"}}]
+    assert "examples" not in schemas["words.Answer"]
 
 
 class ClientWithBoxes(WordCounter):
@@ -117,10 +119,8 @@ def test_samples_are_listed_files_of_the_folder_that_are_not_too_large(tmp_path:
         (sample_folder / name).write_text("{}")
     (sample_folder / "link.jpg").symlink_to(tmp_path / "secret.txt")
     (sample_folder / "large.jpg").write_bytes(bytes(MAX_SAMPLE_BYTES + 1))
-    assert describe_client(make_client(ClientWithBoxes, tmp_path))["samples"] == [
-        "payload.json",
-        "street.jpg",
-    ]
+    schemas = describe_client(make_client(ClientWithBoxes, tmp_path))["schemas"]
+    assert schemas["words.Request"]["x-samples"] == ["payload.json", "street.jpg"]
 
 
 def test_every_schema_has_a_title_of_its_own(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_every_array_says_what_its_items_are(tmp_path: Path) -> None:
 
 
 def test_the_routes_begin_with_invocations_and_each_is_in_a_group() -> None:
-    described = document([])["paths"]
+    described = document()["paths"]
     assert next(iter(described)) == "/invocations"
     operations = [item[method] for item in described.values() for method in METHODS & item.keys()]
     assert all(len(operation["tags"]) == 1 for operation in operations)

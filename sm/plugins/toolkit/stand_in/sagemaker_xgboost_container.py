@@ -7,9 +7,13 @@ from typing import Any, NoReturn
 
 from sagemaker_inference.errors import UnsupportedFormatError
 
-from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import add_module
-from sm.plugins.toolkit.scripts import csv_to_dmatrix, libsvm_to_dmatrix, recordio_protobuf_to_dmatrix
+from sm.plugins.toolkit.scripts import (
+    TO_DMATRIX,
+    csv_to_dmatrix,
+    libsvm_to_dmatrix,
+    recordio_protobuf_to_dmatrix,
+)
 
 __path__: list[str] = []
 
@@ -19,13 +23,9 @@ def decode(obj: str | bytes, content_type: str) -> Any:
     type.
     """
     kind = content_type.partition(";")[0].strip()
-    if kind == codecs.CSV:
-        return csv_to_dmatrix(obj)
-    if kind in codecs.LIBSVM_TYPES:
-        return libsvm_to_dmatrix(obj)
-    if kind == codecs.RECORDIO:
-        return recordio_protobuf_to_dmatrix(obj)
-    raise UnsupportedFormatError(kind)
+    if kind not in TO_DMATRIX:
+        raise UnsupportedFormatError(kind)
+    return TO_DMATRIX[kind](obj)
 
 
 def json_to_jsonlines(json_data: Any) -> bytes:
