@@ -126,30 +126,18 @@ def find_server(settings: Settings) -> Path:
         return settings.triton_server
     if IMAGE.is_file():
         return IMAGE
-    server = find_installed() or find_unpacked(Cache(settings.cache).triton)
+    # The installed wheel, and the one that `sm prepare` unpacked.
+    wheel = importlib.util.find_spec("pytriton")
+    installed = map(Path, (wheel and wheel.submodule_search_locations) or ())
+    packages = (*installed, Cache(settings.cache).triton / "pytriton")
+    programs = (package / "tritonserver" / "bin" / "tritonserver" for package in packages)
+    server = next(filter(Path.is_file, programs), None)
     if server is None:
         raise StartError(
             f"There is no tritonserver: neither {IMAGE} nor, in {sys.prefix}, the wheel that "
             "`pip install --no-deps nvidia-pytriton` brings. `sm prepare --triton` fetches it into the cache."
         )
     return server
-
-
-def find_installed() -> Path | None:
-    """Return the tritonserver of the installed wheel; None without one."""
-    spec = importlib.util.find_spec("pytriton")
-    folders = (spec.submodule_search_locations or ()) if spec else ()
-    return next((program for folder in folders if (program := _program(Path(folder)))), None)
-
-
-def find_unpacked(folder: Path) -> Path | None:
-    """Return the tritonserver of a wheel that ``sm prepare`` unpacked into ``folder``; None without one."""
-    return _program(folder / "pytriton")
-
-
-def _program(package: Path) -> Path | None:
-    program = package / "tritonserver" / "bin" / "tritonserver"
-    return program if program.is_file() else None
 
 
 def is_wheel(server: Path) -> bool:

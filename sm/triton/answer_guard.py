@@ -44,8 +44,6 @@ GRACE_S = 0.5
 MIN_AGE_S = 1.0
 #: Seconds in which Triton is watched after a stream was given up, and bytes that it may grow by.
 STREAM_WATCH_S, MAX_GROWTH_BYTES = 60.0, 2**28
-#: Models whose parts are known. In multi-model mode there may be any number.
-MAX_KNOWN = 1000
 
 
 class AnswerGuard:
@@ -76,7 +74,7 @@ class AnswerGuard:
         if box.generation_file is None:
             return cls(None)
         shared, models = SharedGeneration(box.generation_file), PythonModels(box)
-        guard = cls(shared, models.reached_by, partial(kill_stubs, box))
+        guard = cls(shared, lambda model: models.of(model).python, partial(kill_stubs, box))
         guard._hangs = HangWatch(box, shared, models, guard._take_out)
         return guard
 
@@ -250,7 +248,6 @@ class HangWatch:
     ) -> None:
         self._box, self._shared, self._models, self._take_out = box, shared, models, take_out
         self._doubts: dict[tuple[str, bool], Doubt] = {}
-        self._known: dict[tuple[str, object], tuple[tuple[tuple[str, int], ...], bool]] = {}
         self._lock = threading.Lock()
         self._is_watching = False
 
@@ -258,9 +255,10 @@ class HangWatch:
         """Watch a model of which a request was given up while Triton ran it."""
         began, at = (time.time() - (time.monotonic() - each) for each in (deadline.began, deadline.at))
         left, pid = time.time(), triton_pid(self._box)
-        suspects, is_decoupled = self._suspects(admission, model)
+        reach, numbers = self._models.of(model), dict(admission.generations)
+        suspects = tuple((part, numbers[part]) for part in reach.parts if part in numbers)
         # A decoupled model may end an execution before it answers, and then ends nothing when it gives up.
-        streamed = streamed or is_decoupled
+        streamed = streamed or reach.is_decoupled
         if not suspects or pid is None or (left - began < MIN_AGE_S and not streamed):
             return
         due = at + GRACE_S if not streamed or left >= at else float("inf")
@@ -275,19 +273,6 @@ class HangWatch:
             if not self._is_watching:
                 self._is_watching = True
                 threading.Thread(target=self._watch, name="hangs", daemon=True).start()
-
-    def _suspects(self, admission: Admission, model: str) -> tuple[tuple[tuple[str, int], ...], bool]:
-        """Return the Python models that may hang, with their generations, and whether one is decoupled."""
-        known = self._known.get((model, admission.generations))
-        if known is None:
-            numbers = dict(admission.generations)
-            parts = self._models.parts_of(model)
-            suspects = tuple((part, numbers[part]) for part in parts if part in numbers)
-            known = suspects, any(self._models.is_decoupled(name) for name, _ in suspects)
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[model, admission.generations] = known
-        return known
 
     def _watch(self) -> None:
         while True:

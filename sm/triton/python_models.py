@@ -8,9 +8,10 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sm import hardware
 from sm.repository.ensembles import steps
@@ -30,6 +31,19 @@ INNER = "trireme_inner_model.py"
 LOADING_OOM_SCORE, STUB_OOM_SCORE = 1000, 500
 
 
+class Reach(NamedTuple):
+    """What may answer in a call of a model."""
+
+    #: The names of the Python models.
+    python: tuple[str, ...]
+    #: Those that the model consists of: it, or an ensemble's steps in their order.
+    parts: tuple[str, ...]
+    #: True if one of the parts may answer after its execution has ended.
+    is_decoupled: bool
+    #: True if one of all keeps state between calls.
+    has_state: bool
+
+
 class PythonModels:
     """The Python models of a box's repository, as far as they were asked for."""
 
@@ -38,40 +52,29 @@ class PythonModels:
         #: In multi-model mode another model may get a name, and this file is written then. A new version of a
         #: model has a name of its own.
         self._changes = box.models_file if box.multi_model else None
-        self._known: tuple[float, dict[str, tuple[str, ...]]] = (0.0, {})
+        self._known: tuple[float, dict[str, Reach]] = (0.0, {})
 
-    def reached_by(self, model: str) -> tuple[str, ...]:
-        """Return the names of the Python models that may answer in a call of ``model``."""
+    def of(self, model: str) -> Reach:
+        """Return what may answer in a call of ``model``."""
         changed, known = self._known
         if self._changes and (now := _modified(self._changes)) != changed:
             known = {}
             self._known = now, known
-        reached = known.get(model)
-        if reached is None:
-            reached = tuple(each.name for each in self._reached(model) if each.backend == "python")
+        reach = known.get(model)
+        if reach is None:
+            reach = self._reach(model)
             # A caller may send any name.
-            if reached or self._is_model(model):
-                known[model] = reached
-        return reached
+            if self._is_model(model):
+                known[model] = reach
+        return reach
 
-    def parts_of(self, model: str) -> tuple[str, ...]:
-        """Return the Python models that ``model`` consists of: it, or an ensemble's steps in their order."""
-        if not self._is_model(model):
-            return ()
-        described = Model.read(self._box.served / model)
-        if described.backend == "python":
-            return (model,)
-        parts = (part for step in steps(described) for part in self.parts_of(step))
-        return tuple(dict.fromkeys(parts))
-
-    def is_decoupled(self, model: str) -> bool:
-        """True if a model may answer after its execution has ended."""
-        config = Model.read(self._box.served / model).config
-        return config is not None and bool(config.model_transaction_policy.decoupled)
-
-    def has_state(self, model: str) -> bool:
-        """True if a model that may answer in a call of ``model`` keeps state between calls."""
-        return any(described.has_state for described in self._reached(model))
+    def _reach(self, model: str) -> Reach:
+        reached = {each.name: each for each in self._reached(model)}
+        python = tuple(name for name, each in reached.items() if each.backend == "python")
+        parts = tuple(dict.fromkeys(_parts(model, reached)))
+        configurations = (reached[name].config for name in parts)
+        is_decoupled = any(config and config.model_transaction_policy.decoupled for config in configurations)
+        return Reach(python, parts, is_decoupled, any(each.has_state for each in reached.values()))
 
     def _reached(self, model: str) -> Iterator[Model]:
         """Yield each model that may answer in a call of ``model``."""
@@ -90,6 +93,16 @@ class PythonModels:
 
     def _is_model(self, name: str) -> bool:
         return "/" not in name and name not in ("", ".", "..") and (self._box.served / name).is_dir()
+
+
+def _parts(model: str, reached: Mapping[str, Model], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the Python models that ``model`` consists of. An ensemble may name itself."""
+    described = reached.get(model)
+    if described and described.backend == "python":
+        yield model
+    elif described and model not in above:
+        for step in steps(described):
+            yield from _parts(step, reached, (*above, model))
 
 
 def _calls_others(model: Model) -> bool:

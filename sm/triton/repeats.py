@@ -68,7 +68,7 @@ class Repeats:
         models = PythonModels(box)
 
         def has_state(model: str) -> bool:
-            return models.has_state(model) or not is_repeatable(model)
+            return models.of(model).has_state or not is_repeatable(model)
 
         # Without a supervisor nothing comes back, and no call is sent again.
         waits = seconds if box.generation_file else 0.0

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,8 @@ class Transport:
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()
-        self._shared_memory_count, self._message_count = (
-            TENSORS.labels("shared_memory"),
-            TENSORS.labels("grpc"),
-        )
+        self._shared_memory_count = TENSORS.labels("shared_memory")
+        self._message_count = TENSORS.labels("grpc")
         self._pid = os.getpid()
         atexit.register(self.close)
 
@@ -98,10 +96,9 @@ class Transport:
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         make = partial(self._plan, model, inputs, version, outputs)
-        return self._repeats.run(model, partial(self._infer, make))
+        return self._repeats.run(model, lambda admission: self._infer(make(), admission))
 
-    def _infer(self, make: Callable[[], InferencePlan], admission: Admission) -> dict[str, Array]:
-        plan = make()
+    def _infer(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
         try:
             if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
                 answer = self._infer_through_region(plan, admission)
@@ -122,17 +119,16 @@ class Transport:
     ) -> Generator[dict[str, Array], None, None]:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
         make = partial(self._plan, model, inputs, version, outputs)
-        first, others = self._repeats.run(model, partial(self._begin_stream, make))
+
+        def begin(admission: Admission) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
+            """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
+            answers = self._stream(make(), admission)
+            return [*itertools.islice(answers, 1)], answers
+
+        first, others = self._repeats.run(model, begin)
         with contextlib.closing(others):
             yield from first
             yield from others
-
-    def _begin_stream(
-        self, make: Callable[[], InferencePlan], admission: Admission
-    ) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
-        """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
-        answers = self._stream(make(), admission)
-        return [*itertools.islice(answers, 1)], answers
 
     def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()

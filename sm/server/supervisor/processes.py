@@ -227,6 +227,8 @@ class Watchdog:
         self._send("done", "")
         with contextlib.suppress(OSError):
             self._pipe.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
     def _send(self, command: str, argument: object) -> None:
         # The box works without its watchdog, too.

@@ -15,7 +15,6 @@ import resource
 import secrets
 import shlex
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -100,7 +99,8 @@ def main(arguments: Sequence[str]) -> int:
         formatter = Formatter(settings.level, text, colour=terminal and "NO_COLOR" not in os.environ)
         log = Log(formatter, selector, file=open_file(settings, terminal or demo_mode))
         if demo_mode and settings.repository is None:
-            settings = replace(settings, repository=demo_repository(settings, examples))
+            repository = Cache(settings.cache).repositories / ("examples" if examples else "cpu")
+            settings = replace(settings, repository=repository)
         return run(settings, selector, log, text or demo_mode, reload)
     except StartError as error:
         log.log("error", str(error))
@@ -155,14 +155,19 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
     check_client_folders(settings)
     with contextlib.ExitStack() as stack:
         # When PID 1 ends, the kernel kills all processes of its container.
-        watchdog = stack.enter_context(with_watchdog()) if os.getpid() != 1 else None
+        watchdog = None
+        if os.getpid() != 1:
+            watchdog = Watchdog.start(shared_memory_cleanup.remove_dead_boxes)
+            stack.callback(watchdog.dismiss)
         signals = Signals()
         processes = Processes(watchdog)
         processes.adopt_orphans()
         raise_file_limit()
         requested, files = settings, descriptor_limit()
         settings = fit_to_descriptors(requested, files)
-        listener, tls_listener = open_listeners(settings, stack)
+        listener, tls_listener = stack.enter_context(ports.listen(settings.port)), None
+        if settings.tls:
+            tls_listener = stack.enter_context(ports.listen(settings.tls_port, "TRIREME_TLS_PORT"))
         preparation = Preparation(listener, selector, signals, processes)
         # A path would turn the two slashes of a URL into one.
         source, fetch = os.environ.get(REPOSITORY, "").strip(), None
@@ -289,19 +294,6 @@ def check_versions(settings: Settings, box: Box, nginx: Path | None, reload: boo
         raise StartError(f"TRIREME_MODEL_POLL {problem}.")
 
 
-def open_listeners(
-    settings: Settings, stack: contextlib.ExitStack
-) -> tuple[socket.socket, socket.socket | None]:
-    """Open the public port, and the one with TLS if there is a certificate. ``stack`` closes them."""
-    listener = ports.listen(settings.port)
-    stack.callback(listener.close)
-    if not settings.tls:
-        return listener, None
-    tls_listener = ports.listen(settings.tls_port, "TRIREME_TLS_PORT")
-    stack.callback(tls_listener.close)
-    return listener, tls_listener
-
-
 def keep_first_versions(box: Box, source: str, log: Log) -> Box:
     """Return the box with a copy of its repository: what the team changes there must not change what serves.
 
@@ -346,7 +338,12 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
     log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
     log.log("info", f"port {settings.port}: {describe_start(settings, repository, box)}")
     if settings.triton_ports != "off":
-        log.log("info", describe_open_ports(settings, box))
+        address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
+        log.log(
+            "info",
+            f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
+            f"metrics {box.metrics_port} on {address}",
+        )
 
 
 def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
@@ -383,27 +380,6 @@ def describe_start(settings: Settings, repository: Path | None, box: Box) -> str
     baked = settings.repository is None and repository == BAKED_REPOSITORY
     source = f"{repository}{' (baked into the image: there is nothing in /opt/ml/model)' if baked else ''}"
     return f"loading {', '.join(models.names(repository)) or 'the code'} from {source}"
-
-
-def describe_open_ports(settings: Settings, box: Box) -> str:
-    """Return a sentence with the ports at which Triton itself answers callers."""
-    address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
-    return (
-        f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
-        f"metrics {box.metrics_port} on {address}"
-    )
-
-
-@contextlib.contextmanager
-def with_watchdog() -> Iterator[Watchdog]:
-    """Start a watchdog, and dismiss it after a clean end."""
-    watchdog = Watchdog.start(shared_memory_cleanup.remove_dead_boxes)
-    try:
-        yield watchdog
-    finally:
-        watchdog.dismiss()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(watchdog.pid, 0)
 
 
 @contextlib.contextmanager
@@ -486,11 +462,6 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
-def demo_repository(settings: Settings, examples: bool = False) -> Path:
-    """Return the CPU repository that ``sm prepare`` built."""
-    return Cache(settings.cache).repositories / ("examples" if examples else "cpu")
-
-
 #: Characters of a sample that is shown inside its command; a longer one is read from its file.
 MAX_INLINE_CHARACTERS = 300
 #: The sample that every client may have.
@@ -565,15 +536,9 @@ def _base(settings: Settings) -> str:
 
 def _curl(settings: Settings) -> str:
     """Return the curl command with its options: the certificate to trust, and where the key comes from."""
-    return " ".join(_curl_arguments(settings))
-
-
-def _curl_arguments(settings: Settings) -> Iterator[str]:
-    yield "curl -s"
-    if settings.tls:
-        yield f"--cacert {shlex.quote(str(settings.tls_certificate))}"
-    if settings.api_keys_file:
-        yield '-H "x-api-key: $KEY"'
+    certificate = f" --cacert {shlex.quote(str(settings.tls_certificate))}" if settings.tls else ""
+    key = ' -H "x-api-key: $KEY"' if settings.api_keys_file else ""
+    return f"curl -s{certificate}{key}"
 
 
 def _example_command(settings: Settings, file: Path) -> str:
