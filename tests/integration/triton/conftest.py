@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sm.triton.transport import Transport
+from tests.integration.triton.models import FOLDER_MODELS
 from tests.support.s3 import aws
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
@@ -16,8 +16,10 @@ __all__ = ["aws"]
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
-    """A running Triton with all the small models; no test may stop it."""
+    """A running Triton with all the small models and those of this folder's tests; no test may stop it."""
     serving = prepare_triton(tmp_path_factory.mktemp("triton"), list(MODELS))
+    for name, model in FOLDER_MODELS.items():
+        model.write(serving.box.repository / name)
     serving.start()
     yield serving
     serving.stop()
@@ -30,11 +32,3 @@ def transport(triton: TritonProcess) -> Iterator[Transport]:
     yield made
     made.close()
     assert triton.shared_memory_files() == []
-
-
-@pytest.fixture
-def killable_triton(tmp_path: Path) -> Iterator[TritonProcess]:
-    """A Triton that a test may kill. The test starts it."""
-    serving = prepare_triton(tmp_path, ["echo", "fixed", "counts"])
-    yield serving
-    serving.stop()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Thread
 from typing import Any
 
 from h2.config import H2Configuration
@@ -17,6 +15,8 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
+
+from tests.integration.triton.socket_server import socket_server
 
 READ_BYTES = 2**16
 #: A server that waits for a caller which has nothing more to say gives up.
@@ -132,7 +132,7 @@ class H2Caller:
 class H2Server:
     """What was asked of the server, and what of it was not HTTP/2."""
 
-    port: int
+    port: int = 0
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
     errors: list[ProtocolError] = field(default_factory=list)
@@ -143,45 +143,22 @@ def h2_server(
     script: Script, *, huffman: bool = False, settings: dict[SettingCodes | int, int] | None = None
 ) -> Iterator[H2Server]:
     """Run ``script`` for every call until the block ends; a breach of HTTP/2 by a caller fails the test."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    served = H2Server(listener.getsockname()[1])
-    threads: list[Thread] = []
-    sockets: list[socket.socket] = []
+    served = H2Server()
 
-    def serve(sock: socket.socket) -> None:
-        with sock:
-            try:
-                caller = H2Caller(sock, huffman, settings or {})
-                while True:
-                    call = caller.next_call()
-                    served.calls.append(call)
-                    script(call)
-                    caller.flush()
-            except ProtocolError as error:
-                served.errors.append(error)
-            except (EOFError, OSError):
-                pass  # the caller or the test has ended the connection
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
+    def serve(connection: socket.socket) -> None:
+        served.connections += 1
+        try:
+            caller = H2Caller(connection, huffman, settings or {})
             while True:
-                sock, _ = listener.accept()
-                served.connections += 1
-                sockets.append(sock)
-                threads.append(Thread(target=serve, args=(sock,)))
-                threads[-1].start()
+                call = caller.next_call()
+                served.calls.append(call)
+                script(call)
+                caller.flush()
+        except ProtocolError as error:
+            served.errors.append(error)
+        except EOFError:
+            pass  # the caller has ended the connection
 
-    acceptor = Thread(target=accept)
-    acceptor.start()
-    try:
+    with socket_server(serve) as served.port:
         yield served
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join()
-        listener.close()
-        for sock in sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        for thread in threads:
-            thread.join()
     assert not served.errors, served.errors

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 import struct
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -34,6 +31,7 @@ from sm.triton.wire import (
     encode_string,
     frame,
 )
+from tests.integration.triton.socket_server import socket_server
 
 pytestmark = pytest.mark.core
 
@@ -154,42 +152,20 @@ CLOSING_ANSWERS: dict[str, AnswerMaker] = {
 ANSWERS = {**GOOD_ANSWERS, **BAD_ANSWERS, **CLOSING_ANSWERS}
 
 
-@contextmanager
-def misbehaving_server() -> Iterator[int]:
-    """A server that answers the message ``<number>:<kind of answer>`` with the number. Yields its port."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    threads: list[threading.Thread] = []
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threads.append(threading.Thread(target=serve, args=(listener.accept()[0],)))
-                threads[-1].start()
-
-    def serve(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
-            connection.settimeout(CERTAIN_TIMEOUT_S)
-            stream.read(len(PREFACE))
-            connection.sendall(frame(SETTINGS, 0, 0, b""))
-            while len(head := stream.read(9)) == 9:
-                payload = stream.read(int.from_bytes(head[:3], "big"))
-                if head[3] != DATA:
-                    continue
-                number, _, kind = payload[5:].partition(b":")
-                connection.sendall(ANSWERS[kind.decode()](int.from_bytes(head[5:], "big"), number))
-                if kind.decode() in CLOSING_ANSWERS:
-                    return
-
-    acceptor = threading.Thread(target=accept)
-    acceptor.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join()
-        listener.close()
-        for thread in threads:
-            thread.join(30)
+def misbehave(connection: socket.socket) -> None:
+    """Answer each message ``<number>:<kind of answer>`` with the number."""
+    with connection.makefile("rb") as stream:
+        connection.settimeout(CERTAIN_TIMEOUT_S)
+        stream.read(len(PREFACE))
+        connection.sendall(frame(SETTINGS, 0, 0, b""))
+        while len(head := stream.read(9)) == 9:
+            payload = stream.read(int.from_bytes(head[:3], "big"))
+            if head[3] != DATA:
+                continue
+            number, _, kind = payload[5:].partition(b":")
+            connection.sendall(ANSWERS[kind.decode()](int.from_bytes(head[5:], "big"), number))
+            if kind.decode() in CLOSING_ANSWERS:
+                return
 
 
 def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
@@ -212,7 +188,7 @@ def call(pool: ConnectionPool, number: int, kind: str) -> bytes | None:
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_call_after_any_answer_gets_its_own(kind: str) -> None:
-    with misbehaving_server() as port:
+    with socket_server(misbehave) as port:
         pool = ConnectionPool(port, "/any", {})
         for number in range(3):
             own = str(number).encode()
@@ -225,7 +201,7 @@ def test_no_call_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
     """Four callers on one pool, with answers at random: each call gets its own answer or an error."""
     rng = random.Random(SEED)
     calls = [(number, rng.choice([*ANSWERS, *GOOD_ANSWERS, *GOOD_ANSWERS])) for number in range(CALL_COUNT)]
-    with misbehaving_server() as port:
+    with socket_server(misbehave) as port:
         pool = ConnectionPool(port, "/any", {})
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             contents = list(callers.map(lambda arguments: call(pool, *arguments), calls))
@@ -252,7 +228,7 @@ def test_frames_with_random_bytes_never_give_another_calls_answer() -> None:
     ANSWERS["changed"] = changed
     CLOSING_ANSWERS["changed"] = changed  # The server closes, so no call waits for missing bytes.
     try:
-        with misbehaving_server() as port:
+        with socket_server(misbehave) as port:
             pool = ConnectionPool(port, "/any", {})
             own_answers = 0
             for number in range(300):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -20,6 +17,7 @@ from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
 from sm.triton.repeats import Repeats
+from tests.integration.triton.socket_server import socket_server
 
 pytestmark = pytest.mark.core
 
@@ -94,44 +92,18 @@ CLOSING_ANSWERS: dict[str, Callable[[bytes], bytes]] = {
 ANSWERS = {**GOOD_ANSWERS, **BAD_ANSWERS, **CLOSING_ANSWERS}
 
 
-@contextmanager
-def misbehaving_server(counts: Counter[str]) -> Iterator[int]:
-    """A server that answers ``/<number>`` with the number, as the request's header ``answer`` says. Yields its port."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    threads: list[threading.Thread] = []
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threads.append(threading.Thread(target=serve, args=(listener.accept()[0],)))
-                threads[-1].start()
-
-    def serve(connection: socket.socket) -> None:
-        counts["connections"] += 1
-        with contextlib.suppress(OSError), connection:
-            connection.settimeout(20)
-            while received := read_request(connection):
-                method, number, kind = received
-                answer = ANSWERS[kind](number)
-                counts[method] += 1
-                connection.sendall(answer)
-                if kind in CLOSING_ANSWERS:
-                    return
-
-    acceptor = threading.Thread(target=accept)
-    acceptor.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join()
-        listener.close()
-        for thread in threads:
-            thread.join(30)
+def misbehave(connection: socket.socket) -> None:
+    """Answer each ``/<number>`` with the number, as the request's header ``answer`` says."""
+    connection.settimeout(CERTAIN_TIMEOUT_S)
+    while received := read_request(connection):
+        number, kind = received
+        connection.sendall(ANSWERS[kind](number))
+        if kind in CLOSING_ANSWERS:
+            return
 
 
-def read_request(connection: socket.socket) -> tuple[str, bytes, str] | None:
-    """Method, number and kind of answer of a request; None at the connection's end."""
+def read_request(connection: socket.socket) -> tuple[bytes, str] | None:
+    """Number and kind of answer of a request; None at the connection's end."""
     received = b""
     while b"\r\n\r\n" not in received:
         chunk = connection.recv(65536)
@@ -139,9 +111,9 @@ def read_request(connection: socket.socket) -> tuple[str, bytes, str] | None:
             return None
         received += chunk
     lines = received.partition(b"\r\n\r\n")[0].decode().split("\r\n")
-    method, target, _ = lines[0].split(" ")
+    target = lines[0].split(" ")[1]
     kind = next(line.partition(": ")[2] for line in lines if line.startswith("answer: "))
-    return method, target.strip("/").encode(), kind
+    return target.strip("/").encode(), kind
 
 
 def timeout_s(kind: str) -> float:
@@ -158,7 +130,7 @@ def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") ->
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
-    with misbehaving_server(Counter()) as port:
+    with socket_server(misbehave) as port:
         upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number in range(3):
             response = exchange(upstream, number, kind)
@@ -173,7 +145,7 @@ def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
 @pytest.mark.parametrize("status", ["200 OK", "405 Method Not Allowed"])
 def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANSWERS, "head", lambda body: answer_with_length(body * 100, status))
-    with misbehaving_server(Counter()) as port:
+    with socket_server(misbehave) as port:
         upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number in range(10):
             reply = exchange(upstream, number, "head", "HEAD")
@@ -186,13 +158,18 @@ def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pyt
 
 
 def test_requests_with_good_answers_share_one_connection() -> None:
-    counts: Counter[str] = Counter()
-    with misbehaving_server(counts) as port:
+    connections: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        connections.append(connection)
+        misbehave(connection)
+
+    with socket_server(serve) as port:
         upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         for number, kind in enumerate([*GOOD_ANSWERS] * 5):
             assert exchange(upstream, number, kind) is not None
         upstream.close()
-    assert counts["connections"] == 1
+    assert len(connections) == 1
 
 
 def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
@@ -206,7 +183,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
         )
         for number in range(REQUEST_COUNT)
     ]
-    with misbehaving_server(Counter()) as port:
+    with socket_server(misbehave) as port:
         upstream = Upstream(port, TIMEOUT_S, Repeats(AnswerGuard(None)))
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             replies = list(callers.map(lambda arguments: exchange(upstream, *arguments), exchanges))
@@ -225,7 +202,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_control_planes_requests_end_with_their_own_answer_or_status_0(kind: str) -> None:
-    with misbehaving_server(Counter()) as port:
+    with socket_server(misbehave) as port:
         for number in range(2):
             response = server.request(port, {"answer": kind}, "GET", f"/{number}", timeout_s(kind))
             if kind in ("with a length", "in chunks", "and says so"):

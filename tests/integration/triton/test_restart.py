@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,24 @@ from sm.triton.http_proxy import Upstream
 from sm.triton.repeats import Repeats
 from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
-from tests.support.tritons import TritonProcess
+from tests.support.tritons import TritonProcess, prepare_triton
 
 X = np.arange(100_000, dtype=np.float32)[None]
+
+
+@pytest.fixture(scope="module")
+def module_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonProcess]:
+    serving = prepare_triton(tmp_path_factory.mktemp("killable"), ["echo", "fixed", "counts"])
+    yield serving
+    serving.stop()
+
+
+@pytest.fixture
+def killable_triton(module_triton: TritonProcess) -> TritonProcess:
+    """A running Triton that a test may kill."""
+    if module_triton.process is None or module_triton.process.poll() is not None:
+        module_triton.start()
+    return module_triton
 
 
 def tensors_by_shared_memory() -> float:
@@ -35,7 +51,6 @@ def tensors_by_message() -> float:
 
 
 def test_a_transport_reconnects_to_a_restarted_triton(killable_triton: TritonProcess) -> None:
-    killable_triton.start()
     transport = Transport(killable_triton.settings, killable_triton.box)
     for _ in range(3):
         transport.infer("fixed", {"x": X})
@@ -58,36 +73,9 @@ def test_a_transport_reconnects_to_a_restarted_triton(killable_triton: TritonPro
     assert killable_triton.shared_memory_files() == []
 
 
-def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton: TritonProcess) -> None:
-    killable_triton.start()
-    transport = Transport(killable_triton.settings, killable_triton.box)
-    transport.infer("fixed", {"x": X})
-    killable_triton.kill()
-    model_file = killable_triton.box.repository / "fixed" / "1" / "model.py"
-    model_file.write_text("raise MemoryError('no room for it')")
-    killable_triton.launch()
-    wait_until(lambda: server.live(killable_triton.box.http_port), 60, "Triton's answer")
-    wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
-    with pytest.raises(NotReady):
-        transport.infer("fixed", {"x": X})
-    # A caller of the v2 protocol gets the same error.
-    upstream = Upstream(killable_triton.box.http_port, 5.0, Repeats(AnswerGuard(None)))
-    v2 = Triton(upstream, Registry({}, models=("fixed",)))
-    with contextlib.closing(upstream), pytest.raises(NotReady):
-        v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
-    # A name that was never served stays unknown.
-    with pytest.raises(UnknownModel):
-        transport.infer("nothing", {"x": X})
-    transport.forget(["fixed"])
-    with pytest.raises((NotReady, UnknownModel)):
-        transport.infer("fixed", {"x": X})
-    transport.close()
-
-
 def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
     killable_triton: TritonProcess,
 ) -> None:
-    killable_triton.start()
     # Just enough for four callers that each keep an answer until the next one: a lost region would be noticed.
     transport = Transport(killable_triton.settings, replace(killable_triton.box, shared_bytes=8 * 851_968))
     stop = threading.Event()
@@ -133,4 +121,40 @@ def test_a_restart_under_load_gives_no_wrong_answer_and_loses_no_memory(
     for caller in callers:
         caller.join(60)
     assert wrong_answers == []
+    transport.close()
+
+
+def test_a_triton_that_dies_ends_the_stream(killable_triton: TritonProcess) -> None:
+    transport = Transport(killable_triton.settings, killable_triton.box)
+    answers = transport.stream("counts", {"count": np.array([100]), "seconds": np.array([0.1], np.float32)})
+    next(answers)
+    killable_triton.kill()
+    with pytest.raises(NotReady):
+        list(answers)
+    transport.close()
+
+
+def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton: TritonProcess) -> None:
+    transport = Transport(killable_triton.settings, killable_triton.box)
+    transport.infer("fixed", {"x": X})
+    killable_triton.kill()
+    # The last test of this Triton, as the model stays broken.
+    model_file = killable_triton.box.repository / "fixed" / "1" / "model.py"
+    model_file.write_text("raise MemoryError('no room for it')")
+    killable_triton.launch()
+    wait_until(lambda: server.live(killable_triton.box.http_port), 60, "Triton's answer")
+    wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
+    with pytest.raises(NotReady):
+        transport.infer("fixed", {"x": X})
+    # A caller of the v2 protocol gets the same error.
+    upstream = Upstream(killable_triton.box.http_port, 5.0, Repeats(AnswerGuard(None)))
+    v2 = Triton(upstream, Registry({}, models=("fixed",)))
+    with contextlib.closing(upstream), pytest.raises(NotReady):
+        v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))
+    # A name that was never served stays unknown.
+    with pytest.raises(UnknownModel):
+        transport.infer("nothing", {"x": X})
+    transport.forget(["fixed"])
+    with pytest.raises((NotReady, UnknownModel)):
+        transport.infer("fixed", {"x": X})
     transport.close()

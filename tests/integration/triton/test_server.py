@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from sm.repository import machine
 from sm.settings import Settings
 from sm.triton import server
 from tests.support.boxes import wait_until
-from tests.support.tritons import MODELS, SETTINGS, Model, TritonProcess, prepare_triton
+from tests.support.tritons import MODELS, SETTINGS, TritonProcess, prepare_triton
 
 pytestmark = pytest.mark.core
 
@@ -104,25 +103,5 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
         assert "No module named 'no_such_module'" in failures["broken"]
         assert "\n" not in failures["broken"]
         assert not server.ready(serving.box.http_port)
-    finally:
-        serving.stop()
-
-
-def test_python_models_run_with_the_packages_of_this_interpreter(tmp_path: Path) -> None:
-    import onnxruntime
-
-    serving = prepare_triton(tmp_path, [])
-    Model(
-        "import onnxruntime\nraise ValueError(onnxruntime.__file__)",
-        {"x": ("FP32", [1])},
-        {"y": ("FP32", [1])},
-    ).write(serving.box.repository / "where")
-    serving.start()
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", serving.box.http_port, timeout=10)
-        body = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}'
-        connection.request("POST", "/v2/models/where/infer", body)
-        assert onnxruntime.__file__ in connection.getresponse().read().decode().replace("\\/", "/")
-        connection.close()
     finally:
         serving.stop()

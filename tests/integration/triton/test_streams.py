@@ -12,7 +12,7 @@ import pytest
 
 from sm.client.base import Array
 from sm.deadline import Deadline, running
-from sm.errors import BadInput, DeadlinePassed, ModelFailed, NotReady
+from sm.errors import BadInput, DeadlinePassed, ModelFailed
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import TritonProcess
@@ -117,14 +117,3 @@ def test_many_failing_streams_do_not_break_triton(transport: Transport) -> None:
 def test_a_stream_that_triton_refuses_is_bad_input(transport: Transport) -> None:
     with pytest.raises(BadInput, match="unexpected shape for input 'count'"):
         next(transport.stream("counts", {"count": np.array([1, 2]), "seconds": np.zeros(1, np.float32)}))
-
-
-def test_a_triton_that_dies_ends_the_stream(killable_triton: TritonProcess) -> None:
-    killable_triton.start()
-    transport = Transport(killable_triton.settings, killable_triton.box)
-    answers = stream_counts(transport, 100, seconds=0.1)
-    next(answers)
-    killable_triton.kill()
-    with pytest.raises(NotReady):
-        list(answers)
-    transport.close()

@@ -1,36 +1,20 @@
-"""A Python model in the wheel's Triton reads and writes every datatype, with the installed NumPy."""
+"""A Python model in the wheel's Triton reads and writes every datatype, with the installed packages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import json
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
 
 from sm.triton.tensors import DTYPES
 from sm.triton.transport import Transport
-from tests.support.tritons import Model, TritonProcess, prepare_triton
-
-REVERSE_EVERY_INPUT = """
-assert all(isinstance(t, pb.Tensor) for t in request.inputs())
-return {"of_" + t.name(): t.as_numpy()[::-1] for t in request.inputs()}
-"""
+from tests.support.tritons import TritonProcess
 
 
-@pytest.fixture
-def typed_triton(tmp_path: Path) -> Iterator[TritonProcess]:
-    serving = prepare_triton(tmp_path, [])
-    inputs = {name: (name, [-1]) for name in DTYPES}
-    outputs = {f"of_{name}": (name, [-1]) for name in DTYPES}
-    Model(REVERSE_EVERY_INPUT, inputs, outputs).write(serving.box.repository / "typed")
-    serving.start()
-    yield serving
-    serving.stop()
-
-
-def test_every_datatype_arrives_unchanged_at_any_size(typed_triton: TritonProcess) -> None:
-    transport = Transport(typed_triton.settings, typed_triton.box)
+def test_every_datatype_arrives_unchanged_at_any_size(transport: Transport) -> None:
     for size in (5, 70_001, 0):
         inputs = {name: (np.arange(size) % 100).astype(dtype) for name, dtype in DTYPES.items()}
         outputs = transport.infer("typed", inputs)
@@ -38,5 +22,14 @@ def test_every_datatype_arrives_unchanged_at_any_size(typed_triton: TritonProces
             y = outputs[f"of_{name}"]
             assert y.dtype == x.dtype
             assert np.array_equal(y, x[::-1]), (name, size)
-    transport.close()
-    assert "Traceback" not in (typed_triton.box.run / "triton.log").read_text()
+
+
+def test_python_models_run_with_the_packages_of_this_interpreter(triton: TritonProcess) -> None:
+    import onnxruntime
+
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    url = f"http://127.0.0.1:{triton.box.http_port}/v2/models/where/infer"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10)
+    with refused.value as answer:
+        assert onnxruntime.__file__ in answer.read().decode().replace("\\/", "/")

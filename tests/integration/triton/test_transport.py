@@ -166,7 +166,7 @@ def test_a_model_that_raises_is_named_without_its_traceback(transport: Transport
     assert excinfo.value.sentence == "model 'raises' failed: ValueError: no such luck"
 
 
-def test_ten_thousand_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
+def test_thousands_of_requests_leave_no_files_and_no_regions(triton: TritonProcess) -> None:
     transport = Transport(triton.settings, triton.box)
     outputs = []
 
@@ -178,7 +178,7 @@ def test_ten_thousand_requests_leave_no_files_and_no_regions(triton: TritonProce
             outputs.append(y)
 
     with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(infer_number, range(10_000)):
+        for _ in pool.map(infer_number, range(3000)):
             pass
     assert triton.shared_memory_files()
     transport.close()
