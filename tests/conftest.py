@@ -34,28 +34,43 @@ IN_CI = os.environ.get("CI") == "true"
 MAX_RERUNS = 3
 #: What ran beside the test may have ended by then.
 RERUN_DELAY_S = 10
-#: Folders and files whose tests share something that takes long to make (the image, a Triton, a box in each mode).
+#: What tests share that takes long to make (the image, a Triton, a box): their folders and files, without test_ and .py.
 SHARED = {
-    "e2e/browser": "browser",
-    "e2e/container": "image",
-    "e2e/push": "image",
-    "contract": "contract",
-    "integration/access": "access",
-    "integration/box/test_headers.py": "small box",
-    "integration/box/test_http_conformance.py": "small box",
-    "integration/box/test_known_holes.py": "small box",
-    "integration/box/test_v2.py": "small box",
-    "integration/gateway": "gateway",
-    "integration/streaming": "streaming",
-    "integration/triton": "triton",
+    "access": ("integration/access",),
+    "browser": ("e2e/browser",),
+    "contract": ("contract",),
+    "demo box": tuple(
+        f"integration/box/{name}"
+        for name in (
+            "answers",
+            "bad_input",
+            "engines",
+            "many_records",
+            "models",
+            "page_code",
+            "pages",
+            "readme",
+        )
+    ),
+    "gateway": ("integration/gateway",),
+    "image": ("e2e/container", "e2e/push"),
+    "official boxes": tuple(
+        f"integration/reference/{name}"
+        for name in ("official_control", "official_v2_errors", "official_v2_json")
+    ),
+    "small box": tuple(
+        f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "v2")
+    ),
+    "streaming": ("integration/streaming",),
+    "triton": ("integration/triton",),
 }
 
 
 def group_of(file: PurePosixPath) -> str:
     """What is run in one process: the tests of a file, or of those that share something."""
     inside = file.relative_to("tests")
-    paths = {str(path) for path in (inside, *inside.parents)}
-    return next((group for path, group in SHARED.items() if path in paths), str(file))
+    paths = {str(path) for path in (inside.with_name(inside.stem.removeprefix("test_")), *inside.parents)}
+    return next((group for group, shared in SHARED.items() if not paths.isdisjoint(shared)), str(file))
 
 
 def check_collection(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,15 +1,33 @@
-"""Fixture: run ``sm`` in this process, with AWS credentials that are valid nowhere."""
+"""Run ``sm`` as a user does, or in this process, with AWS credentials that are valid nowhere."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from sm import cli
+from sm.settings import HERE
+
+
+def run_sm(
+    *arguments: object, cwd: Path = HERE, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``sm`` in a process of its own, with variables besides this process's."""
+    return subprocess.run(
+        [sys.executable, "-m", "sm.cli", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(HERE), **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=560,
+    )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from PIL import Image
 from sm.settings import HERE, Settings
 from tests.support.boxes import RunningBox, running_box
 from tests.support.prometheus import promtool
-from tests.support.runtime_client import runtime_client
 
 pytestmark = pytest.mark.core
 
@@ -29,11 +28,6 @@ def street_picture(demo: Path) -> bytes:
     if not path.exists():
         pytest.skip("the street picture is not in the cache: its licence lets us fetch it, not ship it")
     return path.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def runtime(box: RunningBox) -> Any:
-    return runtime_client(box.url)
 
 
 def test_a_rendered_picture_is_a_png_of_the_pictures_size(box: RunningBox, street_picture: bytes) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from sm.repository import problems
 from sm.repository.manifest import Manifest
 from sm.settings import HERE
 from tests.support.boxes import RunningBox, running_box
+from tests.support.sm_command import run_sm
 
 #: Minutes of building; tests/integration/build builds small graphs for every target.
 pytestmark = pytest.mark.exhaustive
@@ -27,19 +25,7 @@ BACKENDS = {"cpu": "python", "onnxruntime": "onnxruntime"}
 
 
 def build_model(repository: Path, name: str, target: str) -> None:
-    """Run ``sm build-model`` as a user does."""
-    command = [
-        sys.executable,
-        "-m",
-        "sm.cli",
-        "build-model",
-        name,
-        "--target",
-        target,
-        "--out",
-        str(repository),
-    ]
-    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True, env=dict(os.environ))
+    completed = run_sm("build-model", name, "--target", target, "--out", repository)
     assert completed.returncode == 0, completed.stderr
 
 

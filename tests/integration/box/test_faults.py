@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,21 @@ def request_body(cat: bytes) -> bytes:
     return dispatch_body("resnet", base64.b64encode(cat).decode())
 
 
+@contextmanager
+def load_around(box: RunningBox, body: bytes) -> Iterator[Load]:
+    """Four callers, who have had answers before the block, and have more after it. None may fail."""
+    expected = box.send(body).content
+    with Load(box.port, body).start(callers=4) as load:
+        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
+        yield load
+        answered_before = load.outcomes["200"]
+        wait_until(lambda: load.outcomes["200"] >= answered_before + 8, description="answers afterwards")
+    assert set(load.outcomes) == {"200"}, load.outcomes
+    assert load.bodies == {expected}
+
+
 def test_ping_answers_at_once_with_every_thread_busy(box: RunningBox) -> None:
-    with Load(box.port, dispatch_body("slow", {"seconds": 8.0})).start(
+    with Load(box.port, dispatch_body("slow", {"seconds": 5.0})).start(
         callers=2 * 4, requests_each=1
     ) as busy_load:
         wait_until(lambda: box.metric("trireme_in_flight") >= 8, description="every thread busy")
@@ -75,41 +89,25 @@ def test_a_killed_triton_makes_ping_503_at_once_and_fails_no_request(
         status, reason = box.ping()
         return reason if status == 503 else None
 
-    expected = box.send(request_body).content
-    with Load(box.port, request_body).start(callers=4) as load:
-        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
+    with load_around(box, request_body):
         os.kill(box.child("triton")["pid"], signal.SIGKILL)
         reason = wait_until(reason_of_503, 2, "/ping 503")
         assert "triton" in reason.lower(), reason
         box.wait_ready()
         shared_memory_before = box.metric("trireme_tensor_requests_total", transport="shared_memory")
-        answered_before = load.outcomes["200"]
-        wait_until(
-            lambda: load.outcomes["200"] >= answered_before + 8, description="answers after the restart"
-        )
-    assert set(load.outcomes) == {"200"}
-    assert load.bodies == {expected}
     assert box.metric("trireme_tensor_requests_total", transport="shared_memory") > shared_memory_before
 
 
 def test_a_killed_worker_is_replaced_and_no_request_fails(box: RunningBox, request_body: bytes) -> None:
-    expected = box.send(request_body).content
+    """nginx sends the requests of the dead worker to the other one."""
     restarts_before = box.metric("trireme_restarts_total", process="worker")
-    with Load(box.port, request_body).start(callers=4) as load:
-        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
+    with load_around(box, request_body):
         killed_worker, _ = box.wait_for_workers(2)
         os.kill(killed_worker, signal.SIGKILL)
         wait_until(
             lambda: killed_worker not in box.workers() and len(box.workers()) == 2,
             description="a new worker",
         )
-        answered_before = load.outcomes["200"]
-        wait_until(
-            lambda: load.outcomes["200"] >= answered_before + 8, description="answers after the replacement"
-        )
-    assert load.bodies == {expected}
-    # nginx sends the requests of the dead worker to the other one.
-    assert set(load.outcomes) == {"200"}, load.outcomes
     wait_until(
         lambda: not [name for name in box.shared_memory_files() if f"-{killed_worker}-" in name],
         description="removal of its shared memory",
@@ -132,15 +130,9 @@ def test_a_killed_front_or_control_plane_is_back_within_five_seconds(box: Runnin
 def test_a_killed_master_of_the_workers_is_replaced_and_no_request_fails(
     box: RunningBox, request_body: bytes
 ) -> None:
-    with Load(box.port, request_body).start(callers=4) as load:
-        wait_until(lambda: load.outcomes["200"] >= 8, description="answers under load")
+    """Requests wait in the queue of the socket, which the supervisor keeps open."""
+    with load_around(box, request_body):
         box.kill_and_wait_for_restart("data", timeout_s=10)
-        answered_before = load.outcomes["200"]
-        wait_until(
-            lambda: load.outcomes["200"] >= answered_before + 8, description="answers after the replacement"
-        )
-    # Requests wait in the queue of the socket, which the supervisor keeps open.
-    assert set(load.outcomes) == {"200"}, load.outcomes
     box.wait_ready(10)
 
 

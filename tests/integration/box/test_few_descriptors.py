@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.boxes import log_of_failed_start, running_box, wait_until
+from tests.support.boxes import running_box, wait_until
 from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load
 from tests.support.tritons import MODELS
@@ -40,9 +40,3 @@ def test_with_128_descriptors_200_callers_lose_no_request_and_ping_answers(
         assert ping_statuses == [200] * 20
         assert set(load.outcomes) <= {"200", "429"}, load.outcomes
         assert box.send(ECHO_BODY).status_code == 200
-
-
-def test_with_64_descriptors_the_box_does_not_start_and_says_why(tmp_path: Path, repository: Path) -> None:
-    assert "the box needs 96" in log_of_failed_start(
-        tmp_path, repository, command_prefix=LIMIT_FILES.format(files=64)
-    )

@@ -20,7 +20,7 @@ import pytest
 import requests
 
 from sm.http.messages import BINARY
-from tests.support.boxes import WAIT_TIMEOUT_S, log_of_failed_start, retry_until_ok, running_box, wait_until
+from tests.support.boxes import WAIT_TIMEOUT_S, retry_until_ok, running_box, wait_until
 from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
@@ -217,17 +217,6 @@ def test_a_pipe_or_an_outside_link_in_an_archive_is_a_400_at_once(
     assert endpoint.load("odd", f"{url}/1").status_code == 400
 
 
-def test_a_served_model_does_not_change_with_its_archive(endpoint: MultiModelEndpoint) -> None:
-    """The box works on a copy: a restarted Triton still serves what was loaded."""
-    url = Path(endpoint.platform.write_flat("kept-one", multiplying_model(2)))
-    endpoint.load_successfully("kept", str(url))
-    multiplying_model(5).write(url / "other")
-    (url / "other" / "1" / "model.py").replace(url / "1" / "model.py")
-    endpoint.box.kill_and_wait_for_restart("triton")
-    endpoint.box.wait_ready()
-    assert endpoint.infer_y("kept") == [2, 4]
-
-
 def loading_until(release_file: Path, model: Model) -> Model:
     """Return the model with a load that does not end before the file ``release_file`` exists."""
     head = f"{model.head}        while not os.path.exists({str(release_file)!r}):\n            time.sleep(0.02)\n"
@@ -400,24 +389,31 @@ def test_a_model_whose_process_was_killed_can_be_unloaded_at_once(endpoint: Mult
     assert endpoint.infer_y("one") == [4, 8]
 
 
-def test_an_archive_missing_at_a_restart_of_triton_affects_only_its_own_model(
+def test_a_restarted_triton_serves_what_was_loaded_and_not_a_model_whose_archive_is_gone(
     endpoint: MultiModelEndpoint,
 ) -> None:
-    endpoint.load_successfully("one", endpoint.platform.write_flat("one", multiplying_model(2)))
-    url = endpoint.platform.write_flat("two", multiplying_model(3))
-    endpoint.load_successfully("two", url)
-    Path(url).rename(f"{url}.away")
+    """The box works on a copy: an archive that has changed since its load changes nothing."""
+    changed, gone = (
+        endpoint.platform.write_flat(name, multiplying_model(factor))
+        for name, factor in (("one", 2), ("two", 3))
+    )
+    endpoint.load_successfully("one", changed)
+    endpoint.load_successfully("two", gone)
+    multiplying_model(5).write(Path(changed) / "other")
+    (Path(changed) / "other" / "1" / "model.py").replace(Path(changed) / "1" / "model.py")
+    Path(gone).rename(f"{gone}.away")
     endpoint.box.kill_and_wait_for_restart("triton")
     endpoint.box.wait_ready()
     assert endpoint.infer_y("one") == [2, 4]
     assert endpoint.invoke("two").status_code == 404
-    Path(f"{url}.away").rename(url)
-    endpoint.load_successfully("two", url)
+    Path(f"{gone}.away").rename(gone)
+    endpoint.load_successfully("two", gone)
     assert endpoint.infer_y("two") == [3, 6]
 
 
-def test_a_control_plane_killed_during_a_load_leaves_nothing_of_it(
-    endpoint: MultiModelEndpoint, tmp_path: Path
+@pytest.mark.parametrize(("killed", "statuses"), [("control", (502, 503)), ("triton", (503,))])
+def test_a_process_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
+    endpoint: MultiModelEndpoint, tmp_path: Path, killed: str, statuses: tuple[int, ...]
 ) -> None:
     release_file = tmp_path / "go-on"
     url = endpoint.platform.write_flat("half", loading_until(release_file, multiplying_model(2)))
@@ -425,33 +421,16 @@ def test_a_control_plane_killed_during_a_load_leaves_nothing_of_it(
         pending_load = pool.submit(endpoint.load, "half", url)
         try:
             endpoint.wait_until_load_begins("half", pending_load)
-            endpoint.box.kill_and_wait_for_restart("control")
-            assert pending_load.result().status_code in (502, 503)
+            endpoint.box.kill_and_wait_for_restart(killed)
+            response = pending_load.result()
         finally:
             release_file.touch()
+    assert response.status_code in statuses
+    assert response.status_code == 502 or response.json()["code"] == "not_ready"
     endpoint.box.wait_ready()
     assert endpoint.names() == []
     retry_until_ok(lambda: endpoint.load("half", url))
     assert endpoint.infer_y("half") == [2, 4]
-
-
-def test_triton_killed_during_a_load_is_a_503_and_leaves_nothing_of_it(
-    endpoint: MultiModelEndpoint, tmp_path: Path
-) -> None:
-    release_file = tmp_path / "go-on"
-    url = endpoint.platform.write_flat("half", loading_until(release_file, multiplying_model(2)))
-    with ThreadPoolExecutor(1) as pool:
-        pending_load = pool.submit(endpoint.load, "half", url)
-        try:
-            endpoint.wait_until_load_begins("half", pending_load)
-            endpoint.box.kill_and_wait_for_restart("triton")
-            response = pending_load.result()
-        finally:
-            release_file.touch()
-    assert (response.status_code, response.json()["code"]) == (503, "not_ready")
-    endpoint.box.wait_ready()
-    assert endpoint.names() == []
-    endpoint.load_successfully("half", url)
 
 
 def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp_path: Path) -> None:
@@ -486,11 +465,6 @@ def test_without_namespacing_a_taken_step_name_is_a_409_and_a_full_gpu_a_507(tmp
         gpu_memory.write_text("100, 1000\n")
         endpoint.load_successfully("three", platform.write_flat("three", multiplying_model(3)))
         assert (endpoint.infer_y("one"), endpoint.infer_y("three")) == ([2, 4], [3, 6])
-
-
-def test_multi_model_mode_without_nginx_does_not_start_and_says_so(tmp_path: Path) -> None:
-    log = log_of_failed_start(tmp_path, None, SAGEMAKER_MULTI_MODEL="true", TRIREME_NGINX="off")
-    assert "needs nginx" in log
 
 
 CLIENT_WITHOUT_MODEL = """

@@ -97,13 +97,6 @@ def test_no_request_fails_while_one_of_two_instances_is_gone(box: RunningBox, sa
     wait_until(lambda: len([pid for pid in stubs(box, "pair") if pid != first]) >= 2)
 
 
-def test_no_request_fails_while_triton_is_started_again(box: RunningBox, samples: list[Sample]) -> None:
-    before = triton(box)
-    row = attack(box, samples, Fault("killed", make_kill(triton), unnoticed=True))
-    assert not row.misses(), row
-    assert triton(box) != before
-
-
 def test_a_short_pause_of_the_whole_box_replaces_nothing(box: RunningBox, samples: list[Sample]) -> None:
     box.wait_ready()
     before = sorted(stubs(box)), triton(box)
@@ -129,47 +122,53 @@ def test_a_request_that_crashes_its_model_ends_alone(box: RunningBox) -> None:
     assert box.metric("trireme_model_reloads_total", model="fragile") == 2
 
 
-def test_a_model_that_stays_away_is_named_to_its_callers_and_by_ping(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def impatient_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("impatient")
     for name in ("echo", "broken"):
-        MODELS["echo"].write(tmp_path / "model" / name)
-    script = tmp_path / "model" / "broken" / "1" / "model.py"
-    source = script.read_text()
+        MODELS["echo"].write(folder / "model" / name)
     variables = {"TRIREME_WAIT_SECONDS": "2", "TRIREME_MODEL_AWAY_SECONDS": "0.5"}
-    with running_box(tmp_path, tmp_path / "model", True, (), **variables) as box:
-
-        def send(model: str, timeout: float) -> requests.Response:
-            sample = v2_numbers(model, [1.0])
-            return requests.post(f"{box.url}{sample.path}", sample.body, timeout=timeout)
-
-        script.write_text("raise RuntimeError('no')\n")
-        os.kill(stubs(box, "broken")[0], signal.SIGKILL)
-        answer = send("broken", 30)
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
-        assert "this has lasted for more than 2 s" in answer.json()["error"]
-        # Hanging up ends a wait, and so does the box's end.
-        with pytest.raises(requests.Timeout):
-            send("broken", 0.5)
-        wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the wait")
-        _, text = wait_until(lambda: (answer := box.ping())[0] == 503 and answer)
-        assert "being loaded again: broken" in text
-        assert send("echo", 30).status_code == 200
-        script.write_text(source)
-        wait_until(lambda: box.ping()[0] == 200, description="/ping 200 again")
+    with running_box(folder, folder / "model", True, (), **variables) as started:
+        yield started
 
 
-def test_a_box_that_stops_without_its_triton_makes_nobody_wait(tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "model" / "echo")
-    sample = v2_numbers("echo", [1.0])
-    with running_box(tmp_path, tmp_path / "model", clients=(), wait_until_ready=True) as box:
-        with ThreadPoolExecutor(1) as callers:
-            os.kill(triton(box)[0], signal.SIGSTOP)
-            answer = callers.submit(requests.post, f"{box.url}{sample.path}", sample.body, timeout=30)
-            wait_until(lambda: box.metric("trireme_in_flight") == 1, description="the request")
-            box.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            os.kill(triton(box)[0], signal.SIGKILL)
-            assert "the box is stopping" in answer.result().json()["error"]
-        assert box.process.wait(30) == 0
+def send(box: RunningBox, model: str, timeout: float) -> requests.Response:
+    sample = v2_numbers(model, [1.0])
+    return requests.post(f"{box.url}{sample.path}", sample.body, timeout=timeout)
+
+
+def test_a_model_that_stays_away_is_named_to_its_callers_and_by_ping(impatient_box: RunningBox) -> None:
+    box = impatient_box
+    script = Path(box.environment["TRIREME_MODEL_REPOSITORY"]) / "broken" / "1" / "model.py"
+    source = script.read_text()
+    script.write_text("raise RuntimeError('no')\n")
+    os.kill(stubs(box, "broken")[0], signal.SIGKILL)
+    answer = send(box, "broken", 30)
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    assert "this has lasted for more than 2 s" in answer.json()["error"]
+    # Hanging up ends a wait.
+    with pytest.raises(requests.Timeout):
+        send(box, "broken", 0.5)
+    wait_until(lambda: box.metric("trireme_in_flight") == 0, description="the end of the wait")
+    _, text = wait_until(lambda: (answer := box.ping())[0] == 503 and answer)
+    assert "being loaded again: broken" in text
+    assert send(box, "echo", 30).status_code == 200
+    script.write_text(source)
+    wait_until(lambda: box.ping()[0] == 200, description="/ping 200 again")
+
+
+def test_a_box_that_stops_without_its_triton_makes_nobody_wait(impatient_box: RunningBox) -> None:
+    """The last test of this box."""
+    box = impatient_box
+    with ThreadPoolExecutor(1) as callers:
+        os.kill(triton(box)[0], signal.SIGSTOP)
+        answer = callers.submit(send, box, "echo", 30)
+        wait_until(lambda: box.metric("trireme_in_flight") == 1, description="the request")
+        box.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        os.kill(triton(box)[0], signal.SIGKILL)
+        assert "the box is stopping" in answer.result().json()["error"]
+    assert box.process.wait(30) == 0
 
 
 def test_a_wrapped_model_answers_with_tokens_that_callers_never_see(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -50,12 +51,10 @@ class PageCode:
                 'import { readFileSync } from "node:fs";\n'
                 f'const file = new Blob([readFileSync("{name}")]);\n'
             )
-            script = self.folder / "shown.mjs"
-            script.write_text(
-                (define_file if "body: file" in text else "") + text.replace("console.log(", "print(")
-            )
-            script.write_text(
-                "const print = value => console.log(JSON.stringify(value));\n" + script.read_text()
+            (self.folder / "shown.mjs").write_text(
+                (define_file if "body: file" in text else "")
+                + "const print = value => console.log(JSON.stringify(value));\n"
+                + text.replace("console.log(", "print(")
             )
             return self._run_and_parse(["node", "shown.mjs"], language)
         printed = self._run(["bash", "-c", text], language)
@@ -64,9 +63,7 @@ class PageCode:
     def _run_and_parse(self, command: list[str], language: str) -> Any:
         output = self._run(command, language).strip()
         # print(response.json()) prints a Python literal, not JSON.
-        return json.loads(
-            output if language != "Python requests" else json.dumps(parse_python_literal(output))
-        )
+        return ast.literal_eval(output) if language == "Python requests" else json.loads(output)
 
     def _run(self, command: list[str], language: str) -> str:
         environment = {
@@ -82,12 +79,6 @@ class PageCode:
         )
         assert completed.returncode == 0, f"{language}: {completed.stderr}\n{self.code[language]}"
         return completed.stdout
-
-
-def parse_python_literal(text: str) -> Any:
-    import ast
-
-    return ast.literal_eval(text)
 
 
 def page_code(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import requests
 
 from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_until
 from tests.support.load import Load, dispatch_body
+from tests.support.sm_command import run_sm
 
 
 def still_running(pids: list[int]) -> list[int]:
@@ -56,8 +55,8 @@ def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
             return session.post(f"{box.url}/invocations", json=body, timeout=30)
 
         assert answer().headers["Connection"] == "keep-alive"
-        command = [sys.executable, "-m", "sm.cli", "drain", "--pid", str(box.process.pid), "--seconds", "0.1"]
-        assert subprocess.run(command, env=box.environment, check=False).returncode == 0
+        command = ("drain", "--pid", box.process.pid, "--seconds", "0.1")
+        assert run_sm(*command, environment=box.environment).returncode == 0
         status, reason = box.ping()
         assert status == 503 and "drained" in reason
         drained = answer()
@@ -69,7 +68,7 @@ def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
     assert not still_running(processes)
     assert not shared_memory_of(box_id)
     assert not run_folder.exists()
-    missing = subprocess.run(command, env=box.environment, check=False, capture_output=True, text=True)
+    missing = run_sm(*command, environment=box.environment)
     assert missing.returncode == 1 and "no such box" in missing.stderr
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from tests.support.package_repositories import (
     write_client,
     write_repository,
 )
+from tests.support.sm_command import run_sm
 
 
 def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
@@ -80,12 +79,7 @@ def test_a_repository_whose_clients_cannot_load_is_not_packed(tmp_path: Path) ->
     assert "broken" not in completed.stderr
     assert "code/missing/client.py: its model 'second' is not in " in completed.stderr
     assert "code/resnet/client.py: the box comes with a client 'resnet'" in completed.stderr
-    inspected = subprocess.run(
-        [sys.executable, "-m", "sm.cli", "inspect", folder, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    inspected = run_sm("inspect", folder, "--json")
     assert inspected.returncode == 1
     assert len(json.loads(inspected.stdout)["problems"]) == 3
     package_successfully("repository", "--no-client-check", cwd=tmp_path)

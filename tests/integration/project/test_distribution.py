@@ -18,7 +18,7 @@ from sm.commands import DEVELOPER_MACHINE
 from sm.settings import HERE
 from tests.support.distribution import Distribution, Installed, build, install_without_dependencies
 
-#: The place in the runtime's wheel of each of the repository's folders.
+#: The place in the wheels of each of the repository's folders.
 WHEEL_FOLDERS = {
     "sm/": "sm/",
     "clients/": "sm/_data/clients/",
@@ -26,6 +26,7 @@ WHEEL_FOLDERS = {
     "examples/": "sm/_data/examples/",
     "nginx.conf": "sm/_data/nginx.conf",
 }
+TOOLS_FOLDERS = {"tools/trireme_tools/": "trireme_tools/", "deploy/": "trireme_tools/deploy_files/"}
 #: What the sdist leaves out: large results, and the set-up of our own CI.
 NOT_IN_SDIST = ("bench/results/", "bench/reports/", ".ci/", ".github/")
 
@@ -56,32 +57,21 @@ def tracked_files() -> list[str]:
     return [name for name in listing.stdout.splitlines() if (HERE / name).is_file()]
 
 
-def test_the_wheel_has_every_file_of_the_package_and_its_data_and_no_other(
-    distribution: Distribution,
+@pytest.mark.parametrize(
+    ("name", "folders", "least"), [("wheel", WHEEL_FOLDERS, 300), ("tools", TOOLS_FOLDERS, 100)]
+)
+def test_a_wheel_has_every_file_of_its_package_and_its_data_and_no_other(
+    distribution: Distribution, name: str, folders: dict[str, str], least: int
 ) -> None:
     expected = {
-        target + name.removeprefix(source)
-        for name in tracked_files()
-        for source, target in WHEEL_FOLDERS.items()
-        if name.startswith(source)
+        target + file.removeprefix(source)
+        for file in tracked_files()
+        for source, target in folders.items()
+        if file.startswith(source)
     }
-    with zipfile.ZipFile(distribution.wheel) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert len(expected) > 300
-    assert packed == expected
-
-
-def test_the_tools_wheel_has_every_file_of_their_package_and_no_other(distribution: Distribution) -> None:
-    places = {"tools/trireme_tools/": "trireme_tools/", "deploy/": "trireme_tools/deploy_files/"}
-    expected = {
-        target + name.removeprefix(source)
-        for name in tracked_files()
-        for source, target in places.items()
-        if name.startswith(source)
-    }
-    with zipfile.ZipFile(distribution.tools) as archive:
-        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert len(expected) > 100
+    with zipfile.ZipFile(getattr(distribution, name)) as archive:
+        packed = {file for file in archive.namelist() if ".dist-info/" not in file}
+    assert len(expected) > least
     assert packed == expected
 
 
@@ -139,6 +129,18 @@ def test_twine_and_check_wheel_contents_accept_the_files(distribution: Distribut
         assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
+def run_python(installed: Installed, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [installed.python, "-c", code],
+        cwd=installed.home,
+        env=installed.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def test_sm_prints_its_version(installed: Installed) -> None:
     assert installed.sm("--version").stdout == f"trireme-serving {__version__}\n"
 
@@ -153,15 +155,7 @@ def test_every_file_and_every_command_is_found_without_the_repository(installed:
         "places = [HERE, pages.FOLDER / 'index.html', nginx.TEMPLATE, HERE / 'model/resnet/recipe/recipe.py']\n"
         "print(json.dumps([clients, [str(place) for place in places if place.exists()]]))"
     )
-    completed = subprocess.run(
-        [installed.python, "-c", code],
-        cwd=installed.home,
-        env=installed.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    completed = run_python(installed, code)
     assert completed.returncode == 0, completed.stderr
     clients, places = json.loads(completed.stdout)
     assert clients == ["bert_base", "resnet", "yolov5"]
@@ -211,15 +205,7 @@ def test_a_missing_extra_is_reported_with_the_command_that_installs_it(installed
         "import sys; sys.modules['onnx'] = None; sys.argv = ['sm', 'prepare']\n"
         "from sm import cli; sys.exit(cli.main())"
     )
-    completed = subprocess.run(
-        [installed.python, "-c", code],
-        cwd=installed.home,
-        env=installed.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    completed = run_python(installed, code)
     package = "'trireme-serving[cpu]'"
     assert completed.returncode == 1
     assert completed.stderr == (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from sm.settings import Settings
 from tests.integration.reference import official
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox
+from tests.support.demo_box import box as demo_box
+from tests.support.demo_box import demo
 from tests.support.multi_model_endpoint import MultiModelEndpoint
-from trireme_tools.prepare.demo import prepare
+
+__all__ = ["demo", "demo_box"]
 
 
 @pytest.fixture(scope="session")
@@ -26,18 +27,3 @@ def multi_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModel
     """The same box in multi-model mode."""
     with official.running_multi_model_box(tmp_path_factory.mktemp("multi_model")) as endpoint:
         yield endpoint
-
-
-@pytest.fixture(scope="session")
-def demo() -> Path:
-    """The CPU repository of the three demo models, built if it is not there yet."""
-    settings = Settings.read({})
-    prepare(settings)
-    return settings.cache / "repository" / "cpu"
-
-
-@pytest.fixture(scope="session")
-def demo_box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box with the demo models; no test may break it."""
-    with running_box(tmp_path_factory.mktemp("box"), demo, clients=()) as box:
-        yield box

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from sm.settings import HERE
-from tests.support.boxes import free_port
 from tests.support.model_archives import multiplying_model
+from tests.support.sm_command import run_sm
 
 KIND_GPU = "instance_group [ { count: 1 kind: KIND_GPU } ]\n"
 
@@ -47,33 +43,7 @@ def write_model_without_config(folder: Path, in_version: bool = False) -> Path:
     return folder
 
 
-def run_failing_serve(repository: Path, **variables: str) -> tuple[int, str]:
-    """Run ``serve`` with a repository that must make it fail, and return its exit code and output."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("TRIREME_", "SAGE"))
-    }
-    environment |= {
-        "SAGEMAKER_BIND_TO_PORT": str(free_port()),
-        "TRIREME_MODEL_REPOSITORY": str(repository),
-        **variables,
-    }
-    completed = subprocess.run(
-        [sys.executable, str(HERE / "serve")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    return completed.returncode, completed.stdout + completed.stderr
-
-
 def run_inspect(repository: Path, **variables: str) -> tuple[int, str]:
     """Run ``sm inspect``, and return its exit code and error output."""
-    completed = subprocess.run(
-        [sys.executable, "-m", "sm.cli", "inspect", str(repository)],
-        cwd=HERE,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
+    completed = run_sm("inspect", repository, environment=variables)
     return completed.returncode, completed.stderr

@@ -60,12 +60,6 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def box(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    with running_box(tmp_path_factory.mktemp("box"), repository, clients=()) as box:
-        yield box
-
-
 @contextmanager
 def start_articles_service(folder: Path, repository: Path) -> Iterator[str]:
     """Start the article's service as the page has it, with ``folder`` instead of /opt/program. Yields its URL."""
@@ -145,42 +139,39 @@ def assert_same_rows(rows: list[str], expected: list[str]) -> None:
     assert scores == pytest.approx(expected_scores, abs=0.05)
 
 
-def test_the_articles_service_and_ours_give_the_same_answer(repository: Path, box: RunningBox) -> None:
-    body = request("resnet").encode()
-    # nginx's workers run as another user and must reach the socket, as they do in /tmp itself.
-    with (
-        usual_ports(),
-        tempfile.TemporaryDirectory(prefix="article-") as folder,
-        start_articles_service(make_enterable(folder), repository) as url,
-    ):
-        assert wait_until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
-        response = requests.post(
-            f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
-        )
-        assert response.status_code == 200, (Path(folder) / "log").read_text()[-3000:]
-        assert requests.get(f"{url}/other", timeout=5).status_code == 404
-    answer = box.send(body, JSON, headers={"Accept": JSON}).json()
-    assert list(answer) == list(response.json()) == ["modelname", "result"]
-    assert_same_rows(answer["result"], response.json()["result"])
-
-
-def test_the_articles_client_works_unchanged_on_our_open_ports(
-    repository: Path, box: RunningBox, tmp_path: Path
+def test_the_articles_service_and_client_and_ours_give_the_same_answer(
+    repository: Path, tmp_path: Path
 ) -> None:
-    client = tmp_path / "inference.py"
-    client.write_text(CODE["there/resnet/inference.py"])
+    """Its client, unchanged, calls our box's open ports; then its own service takes them."""
+    body = request("resnet").encode()
+    (tmp_path / "inference.py").write_text(CODE["there/resnet/inference.py"])
     program = "import json, sys, cv2; from inference import Resnet; "
     program += "print(json.dumps(Resnet().inference(cv2.imread(sys.argv[1]))))"
-    with usual_ports(), running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback"):
-        completed = subprocess.run(
-            [sys.executable, "-c", program, str(PICTURES["resnet"])],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-    assert_same_rows(box.send(request("resnet").encode()).json()["result"], json.loads(completed.stdout))
+    with usual_ports():
+        with running_box(tmp_path, repository, clients=(), TRIREME_TRITON_PORTS="loopback") as box:
+            ours = box.send(body, JSON, headers={"Accept": JSON}).json()
+            completed = subprocess.run(
+                [sys.executable, "-c", program, str(PICTURES["resnet"])],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+        assert_same_rows(ours["result"], json.loads(completed.stdout))
+        # nginx's workers run as another user and must reach the socket, as they do in /tmp itself.
+        with (
+            tempfile.TemporaryDirectory(prefix="article-") as folder,
+            start_articles_service(make_enterable(folder), repository) as url,
+        ):
+            assert wait_until(lambda: requests.get(f"{url}/ping", timeout=5).status_code == 200)
+            response = requests.post(
+                f"{url}/invocations", data=body, headers={"Content-Type": JSON, "Accept": JSON}, timeout=60
+            )
+            assert response.status_code == 200, (Path(folder) / "log").read_text()[-3000:]
+            assert requests.get(f"{url}/other", timeout=5).status_code == 404
+    assert list(ours) == list(response.json()) == ["modelname", "result"]
+    assert_same_rows(ours["result"], response.json()["result"])
 
 
 def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path: Path) -> None:

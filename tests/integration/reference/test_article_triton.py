@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import tritonclient.grpc
 import tritonclient.http
 from PIL import Image
 
-from sm.settings import HERE
 from tests.integration.reference.article import PICTURES
 from tests.integration.reference.usual_ports import PORTS, usual_ports
 from tests.support.boxes import RunningBox, free_port, log_of_failed_start, running_box
@@ -119,24 +116,14 @@ def test_the_three_ports_are_open_on_loopback_only(box_with_open_ports: RunningB
     )
 
 
-def test_a_port_in_use_stops_the_start_and_is_named(box_with_open_ports: RunningBox, demo: Path) -> None:
-    completed = subprocess.run(
-        [sys.executable, str(HERE / "serve")],
-        env={
-            **box_with_open_ports.environment,
-            "SAGEMAKER_BIND_TO_PORT": str(free_port()),
-            "TRIREME_TRITON_PORTS": "all",
-            "TRIREME_TRITON_HOLES_ACCEPTED": "true",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+@pytest.mark.usefixtures("box_with_open_ports")
+def test_a_port_in_use_stops_the_start_and_is_named(demo: Path, tmp_path: Path) -> None:
+    log = log_of_failed_start(
+        tmp_path, demo, TRIREME_TRITON_PORTS="all", TRIREME_TRITON_HOLES_ACCEPTED="true"
     )
-    assert completed.returncode == 1
     assert (
         "Port 8000 cannot be opened for Triton: stop what listens there, or set SAGEMAKER_TRITON_HTTP_PORT"
-        in completed.stderr + completed.stdout
+        in log
     )
 
 

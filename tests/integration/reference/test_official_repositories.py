@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,23 +13,19 @@ import requests
 from sm.hardware import has_gpu
 from sm.repository import models, problems
 from sm.repository.machine import Machine
-from sm.settings import HERE
 from tests.integration.reference.official_repositories import (
     GPU_LIST,
     KIND_GPU,
-    run_failing_serve,
     run_inspect,
     write_model,
     write_model_without_config,
 )
-from tests.support.boxes import RunningBox, running_box
+from tests.support.boxes import RunningBox, log_of_failed_start, running_box
 from tests.support.fake_gpu import fake_nvidia_smi
-from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
+from tests.support.multi_model_endpoint import REQUEST_BODY, MultiModelEndpoint, running_endpoint
+from tests.support.sm_command import run_sm
 from trireme_tools.check.triton_server import served
 
-ECHO_REQUEST: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
-}
 ASKING_CLIENT = """
 from sm.client.base import Payload, TensorClient
 
@@ -78,7 +72,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEnd
 
 
 def infer(box: RunningBox, name: str) -> Any:
-    return requests.post(f"{box.url}/v2/models/{name}/infer", json=ECHO_REQUEST, timeout=30).json()
+    return requests.post(f"{box.url}/v2/models/{name}/infer", json=REQUEST_BODY, timeout=30).json()
 
 
 def configuration(box: RunningBox, name: str) -> Any:
@@ -109,22 +103,18 @@ def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
 
 @WITHOUT_GPU
 def test_a_setting_makes_a_model_for_a_gpu_an_error(tmp_path: Path) -> None:
-    write_model(tmp_path / "resnet", KIND_GPU)
-    code, output = run_failing_serve(tmp_path, TRIREME_WITHOUT_GPU="error")
-    assert code == 1
-    assert (
-        "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine"
-        in output
-    )
-    assert run_inspect(tmp_path, TRIREME_WITHOUT_GPU="error")[0] == 1
-    assert run_inspect(tmp_path, TRIREME_WITHOUT_GPU="cpu")[0] == 0
+    repository = tmp_path / "model"
+    write_model(repository / "resnet", KIND_GPU)
+    sentence = "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine"
+    assert sentence in log_of_failed_start(tmp_path, repository, TRIREME_WITHOUT_GPU="error")
+    assert run_inspect(repository, TRIREME_WITHOUT_GPU="error")[0] == 1
+    assert run_inspect(repository, TRIREME_WITHOUT_GPU="cpu")[0] == 0
 
 
 @WITHOUT_GPU
 def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(tmp_path: Path) -> None:
-    write_plan(tmp_path / "resnet")
-    code, output = run_failing_serve(tmp_path)
-    assert code == 1
+    write_plan(tmp_path / "model" / "resnet")
+    output = log_of_failed_start(tmp_path, tmp_path / "model")
     assert "resnet is a TensorRT plan, and there is no GPU here" in output
     assert "sm build-model resnet --target cpu" in output
 
@@ -139,8 +129,7 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
     assert problems.find(tmp_path / "repository", machine) == []
     assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
     if not any(Path("/dev").glob("nvidia[0-9]*")):
-        code, output = run_failing_serve(tmp_path / "repository")
-        assert code == 1
+        output = log_of_failed_start(tmp_path, tmp_path / "repository")
         assert "has kind KIND_GPU but no GPUs are available" in output
 
 
@@ -188,16 +177,7 @@ def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_pat
     code, output = run_inspect(repository, TRIREME_WITHOUT_GPU="cpu")
     assert code == 0, output
     assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in output
-    command = [
-        sys.executable,
-        "-m",
-        "sm.cli",
-        "package",
-        str(repository),
-        "-o",
-        str(tmp_path / "model.tar.gz"),
-    ]
-    completed = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+    completed = run_sm("package", repository, "-o", tmp_path / "model.tar.gz")
     assert completed.returncode == 0, completed.stderr
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.support.boxes import RunningBox
+from tests.support.multi_model_endpoint import REQUEST_BODY as ECHO_REQUEST
 from tests.support.multi_model_endpoint import MultiModelEndpoint
 from tests.support.runtime_client import runtime_client
 
-ECHO_REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 #: Triton's keys, in Triton's order.
 RESPONSE_KEYS = ["model_name", "model_version", "outputs"]
 CONTENT_TYPES = [

@@ -6,14 +6,14 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import requests
 
 from sm.plugins.toolkit.code_imports import STAND_IN
-from tests.support.boxes import RunningBox, running_box
+from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
 from tests.support.script_archives import write_script
 
 #: Every public name of the toolkit that an inference script can use.
@@ -88,46 +88,45 @@ def importable_stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
+    """A box with an archive of each script."""
     folder = tmp_path_factory.mktemp("errors")
-    with running_box(
-        folder,
-        write_script(folder / "model", CATCHING_SCRIPT),
-        clients=(),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-    ) as started:
-        yield started
+    with running_endpoint(folder, (), SAGEMAKER_MODEL_SERVER_WORKERS="1") as endpoint:
+        for name, script in (("catching", CATCHING_SCRIPT), ("not-catching", NOT_CATCHING_SCRIPT)):
+            archive = write_script(endpoint.platform.home / name / "model", script)
+            endpoint.load_successfully(name, str(archive))
+        yield endpoint
 
 
-def test_a_script_can_catch_the_codecs_errors(box: RunningBox) -> None:
-    assert box.send(b"<x/>", "text/xml").json() == "caught: no decoder"
-    assert box.send(b"[1,", "application/json").json() == "caught: no such body"
-    response = box.send(b"[1]", "application/json", headers={"Accept": "image/png"})
-    assert response.json() == [[1], "caught: no encoder"]
-    assert box.send(b"[1]", "application/json", headers={"Accept": "text/csv"}).text == "1\n"
+def send(
+    endpoint: MultiModelEndpoint, name: str, body: bytes, kind: str = "application/json", accept: str = "*/*"
+) -> requests.Response:
+    headers = {"Content-Type": kind, "Accept": accept}
+    return requests.post(f"{endpoint.url}/models/{name}/invoke", data=body, headers=headers, timeout=30)
 
 
-def test_a_toolkit_error_keeps_its_status_and_message(box: RunningBox) -> None:
-    response = box.send(b'["chosen"]')
+def test_a_script_can_catch_the_codecs_errors(endpoint: MultiModelEndpoint) -> None:
+    assert send(endpoint, "catching", b"<x/>", "text/xml").json() == "caught: no decoder"
+    assert send(endpoint, "catching", b"[1,").json() == "caught: no such body"
+    assert send(endpoint, "catching", b"[1]", accept="image/png").json() == [[1], "caught: no encoder"]
+    assert send(endpoint, "catching", b"[1]", accept="text/csv").text == "1\n"
+
+
+def test_a_toolkit_error_keeps_its_status_and_message(endpoint: MultiModelEndpoint) -> None:
+    response = send(endpoint, "catching", b'["chosen"]')
     assert (response.status_code, response.json()["error"]) == (422, "no such colour")
 
 
-def test_an_uncaught_toolkit_error_has_its_http_status(tmp_path: Path) -> None:
-    with running_box(
-        tmp_path,
-        write_script(tmp_path / "model", NOT_CATCHING_SCRIPT),
-        clients=(),
-        SAGEMAKER_MODEL_SERVER_WORKERS="1",
-    ) as box:
-        responses = {
-            415: box.send(b"<x/>", "text/xml"),
-            400: box.send(b"[1,", "application/json"),
-            406: box.send(b"[1]", "application/json", headers={"Accept": "image/png"}),
-        }
-        for status, response in responses.items():
-            assert response.status_code == status, response.text
-            assert list(response.json()) == ["error", "code", "request_id"]
-        assert box.send(b"own", "application/octet-stream").status_code == 415
+def test_an_uncaught_toolkit_error_has_its_http_status(endpoint: MultiModelEndpoint) -> None:
+    responses = {
+        415: send(endpoint, "not-catching", b"<x/>", "text/xml"),
+        400: send(endpoint, "not-catching", b"[1,"),
+        406: send(endpoint, "not-catching", b"[1]", accept="image/png"),
+    }
+    for status, response in responses.items():
+        assert response.status_code == status, response.text
+        assert list(response.json()) == ["error", "code", "request_id"]
+    assert send(endpoint, "not-catching", b"own", "application/octet-stream").status_code == 415
 
 
 @pytest.mark.usefixtures("importable_stand_in")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from sm.commands import inspect_command
 from sm.repository import models
-from sm.settings import HERE
 from tests.support.ensemble_repositories import (
     INVALID_ENSEMBLES,
     VALID_ENSEMBLE,
@@ -21,6 +18,7 @@ from tests.support.ensemble_repositories import (
     step,
     write_repository,
 )
+from tests.support.sm_command import run_sm
 
 pytestmark = pytest.mark.core
 
@@ -161,20 +159,15 @@ def test_an_empty_ensemble_is_an_empty_subgraph(tmp_path: Path) -> None:
     assert (chart.titles, chart.nodes) == (["empty · ensemble · no batches"], {})
 
 
-def run_inspect(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sm.cli", "inspect", *map(str, arguments)]
-    return subprocess.run(command, cwd=HERE, capture_output=True, text=True)
-
-
 def test_the_command_writes_the_flowchart_and_its_exit_status_reports_problems(tmp_path: Path) -> None:
     good, bad = (
         write_repository(tmp_path / "good", good=VALID_ENSEMBLE),
         write_repository(tmp_path / "bad", bad=INVALID_ENSEMBLES["missing"][0]),
     )
-    completed = run_inspect(good, "--graph", tmp_path / "good.mmd")
+    completed = run_sm("inspect", good, "--graph", tmp_path / "good.mmd")
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
-    assert run_inspect(good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
-    completed = run_inspect(bad, "--graph", tmp_path / "bad.mmd")
+    assert run_sm("inspect", good, "--graph").stdout == (tmp_path / "good.mmd").read_text()
+    completed = run_sm("inspect", bad, "--graph", tmp_path / "bad.mmd")
     assert completed.returncode == 1
     assert completed.stderr.startswith("problem: ")
     assert (tmp_path / "bad.mmd").is_file()

@@ -17,6 +17,7 @@ from sm.settings import HERE
 from tests.support.empty_graph import EMPTY_GRAPH
 from tests.support.fake_gpu import fake_nvidia_smi, fake_tensorrt_library
 from tests.support.plans import plan_manifest
+from tests.support.sm_command import run_sm
 
 pytestmark = pytest.mark.core
 
@@ -194,18 +195,12 @@ def test_a_manifest_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert "manifest.json cannot be read" in only_problem(tmp_path)
 
 
-def run_sm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sm.cli", *arguments], cwd=HERE, capture_output=True, text=True
-    )
-
-
 def test_the_exit_status_says_whether_a_start_would_succeed(tmp_path: Path) -> None:
     folder = write_model(tmp_path)
-    good = run_sm("inspect", str(tmp_path), "--json")
+    good = run_sm("inspect", tmp_path, "--json")
     assert (good.returncode, json.loads(good.stdout)["problems"]) == (0, [])
     (folder / "1" / "model.py").unlink()
-    bad = run_sm("inspect", str(tmp_path))
+    bad = run_sm("inspect", tmp_path)
     assert bad.returncode == 1
     assert bad.stderr.startswith("problem: ")
     assert bad.stdout.startswith("model ")

@@ -88,45 +88,34 @@ def test_a_chunked_body_reaches_the_router_with_a_content_length(nginx: Front) -
     assert nginx.upstream.received_requests[0][3] == 400_000
 
 
-def test_callers_beyond_the_workers_capacity_get_429_and_ping_still_works(narrow_nginx: Front) -> None:
-    nginx = narrow_nginx
-    nginx.upstream.holding = True
-    responses: list[tuple[int, dict[str, str], bytes]] = []
-    callers = [
-        threading.Thread(target=lambda: responses.append(nginx.request("POST", "/invocations", b"{}")))
-        for _ in range(4)
+def hold_requests(nginx: Front, plane: str, method: str, path: str, callers: int, held: int) -> list[int]:
+    """Flood a plane that answers nobody; then one more gets a 429, and /ping a 200. Returns the flood's statuses."""
+    nginx.upstream.holding, nginx.upstream.held_plane = True, plane
+    body = b"{}" if method == "POST" else None
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(nginx.request(method, path, body)[0]))
+        for _ in range(callers)
     ]
-    for caller in callers:
-        caller.start()
-    wait_until(lambda: len(nginx.upstream.received_requests) == 4)
-    response = nginx.request("POST", "/invocations", b"{}")
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(nginx.upstream.received_requests) == held and len(statuses) == callers - held)
+    response = nginx.request(method, path, body)
     read_error(response, 429, "overloaded")
     assert response[1]["retry-after"] == "1"
     assert nginx.request("GET", "/ping")[0] == 200
     nginx.upstream.hold.set()
-    for caller in callers:
-        caller.join(60)
-    assert [status for status, _, _ in responses] == [200] * 4
+    for thread in threads:
+        thread.join(60)
+    return sorted(statuses)
+
+
+def test_callers_beyond_the_workers_capacity_get_429_and_ping_still_works(narrow_nginx: Front) -> None:
+    assert hold_requests(narrow_nginx, "data", "POST", "/invocations", 4, held=4) == [200] * 4
 
 
 def test_a_flood_of_scrapes_gets_429_and_ping_still_works(nginx: Front) -> None:
-    nginx.upstream.holding, nginx.upstream.held_plane = True, "control"
-    statuses: list[int] = []
-    callers = [
-        threading.Thread(target=lambda: statuses.append(nginx.request("GET", "/metrics")[0]))
-        for _ in range(12)
-    ]
-    for caller in callers:
-        caller.start()
-    wait_until(lambda: len(nginx.upstream.received_requests) == 8 and len(statuses) == 4)
-    response = nginx.request("GET", "/metrics")
-    read_error(response, 429, "overloaded")
-    assert response[1]["retry-after"] == "1"
-    assert nginx.request("GET", "/ping")[0] == 200
-    nginx.upstream.hold.set()
-    for caller in callers:
-        caller.join(60)
-    assert sorted(statuses) == [200] * 8 + [429] * 4
+    assert hold_requests(nginx, "control", "GET", "/metrics", 12, held=8) == [200] * 8 + [429] * 4
 
 
 @contextmanager

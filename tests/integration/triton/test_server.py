@@ -22,42 +22,6 @@ def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...
     return server.command(Settings.read(environment), triton.box, os.environ).arguments
 
 
-def test_every_port_is_on_loopback_only(triton: TritonProcess) -> None:
-    listening = [
-        line.split()[1]
-        for sockets_file in ("/proc/net/tcp", "/proc/net/tcp6")
-        for line in Path(sockets_file).read_text().splitlines()[1:]
-        if line.split()[3] == "0A"
-    ]
-    box = triton.box
-    for port in (box.http_port, box.grpc_port, box.metrics_port):
-        addresses = [address for address in listening if address.endswith(f":{port:04X}")]
-        assert len(addresses) == 1
-        assert addresses[0].partition(":")[0].endswith("0100007F")
-
-
-def test_the_python_backend_uses_the_boxs_prefix(triton: TritonProcess) -> None:
-    assert list(Path("/dev/shm").glob(f"trireme-{triton.box.id}-py*"))
-
-
-def test_settings_reach_the_command_line(triton: TritonProcess) -> None:
-    command_line = command_line_of(
-        triton,
-        SAGEMAKER_TRITON_THREAD_COUNT="3",
-        SAGEMAKER_TRITON_LOG_VERBOSE="1",
-        SAGEMAKER_TRITON_LOG_INFO="false",
-        SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE="2097152",
-        SAGEMAKER_TRITON_ADDITIONAL_ARGS="--rate-limit off --log-format 'ISO8601'",
-    )
-    assert {
-        "--http-thread-count=3",
-        "--log-verbose=1",
-        "--log-info=false",
-        "--backend-config=python,shm-default-byte-size=2097152",
-    } <= set(command_line)
-    assert command_line[-4:] == ("--rate-limit", "off", "--log-format", "ISO8601")
-
-
 def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
