@@ -53,23 +53,19 @@ class Stubs:
         #: Triton's pid and its last known stubs. The kernel's list may omit some while others start or end.
         self._last_stubs: tuple[int, frozenset[int]] = (0, frozenset())
 
-    def triton(self) -> int | None:
-        """Return Triton's pid; None if it does not run."""
-        return triton_pid(self._box)
-
-    def alive(self, triton: int) -> Counter[str]:
-        """Return the number of processes of each Python model, by its name in Triton."""
+    def alive(self, triton: int) -> set[str]:
+        """Return the Python models that have a process, by their names in Triton."""
         listed = hardware.children(triton)
         before, known_pids = self._last_stubs
         pids = listed | known_pids if before == triton else listed
         models = {pid: model for pid in pids if (model := self._model_of(pid))}
         self._last_stubs = triton, frozenset(models)
-        return Counter(models.values())
+        return set(models.values())
 
     def has_died(self, model: str) -> bool:
         """True if a Python model has no process any more, whatever Triton reports."""
-        triton = self.triton()
-        return triton is not None and self._is_python(model) and not self.alive(triton)[model]
+        triton = triton_pid(self._box)
+        return triton is not None and self._is_python(model) and model not in self.alive(triton)
 
     def _is_python(self, model: str) -> bool:
         try:

@@ -169,11 +169,8 @@ class SharedGeneration:
         at = slot(model)
         if self._numbers[at] != number:
             return False
-        if crashed:
-            self._crashed[at] = number + 1 & 0xFFFFFFFF
-        self._increment(at)
-        if not self._out_since[at]:
-            self._out_since[at] = now()
+        self._next(at, crashed)
+        self._out_since[at] = self._out_since[at] or now()
         return True
 
     def lose(self, model: str, born: float, crashed: bool = False) -> bool:
@@ -190,9 +187,7 @@ class SharedGeneration:
         at = slot(model)
         if born <= max(self._loaded_since[at], self._out_since[at]):
             return False
-        if crashed:
-            self._crashed[at] = self._numbers[at] + 1 & 0xFFFFFFFF
-        self._increment(at)
+        self._next(at, crashed)
         self._out_since[at] = now()
         return True
 
@@ -219,7 +214,7 @@ class SharedGeneration:
         if self._out_since[at] != out_since:
             return False
         # The calls that began meanwhile were for the processes before.
-        self._increment(at)
+        self._next(at)
         self._loaded_since[at] = out_since
         self._out_since[at] = 0.0
         if self._refused[at] == GONE:
@@ -232,8 +227,11 @@ class SharedGeneration:
         self._refused[:] = bytes(SLOTS)
         self._integers[STARTS] += 1
 
-    def _increment(self, at: int) -> None:
-        self._numbers[at] = self._numbers[at] + 1 & 0xFFFFFFFF
+    def _next(self, at: int, crashed: bool = False) -> None:
+        number = self._numbers[at] + 1 & 0xFFFFFFFF
+        if crashed:
+            self._crashed[at] = number
+        self._numbers[at] = number
 
     # The whole box.
 

@@ -19,7 +19,7 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
 from sm.server.logs import GpuLines, LineSplitter, Log
-from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder, handle_events
+from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
     DATA,
@@ -103,19 +103,12 @@ class Loop:
             startup_timeout=settings.startup_timeout,
             drain_timeout=settings.drain,
         )
+        contexts = {listener: None, tls_listener: partial(certificates.server_context, box.tls_folder)}
         self._responders = [
-            UnavailableResponder(listener, selector, lambda: self.manager.reason, time.monotonic)
+            UnavailableResponder(port, selector, lambda: self.manager.reason, context)
+            for port, context in contexts.items()
+            if port
         ]
-        if tls_listener:
-            self._responders.append(
-                TlsUnavailableResponder(
-                    tls_listener,
-                    selector,
-                    lambda: self.manager.reason,
-                    time.monotonic,
-                    lambda: certificates.server_context(box.tls_folder),
-                )
-            )
         self._certificates: CertificateWatch | None = None
         if settings.tls_certificate and settings.tls_key:
             self._certificates = CertificateWatch(

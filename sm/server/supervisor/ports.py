@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import ssl
+import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 
@@ -58,25 +61,22 @@ def choose_ports(settings: Settings) -> tuple[int, int, int]:
     requested = requested_ports(settings)
     used = {settings.port, *filter(None, (settings.tls and settings.tls_port, *requested))}
     for field, port in zip(PORT_SETTINGS, requested, strict=True):
-        name = names_of(field)[0]
-        _check_range(settings, name, port)
-        sock = _bind(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
-        if sock is None:
-            raise StartError(
-                f"Port {port} cannot be opened for Triton: stop what listens there, or set {name} to one "
-                "that is free."
-            )
-        sock.close()
-    free = _free_ports(settings, used)
-    try:
-        http, grpc, metrics = [port or next(free) for port in requested]
-    except StopIteration:
-        low, high = settings.safe_ports or (0, 0)
-        raise StartError(
-            f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high} has too few free ports for Triton."
-        ) from None
-    finally:
-        free.close()
+        if port:
+            _check_free(settings, names_of(field)[0], port)
+    low, high = settings.safe_ports or (0, 0)
+    # Port 0 is the kernel's choice. Each port stays bound until all are chosen.
+    candidates = iter(range(low, high + 1)) if settings.safe_ports else itertools.repeat(0)
+    with contextlib.ExitStack() as bound:
+
+        def free_port() -> int:
+            for candidate in candidates:
+                if candidate not in used and (sock := _bind(candidate)):
+                    port: int = bound.enter_context(sock).getsockname()[1]
+                    if port not in used:
+                        return port
+            raise StartError(f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high} has too few free ports for Triton.")
+
+        http, grpc, metrics = [port or free_port() for port in requested]
     return http, grpc, metrics
 
 
@@ -94,37 +94,21 @@ def requested_ports(settings: Settings) -> tuple[int, int, int]:
     )
 
 
-def _check_range(settings: Settings, variable: str, port: int) -> None:
-    """Raise :class:`StartError` if a port of TRIREME_TRITON_PORTS is not in the safe range."""
+def _check_free(settings: Settings, variable: str, port: int) -> None:
+    """Raise :class:`StartError` if the port that a setting names is not in the safe range, or not free."""
     low, high = settings.safe_ports or (0, 65535)
-    if port and not low <= port <= high:
+    if not low <= port <= high:
         raise StartError(
             f"TRIREME_TRITON_PORTS={settings.triton_ports} opens {port}, which is outside "
             f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high}: set {variable} to a port of the range."
         )
-
-
-def _free_ports(settings: Settings, used: set[int]) -> Generator[int, None, None]:
-    """Yield distinct free ports. Each stays bound until the generator is closed."""
-    reserved: list[socket.socket] = []
-    try:
-        for candidate in _candidates(settings):
-            if candidate in used or (sock := _bind(candidate)) is None:
-                continue
-            reserved.append(sock)
-            port = sock.getsockname()[1]
-            if port not in used:
-                yield port
-    finally:
-        for sock in reserved:
-            sock.close()
-
-
-def _candidates(settings: Settings) -> Iterable[int]:
-    """Yield the ports of the safe range, or port 0 for the kernel's choice."""
-    if settings.safe_ports:
-        return range(settings.safe_ports[0], settings.safe_ports[1] + 1)
-    return iter(int, 1)
+    sock = _bind(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
+    if sock is None:
+        raise StartError(
+            f"Port {port} cannot be opened for Triton: stop what listens there, or set {variable} to one "
+            "that is free."
+        )
+    sock.close()
 
 
 def _bind(port: int, address: str = LOOPBACK) -> socket.socket | None:
@@ -161,16 +145,25 @@ CLIENT_TIMEOUT_S = 1.0
 
 
 class UnavailableResponder:
-    """Answers callers in the supervisor's event loop. ``reason`` returns the sentence for them."""
+    """Answers callers in the supervisor's event loop.
+
+    Args:
+        listener: The public port.
+        selector: The loop's.
+        reason: Returns the sentence for them.
+        context: Returns the server's TLS context, at the port with TLS.
+    """
 
     def __init__(
         self,
         listener: socket.socket,
         selector: BaseSelector,
         reason: Callable[[], str],
-        clock: Callable[[], float],
+        context: Callable[[], ssl.SSLContext] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._listener, self._selector, self._reason, self._clock = listener, selector, reason, clock
+        self._listener, self._selector, self._reason = listener, selector, reason
+        self._context, self._clock = context, clock
         self._connections: dict[socket.socket, float] = {}
         self._next_accept = 0.0
 
@@ -207,8 +200,31 @@ class UnavailableResponder:
 
     def _answer(self, connection: socket.socket) -> None:
         connection.setblocking(False)
+        handle = self._read
+        if self._context:
+            handle = self._continue_handshake
+            try:
+                connection = self._context().wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
+            except OSError:
+                connection.close()
+                return
         self._connections[connection] = self._clock() + CLIENT_TIMEOUT_S
-        self._selector.register(connection, EVENT_READ, lambda: self._read(connection))
+        self._selector.register(connection, EVENT_READ, partial(handle, connection))
+        if not self._context:
+            self._send(connection)
+
+    def _continue_handshake(self, connection: socket.socket) -> None:
+        assert isinstance(connection, ssl.SSLSocket)
+        try:
+            connection.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except OSError:
+            self._close_connection(connection)
+            return
+        self._selector.modify(connection, EVENT_READ, partial(self._read, connection))
         self._send(connection)
 
     def _send(self, connection: socket.socket) -> None:
@@ -235,44 +251,6 @@ class UnavailableResponder:
         self._selector.unregister(connection)
         connection.close()
         del self._connections[connection]
-
-
-class TlsUnavailableResponder(UnavailableResponder):
-    """Answers at the TLS port. ``context`` returns the server's TLS context."""
-
-    def __init__(
-        self,
-        listener: socket.socket,
-        selector: BaseSelector,
-        reason: Callable[[], str],
-        clock: Callable[[], float],
-        context: Callable[[], ssl.SSLContext],
-    ) -> None:
-        super().__init__(listener, selector, reason, clock)
-        self._context = context
-
-    def _answer(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        try:
-            encrypted = self._context().wrap_socket(
-                connection, server_side=True, do_handshake_on_connect=False
-            )
-        except OSError:
-            connection.close()
-            return
-        self._connections[encrypted] = self._clock() + CLIENT_TIMEOUT_S
-        self._selector.register(encrypted, EVENT_READ, lambda: self._continue_handshake(encrypted))
-
-    def _continue_handshake(self, connection: ssl.SSLSocket) -> None:
-        try:
-            connection.do_handshake()
-        except ssl.SSLWantReadError:
-            return
-        except OSError:
-            self._close_connection(connection)
-            return
-        self._selector.modify(connection, EVENT_READ, lambda: self._read(connection))
-        self._send(connection)
 
 
 def unavailable_response(reason: str) -> bytes:

@@ -41,7 +41,7 @@ class Preparation:
         self._selector, self._signals, self._processes = selector, signals, processes
         #: What ``/ping`` says.
         self.reason = "the box is starting"
-        self._responder = UnavailableResponder(listener, selector, lambda: self.reason, time.monotonic)
+        self._responder = UnavailableResponder(listener, selector, lambda: self.reason)
 
     def run(self, arguments: tuple[str, ...], report: Callable[[str], None]) -> str:
         """Run a Python module, and return the last line of its output.

@@ -17,7 +17,7 @@ from sm.metrics import RELOADS
 from sm.multimodel.stub_failures import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
 from sm.triton.generation import SharedGeneration, now
-from sm.triton.python_models import DeadStub, StubWatch, kill_stubs
+from sm.triton.python_models import DeadStub, StubWatch, kill_stubs, triton_pid
 from tests.support.boxes import wait_until
 
 
@@ -119,10 +119,10 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert parent.stdout.readline() == b"started\n"
         write_atomically(box.state_file, f'{{"processes": {{"triton": {{"pid": {parent.pid}}}}}}}')
         stubs = Stubs(box)
-        assert stubs.triton() == parent.pid
+        assert triton_pid(box) == parent.pid
         while not stubs.alive(parent.pid):
             pass
-        assert stubs.alive(parent.pid) == {"one": 1}
+        assert stubs.alive(parent.pid) == {"one"}
         assert not stubs.has_died("one")
         # "other" does not exist, and "graph" is not a Python model, whatever its folder holds.
         assert not stubs.has_died("other")
@@ -136,13 +136,13 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert len(children) == 2
         # A process that was started later belongs to the next load.
         kill_stubs(box, "one", "one_0", before=0.0)
-        assert stubs.alive(parent.pid) == {"one": 1}
+        assert stubs.alive(parent.pid) == {"one"}
         # The kernel may leave a process out of the list of children for a moment. Here it does so for good.
         parent.kill()
         wait_until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())
-        assert stubs.alive(parent.pid) == {"one": 1}
+        assert stubs.alive(parent.pid) == {"one"}
         # A new Triton has none of the old one's stubs.
-        assert stubs.alive(os.getpid()) == {}
+        assert stubs.alive(os.getpid()) == set()
     finally:
         for pid in (parent.pid, *children):
             os.kill(pid, signal.SIGKILL)
@@ -150,7 +150,7 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert parent.stdout is not None
         parent.stdout.close()
     write_atomically(box.state_file, '{"processes": {"triton": {"pid": null}}}')
-    assert stubs.triton() is None
+    assert triton_pid(box) is None
     assert not stubs.has_died("one")
 
 

@@ -6,8 +6,8 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from selectors import PollSelector
 
@@ -16,7 +16,7 @@ import requests
 
 from sm.server.access import certificates
 from sm.server.supervisor import ports
-from sm.server.supervisor.ports import TlsUnavailableResponder, UnavailableResponder
+from sm.server.supervisor.ports import UnavailableResponder
 from tests.support import certificates as certificate_files
 from tests.support.boxes import wait_until
 
@@ -31,13 +31,10 @@ class RunningResponder:
         self.listener = ports.listen(0)
         self.port = self.listener.getsockname()[1]
         self.selector = PollSelector()
-        arguments = (self.listener, self.selector, lambda: "the box is stopping", time.monotonic)
-        if tls_folder:
-            self.responder: UnavailableResponder = TlsUnavailableResponder(
-                *arguments, lambda: certificates.server_context(tls_folder)
-            )
-        else:
-            self.responder = UnavailableResponder(*arguments)
+        context = partial(certificates.server_context, tls_folder) if tls_folder else None
+        self.responder = UnavailableResponder(
+            self.listener, self.selector, lambda: "the box is stopping", context
+        )
         self.serving = True
         self.stopping = False
         self.rounds = 0
