@@ -96,24 +96,19 @@ class Resources:
         return self.model(model_of(configuration))
 
     def configurations(self) -> list[str]:
-        rows = self._account.paginate(
-            SAGEMAKER,
-            "list_endpoint_configs",
-            "EndpointConfigs",
-            "list the configurations",
-            NameContains=f"{self.name}-",
-        )
-        return [
-            row["EndpointConfigName"]
-            for row in rows
-            if self._is_own(row["EndpointConfigName"], row["EndpointConfigArn"])
-        ]
+        return self._own("list_endpoint_configs", "EndpointConfig", "list the configurations")
 
     def models(self) -> list[str]:
-        rows = self._account.paginate(
-            SAGEMAKER, "list_models", "Models", "list the models", NameContains=f"{self.name}-"
-        )
-        return [row["ModelName"] for row in rows if self._is_own(row["ModelName"], row["ModelArn"])]
+        return self._own("list_models", "Model", "list the models")
+
+    def _own(self, operation: str, kind: str, doing: str) -> list[str]:
+        """Return the names of the deployment's resources of a kind. The name alone costs no further call."""
+        beginning = f"{self.name}-"
+        rows = self._account.paginate(SAGEMAKER, operation, f"{kind}s", doing, NameContains=beginning)
+        candidates = [row for row in rows if is_own(self.name, row[f"{kind}Name"])]
+        return [
+            row[f"{kind}Name"] for row in candidates if self.tags(row[f"{kind}Arn"]).get(TAG) == self.name
+        ]
 
     def previous(self, configuration: dict[str, Any]) -> str | None:
         """Return the configuration that served before this one."""
@@ -131,10 +126,6 @@ class Resources:
         self._account.remove(
             SAGEMAKER, "delete_endpoint", f"remove endpoint {self.name}", EndpointName=self.name
         )
-
-    def _is_own(self, candidate: str, arn: str) -> bool:
-        # Compare the name first: that costs no call.
-        return is_own(self.name, candidate) and self.tags(arn).get(TAG) == self.name
 
 
 def models_of(configuration: dict[str, Any]) -> set[str]:
