@@ -25,20 +25,8 @@ from numpy.typing import NDArray
 from sm.commands.build.build_request import Range
 from sm.commands.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
+from sm.triton.tensors import DTYPES
 
-NUMPY = {
-    "TYPE_FP16": np.float16,
-    "TYPE_FP64": np.float64,
-    "TYPE_INT8": np.int8,
-    "TYPE_INT16": np.int16,
-    "TYPE_INT32": np.int32,
-    "TYPE_INT64": np.int64,
-    "TYPE_UINT8": np.uint8,
-    "TYPE_UINT16": np.uint16,
-    "TYPE_UINT32": np.uint32,
-    "TYPE_UINT64": np.uint64,
-    "TYPE_BOOL": np.bool_,
-}
 #: The values of a text input.
 WORDS = ("", "a", "Hello", "zwölf Boxkämpfer", "3.5")
 #: A size that is the sum of others, such as ``past_sequence_length + 1``.
@@ -65,7 +53,7 @@ class RandomInputs:
             shape = (batch, *shape[1:])
         if value.datatype == "TYPE_STRING":
             return self.generator.choice(np.array(WORDS, object), shape)
-        kind = NUMPY.get(value.datatype, np.float32)
+        kind = DTYPES.get(value.datatype.removeprefix("TYPE_"), np.dtype(np.float32))
         if np.issubdtype(kind, np.floating):
             return self.generator.standard_normal(shape).astype(kind)
         if value.name in self.graph.compared:

@@ -12,22 +12,12 @@ import onnx
 import onnx.parser
 
 from sm.errors import CommandError
+from sm.triton.tensors import DTYPES
 
 #: Triton's names of ONNX element types.
 DATATYPES = {
-    onnx.TensorProto.FLOAT: "TYPE_FP32",
-    onnx.TensorProto.FLOAT16: "TYPE_FP16",
-    onnx.TensorProto.DOUBLE: "TYPE_FP64",
-    onnx.TensorProto.INT8: "TYPE_INT8",
-    onnx.TensorProto.INT16: "TYPE_INT16",
-    onnx.TensorProto.INT32: "TYPE_INT32",
-    onnx.TensorProto.INT64: "TYPE_INT64",
-    onnx.TensorProto.UINT8: "TYPE_UINT8",
-    onnx.TensorProto.UINT16: "TYPE_UINT16",
-    onnx.TensorProto.UINT32: "TYPE_UINT32",
-    onnx.TensorProto.UINT64: "TYPE_UINT64",
-    onnx.TensorProto.BOOL: "TYPE_BOOL",
     onnx.TensorProto.STRING: "TYPE_STRING",
+    **{onnx.helper.np_dtype_to_tensor_dtype(dtype): f"TYPE_{name}" for name, dtype in DTYPES.items()},
 }
 #: What exporters write for an unknown size; two of these need not be equal.
 UNNAMED = ("", "?", "None", "-1")
