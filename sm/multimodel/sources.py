@@ -44,6 +44,7 @@ from sm.multimodel.downloads import (
     Report,
     download,
 )
+from sm.repository.cache import sha256
 from sm.tracing.variables import are_traces_on
 
 #: Seconds.
@@ -133,7 +134,7 @@ class Sources:
         if "://" in source:
             raise StartError(f"{shown(source)} does not start with {', '.join(REMOTE)}.")
         if source.endswith(ARCHIVE):
-            return self._unpacked(_digest_of_file(Path(source)), source, lambda: Path(source))
+            return self._unpacked(sha256(Path(source)), source, lambda: Path(source))
         return Path(source).absolute()
 
     def _join(self, folders: list[Path]) -> Path:
@@ -300,10 +301,10 @@ class Sources:
                         file = self._save(whole)
         except (OSError, http.client.HTTPException) as error:
             raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
-        if wanted and _digest_of_file(file) != wanted:
+        if wanted and sha256(file) != wanted:
             file.unlink()
             raise StartError(f"{shown(url)} has another SHA-256 than {wanted}.")
-        return self._unpacked(identity or _digest_of_file(file), source, lambda: file)
+        return self._unpacked(identity or sha256(file), source, lambda: file)
 
     def _save(self, answer: http.client.HTTPResponse) -> Path:
         """Download from a server that sends no ranges of a known version."""
@@ -513,14 +514,6 @@ def list_folders(source: str) -> list[str]:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def main(arguments: Sequence[str]) -> int:

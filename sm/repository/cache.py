@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -113,3 +114,12 @@ class Cache:
             if error.errno in (*DISK_FULL_ERRORS, *UNUSABLE_ERRORS):
                 raise self._explain(error) from error
             raise
+
+
+def sha256(path: Path) -> str:
+    """Return a file's digest in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

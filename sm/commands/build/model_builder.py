@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from sm.commands import part_of_tools
-from sm.commands.build import build_request, model_config, samples, suppression, targets
+from sm.commands.build import build_request, samples, suppression, targets
 from sm.commands.build.accuracy import CALIBRATED, REPORT, Comparison, write_report
 from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.changes import DESCRIPTION, TOKENIZER, Graphs
@@ -20,13 +20,14 @@ from sm.commands.build.graph_runner import Runner, Sizes, SizeSearch, format_siz
 from sm.commands.build.model_config import GENERATED_MARK, WarmUp, configure
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess, count_equal_answers
-from sm.commands.build.targets import GRAPH, PROGRAM, BuiltModel, descriptions, link, sha256
+from sm.commands.build.targets import GRAPH, PROGRAM, BuiltModel, descriptions, link
 from sm.commands.build.triton_tensors import adapt
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import manifest
-from sm.repository.cache import Cache
+from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Accuracy, Manifest
+from sm.repository.models import write_config
 from sm.settings import HERE
 from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH
 
@@ -100,7 +101,7 @@ class ModelBuilder:
             origin = manifest.Source(name=name, sha256=sha256(source))
             self._write_manifest(request, graphs, origin, built, accuracy, version)
             if not configuration.is_hand_written:
-                (staged / "config.pbtxt").write_text(GENERATED_MARK + model_config.text(configuration.final))
+                (staged / "config.pbtxt").write_text(GENERATED_MARK + write_config(configuration.final))
             self._place(staged, request.out / request.model)
         return request.out / request.model
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from sm.commands.build import build_request
@@ -19,6 +18,7 @@ from sm.commands.build.graph_runner import Sizes
 from sm.commands.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
 from sm.repository.manifest import Target
+from sm.repository.models import read_config, write_config
 
 #: Fields of ModelConfig that a target sets.
 TARGET_FIELDS = ("backend", "platform", "runtime", "default_model_filename", "optimization")
@@ -49,11 +49,9 @@ def read(path: Path) -> Any:
 def parse(path: Path) -> Any:
     """Read a ``ModelConfig`` from any file. Raises :class:`CommandError` if the file is missing or wrong."""
     try:
-        return text_format.Parse(path.read_text(), model_config_pb2.ModelConfig())
-    except FileNotFoundError:
-        raise CommandError(f"{path} is missing.") from None
-    except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} is not a Triton configuration: {error}.") from None
+        return read_config(path)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def backend(target: Target) -> str:
@@ -168,7 +166,7 @@ def _clear_replaced(config: Any, written: Any) -> None:
 
 def difference(generated: Any, final: Any, name: str) -> list[str]:
     """Return what the file ``name`` changed, as the lines of a diff."""
-    lines = (text(generated).splitlines(), text(final).splitlines())
+    lines = (write_config(generated).splitlines(), write_config(final).splitlines())
     return list(difflib.unified_diff(*lines, "from the graph", f"with {name}", lineterm="", n=1))
 
 
@@ -186,11 +184,6 @@ def check(config: Any, graph: Path, path: Path) -> None:
             raise CommandError(
                 f"{path} says {_format(configured)} of its {kind}; the model has {_format(expected)}."
             )
-
-
-def text(config: Any) -> str:
-    """Write a configuration in the format of ``config.pbtxt``."""
-    return str(text_format.MessageToString(config))
 
 
 def _describe(tensor: Any, batched: bool) -> Tensor:

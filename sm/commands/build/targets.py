@@ -7,7 +7,6 @@ here without a GPU.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -79,15 +78,6 @@ def link(path: Path, target: Path) -> None:
         os.link(path, target)
     except OSError:
         shutil.copy(path, target)
-
-
-def sha256(path: Path) -> str:
-    """Return the file's digest in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 #: Operators that are worth quantizing on a processor; and how many make leaving out two worthwhile.

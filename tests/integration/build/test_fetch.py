@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.targets import sha256
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository.cache import Cache
+from sm.repository.cache import Cache, sha256
 from tests.integration.build.package_registry import FakeRegistry
 from trireme_tools.prepare.packages import Fetcher, Source
 

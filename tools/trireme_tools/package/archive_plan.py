@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-
 from sm.errors import CommandError
 from sm.multimodel.staging import CONFIG, rename_config
 from sm.plugins.loading import ClientSource, discover
@@ -186,7 +184,7 @@ class SingleModelArchives:
             config = rename_config(config, name, names)
         if config == model.config:
             return entries
-        text = text_format.MessageToString(config).encode()
+        text = models.write_config(config).encode()
         path = f"{name}/{CONFIG}"
         written = [Entry(path, entry.source, text) if entry.name == path else entry for entry in entries]
         return [*written, *environment]

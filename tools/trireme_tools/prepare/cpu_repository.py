@@ -21,10 +21,11 @@ from sm.commands.build import changes as graph_changes
 from sm.commands.build import masks, model_config, samples, suppression
 from sm.commands.build.changes import DESCRIPTION, OPTIONS, Changes
 from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu, sha256
+from sm.commands.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 from sm.repository import manifest
-from sm.repository.cache import Cache
+from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest
+from sm.repository.models import write_config
 from sm.settings import HERE
 
 #: The file that says what the repository was made from; Triton ignores files beside the models' folders.
@@ -111,7 +112,7 @@ def run_on_cpu(
         final = model_config.for_cpu(
             model_config.adapt_config(written, changes, graphs.served), graphs.served
         )
-        (model / "config.pbtxt").write_text(model_config.text(model_config.add_warm_up(graphs.served, final)))
+        (model / "config.pbtxt").write_text(write_config(model_config.add_warm_up(graphs.served, final)))
         place_on_cpu(graphs.served, version_folder)
     if client:
         samples.from_samples(Graph.read(graph), graphs.applied, client, model.parent, version_folder)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sm.commands.build.targets import sha256
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.repository.cache import Cache
+from sm.repository.cache import Cache, sha256
 from trireme_tools.prepare import child_command
 
 #: Licences that also apply to derived works: the user is told before the package is fetched.

@@ -13,6 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from sm.commands.build import model_config
 from sm.commands.build.onnx_graph import Graph
 from sm.errors import CommandError
+from sm.repository import models
 from sm.settings import HERE
 
 CONFIG = """
@@ -44,7 +45,7 @@ def test_merging_with_a_target_loses_nothing(tmp_path: Path) -> None:
         write_config(tmp_path, CONFIG + "dynamic_batching { max_queue_delay_microseconds: 7 }\n")
     )
     merged = text_format.Parse(
-        model_config.text(model_config.for_target(config, "cpu")), model_config_pb2.ModelConfig()
+        models.write_config(model_config.for_target(config, "cpu")), model_config_pb2.ModelConfig()
     )
     merged.ClearField("backend")
     merged.ClearField("instance_group")
@@ -66,7 +67,7 @@ def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
     [
         ('backend: "python"', "sets 'backend', which belongs to the target"),
         ('platform: "tensorrt_plan"', "sets 'platform'"),
-        ("max_batch_sise: 8", r'no field named "max_batch_sise"'),
+        ("max_batch_sise: 8", r"no field 'max_batch_sise' \(is 'max_batch_size' meant"),
         ("max_batch_size: lots", "is not a Triton configuration"),
         ("}", "is not a Triton configuration"),
     ],
@@ -83,7 +84,7 @@ def test_the_model_must_be_named_as_its_folder(tmp_path: Path) -> None:
 
 
 def test_the_error_for_a_missing_configuration_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"config\.pbtxt is missing"):
+    with pytest.raises(CommandError, match=r"config\.pbtxt cannot be read: No such file"):
         model_config.read(tmp_path / "config.pbtxt")
 
 
