@@ -140,6 +140,12 @@ current = _current.get
 begin, end = _current.set, _current.reset
 
 
+def check() -> None:
+    """Raise if the time of the current request is over or its caller is gone."""
+    if (request := current()) is not None:
+        request.check()
+
+
 @contextmanager
 def running(deadline: Deadline) -> Iterator[Deadline]:
     """Serve an invocation under ``deadline``."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from sm.client.base import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
+from sm.client import Array, Client, ModelMetadata, Parameters, Payload, TensorMetadata
 from sm.client.payloads import NPY_MAGIC, Base64Bytes, array_of, read_npy
 from sm.errors import WrongPayload
 from sm.triton.tensors import STRINGS, dtype

@@ -21,7 +21,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from sm.deadline import current
+from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
 from sm.router.s3 import Transfers, watch_connections
 
@@ -124,7 +124,7 @@ class Storage:
 
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
         """Run ``call`` within the request's deadline, and explain errors of S3 and boto3 to the caller."""
-        _check_deadline()
+        deadline.check()
         try:
             return self._transfers.run(call)
         except ClientError as error:
@@ -166,12 +166,6 @@ def check_key(key: object, prefixes: tuple[str, ...]) -> str:
     if not key.startswith(prefixes):
         raise Forbidden(f"s3_key: must begin with {' or '.join(prefixes)}", field="s3_key")
     return key
-
-
-def _check_deadline() -> None:
-    deadline = current()
-    if deadline:
-        deadline.check()
 
 
 def _to_trireme_error(error: ClientError, doing: str, bucket: str, key: str) -> TriremeError:

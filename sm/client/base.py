@@ -11,30 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sm.client.payloads import ImagePayload, Parameters, Payload, TensorPayload, TextPayload
-from sm.client.results import Picture, ResultKind
+from sm.client.payloads import Payload
+from sm.client.results import ResultKind
 from sm.errors import ClientFailed
 from sm.metrics import stage
 
 if TYPE_CHECKING:
     from sm.client.batches import Batches
-
-__all__ = [
-    "Array",
-    "Client",
-    "ClientTriton",
-    "ImagePayload",
-    "ModelMetadata",
-    "Parameters",
-    "Payload",
-    "Picture",
-    "StreamingClient",
-    "TensorClient",
-    "TensorMetadata",
-    "TensorPayload",
-    "TextPayload",
-    "Triton",
-]
 
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,12 +85,12 @@ class DecodeBudget:
             self._add(_current_model() if model is None else model, -size)
             DECODED_BYTES.set(self._used)
 
-    def reserve(self, size: int, model: str | None = None) -> AbstractContextManager[object]:
-        """Acquire ``size`` bytes for a ``with`` block; see :meth:`acquire`."""
-        return self._reserve(size, model) if size else nullcontext()
-
     @contextmanager
-    def _reserve(self, size: int, model: str | None) -> Iterator[None]:
+    def reserve(self, size: int, model: str | None = None) -> Iterator[None]:
+        """Acquire ``size`` bytes for a ``with`` block; see :meth:`acquire`."""
+        if not size:
+            yield
+            return
         model = self.acquire(size, model)
         try:
             yield
@@ -117,9 +117,7 @@ class DecodeBudget:
             self._waiting[model] += 1
         try:
             while not self._try_acquire(size, model):
-                invocation_deadline = deadline.current()
-                if invocation_deadline is not None:
-                    invocation_deadline.check()
+                deadline.check()
                 if time.monotonic() > give_up_at:
                     raise Overloaded("the memory for pictures and large JSON is in use")
                 time.sleep(POLL_INTERVAL_S)

@@ -85,7 +85,7 @@ def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[o
                         span.notice("first part")
                     span.describe({"trireme.stream.parts": count})
                     yield part
-                    check_deadline()
+                    deadline.check()
             finally:
                 finish(parts)
         except GeneratorExit:
@@ -111,12 +111,6 @@ def to_error(
         return OutOfMemory(f"{client.name} ran out of memory")
     log.error("client %s failed", client.name, exc_info=error, extra=known)
     return ClientFailed(f"the client of {client.name!r} failed ({request.describe_error(client, error)})")
-
-
-def check_deadline() -> None:
-    running = deadline.current()
-    if running:
-        running.check()
 
 
 def _with_path(error: TriremeError, path: str) -> TriremeError:

@@ -21,7 +21,7 @@ from sm.metrics import stage
 from sm.router.admission import Admission, FairGate
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
-from sm.router.dispatch import check_deadline, run_record, to_error, validate_payload
+from sm.router.dispatch import run_record, to_error, validate_payload
 
 #: Batches for each thread that may be submitted before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
@@ -272,7 +272,7 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
                     fail(number, answer)
                 else:
                     results[number] = answer
-            check_deadline()
+            deadline.check()
         except TriremeError as error:
             for number in payloads:
                 fail(number, error)

@@ -19,7 +19,7 @@ MODELS = {
 NUMBERS = '''
 import numpy as np
 
-from sm.client.base import TensorClient, TextPayload
+from sm.client import TensorClient, TextPayload
 
 
 class Numbers(TensorClient):
@@ -34,7 +34,7 @@ class Numbers(TensorClient):
         return outputs["y"].tolist()
 '''
 COUNTER = '''
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 
 class Counter(Client):

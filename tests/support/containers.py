@@ -26,7 +26,7 @@ IMAGE = os.environ.get("TEST_IMAGE", "localhost/trireme:test")
 PYTHON = "/opt/trireme/.venv/bin/python"
 #: The source of a client for the model ``echo``, for an archive's ``code/``.
 CLIENT_SOURCE = '''
-from sm.client.base import TensorClient, TextPayload
+from sm.client import TensorClient, TextPayload
 
 
 class Team(TensorClient):

@@ -34,19 +34,14 @@ DEFAULT_FILL = 128
 
 @dataclass(frozen=True)
 class Placement:
-    """The position and size of a picture in the model's input, and its own size, all in pixels."""
+    """The position and size of a picture in the model's input, in pixels."""
 
     left: int
     top: int
     width: int
     height: int
-    picture_width: int
-    picture_height: int
-
-    @property
-    def picture_size(self) -> tuple[int, int]:
-        """Width and height of the picture that was sent."""
-        return self.picture_width, self.picture_height
+    #: Width and height of the picture that was sent.
+    picture_size: tuple[int, int]
 
     def to_picture(self, boxes: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Map boxes [n, 4] (x1, y1, x2, y2) from the input's pixels to the picture's, clipped to it."""
@@ -105,7 +100,7 @@ class Letterbox(BaseModel):
         ratio = min(self.width / width, self.height / height)
         inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
         left, top = (self.width - inner_width) // 2, (self.height - inner_height) // 2
-        return Placement(left, top, inner_width, inner_height, width, height)
+        return Placement(left, top, inner_width, inner_height, (width, height))
 
     def tensor(self, pixels: Pixels, placement: Placement | None = None) -> NDArray[np.float32]:
         """Turn RGB uint8 [height, width, 3] into float32 [3, height, width], letterboxed and scaled.
@@ -295,7 +290,7 @@ class ObjectDetection(Task):
 
     def postprocess(self, outputs: Tensors, payload: Any) -> object:
         if self.head == "detr":
-            whole = Placement(0, 0, 1, 1, *payload.size)
+            whole = Placement(0, 0, 1, 1, payload.size)
             objects = read_detr(outputs["logits"], outputs["pred_boxes"], len(self.labels))
             return self.to_detections(objects[objects.scores > payload.parameters.confidence], whole)
         return self.to_detections(self.find_objects(outputs, payload), self.letterbox.fit(*payload.size))

@@ -10,7 +10,7 @@ from tests.support.containers import PAGE, running_container, write_team_reposit
 from tests.support.tritons import MODELS
 
 CLIENT = '''
-from sm.client.base import TensorClient, TextPayload
+from sm.client import TensorClient, TextPayload
 
 
 class Team(TensorClient):

@@ -8,7 +8,7 @@ from pathlib import Path
 CLIENT = '''
 from transformers import AutoTokenizer
 
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 
 class Tokens(Client):

@@ -32,7 +32,7 @@ MAX_WAIT_S = 300
 CLIENT = """
 import time
 from pathlib import Path
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class {name}(Client):
     payload = TextPayload
@@ -46,7 +46,7 @@ class {name}(Client):
 #: Calls two models within one request.
 PIPELINE = """
 import numpy as np
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class Pipeline(Client):
     payload = TextPayload

@@ -22,7 +22,7 @@ from tests.support.tritons import MODELS
 SHAPE_CLIENT = """
 import time
 
-from sm.client.base import Client, ImagePayload
+from sm.client import Client, ImagePayload
 
 
 class Shape(Client):
@@ -38,7 +38,7 @@ HOLDING_CLIENT = """
 import time
 from pathlib import Path
 
-from sm.client.base import Client, ImagePayload
+from sm.client import Client, ImagePayload
 
 
 class Holding(Client):
@@ -54,7 +54,7 @@ class Holding(Client):
 ECHO_CLIENT = """
 import numpy as np
 
-from sm.client.base import ImagePayload, TensorClient, TensorPayload
+from sm.client import ImagePayload, TensorClient, TensorPayload
 
 
 class Echo(TensorClient):

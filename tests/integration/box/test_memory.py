@@ -22,7 +22,7 @@ from tests.support.tritons import MODELS
 BINARY = "application/vnd.sagemaker-triton.binary+json"
 RoundTrip = Callable[[RunningBox, NDArray[np.float32]], NDArray[np.float32]]
 CLIENT = """
-from sm.client.base import TensorClient, TensorPayload
+from sm.client import TensorClient, TensorPayload
 
 
 class Plain(TensorClient):

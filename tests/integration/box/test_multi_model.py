@@ -32,7 +32,7 @@ CLIENT_SOURCE = """
 import numpy as np
 
 import helper
-from sm.client.base import Payload, TensorClient
+from sm.client import Payload, TensorClient
 from .helper import NAME
 
 
@@ -307,7 +307,7 @@ def test_a_running_request_whose_model_is_unloaded_is_a_404(
     client = """
 import time
 from pathlib import Path
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class Late(Client):
     payload = TextPayload

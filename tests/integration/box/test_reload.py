@@ -19,7 +19,7 @@ from tests.support.tritons import MODELS
 WORKERS = 2
 
 STEADY_CLIENT = """
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class Steady(Client):
     payload = TextPayload
@@ -29,7 +29,7 @@ class Steady(Client):
 """
 WORD_CLIENT = """
 import time
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class Word(Client):
     payload = TextPayload

@@ -15,7 +15,7 @@ import time
 import numpy as np
 from pydantic import Field
 
-from sm.client.base import Payload, TensorClient
+from sm.client import Payload, TensorClient
 {head}
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from pydantic import Field
 
-from sm.client.base import Client, Payload, Triton
+from sm.client import Client, Payload, Triton
 from tests.integration.check import faulty_clients as faulty
 from tests.support.boxes import RunningBox, free_port, running_box
 from tests.support.check_client import check_client, run_sm

@@ -28,7 +28,7 @@ from tests.support.multi_model_endpoint import REQUEST_BODY
 CLIENT = """
 import numpy as np
 
-from sm.client.base import Payload, TensorClient
+from sm.client import Payload, TensorClient
 
 
 class Numbers(Payload):

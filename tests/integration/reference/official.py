@@ -15,7 +15,7 @@ ADMIN = {"admin-key": "admin-value"}
 RESTRICTED = "--http-restricted-api=model-repository:admin-key=admin-value"
 #: A client for the content type that the official notebooks use for their JSON.
 CLAIMING_CLIENT = """
-from sm.client.base import Client, Payload
+from sm.client import Client, Payload
 
 
 class File(Payload):

@@ -27,7 +27,7 @@ from tests.support.sm_command import run_sm
 from trireme_tools.check.triton_server import served
 
 ASKING_CLIENT = """
-from sm.client.base import Payload, TensorClient
+from sm.client import Payload, TensorClient
 
 
 class Asking(TensorClient):

@@ -1,7 +1,7 @@
 """The source of a client that takes pictures, for tests that send them by way of S3."""
 
 CLIENT = '''
-from sm.client.base import Client, ImagePayload
+from sm.client import Client, ImagePayload
 
 
 class Look(Client):

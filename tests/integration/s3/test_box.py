@@ -17,7 +17,7 @@ from tests.support.tritons import MODELS
 pytestmark = pytest.mark.core
 
 WORDS = '''
-from sm.client.base import StreamingClient, TextPayload
+from sm.client import StreamingClient, TextPayload
 
 
 class Words(StreamingClient):

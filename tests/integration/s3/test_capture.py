@@ -18,7 +18,7 @@ from tests.support.s3 import CREDENTIALS, client
 from tests.support.tritons import MODELS
 
 GREET = '''
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 
 class Greet(Client):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.core
 
 EXITING_CLIENT = """
 import sys
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 class Leaves(Client):
     payload = TextPayload

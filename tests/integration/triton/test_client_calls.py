@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.client.base import Client, Payload, TensorClient, Tensors
+from sm.client import Client, Payload, TensorClient, Tensors
 from sm.errors import ClientFailed
 from sm.metrics import DURATIONS
 from sm.plugins.loading import ClientSource

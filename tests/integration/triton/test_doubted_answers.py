@@ -19,7 +19,7 @@ from flask.testing import FlaskClient
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, TextMessage
 
-from sm.client.base import Client, StreamingClient, TextPayload
+from sm.client import Client, StreamingClient, TextPayload
 from sm.plugins.registry import Registry
 from sm.router import app
 from sm.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
+from sm.client import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
 from sm.client.batches import AT_ONCE, Batches
 from sm.client.payloads import RequestContext
 from sm.deadline import Deadline, current, running

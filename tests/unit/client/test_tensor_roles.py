@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sm.client.base import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors, batch_of
+from sm.client import ImagePayload, ModelMetadata, TensorClient, TensorMetadata, Tensors
+from sm.client.base import batch_of
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
 from sm.plugins.registry import choose_model, is_served

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from openapi_spec_validator import validate
 
-from sm.client.base import Client, Parameters, TextPayload
+from sm.client import Client, Parameters, TextPayload
 from sm.client.results import Boxes
 from sm.control.openapi import MAX_SAMPLE_BYTES, METHODS, document
 from sm.router.client_schemas import MAX_EXAMPLE_BYTES, describe_client

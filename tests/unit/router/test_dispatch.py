@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sm.client.base import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
+from sm.client import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.client.batches import Batches
 from sm.client.payloads import Base64Bytes
 from sm.deadline import Deadline, current, running

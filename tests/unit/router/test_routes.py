@@ -13,7 +13,7 @@ import pytest
 from flask.testing import FlaskClient
 from gunicorn.http.errors import InvalidChunkSize
 
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier
 from sm.router.lists import Lane

@@ -11,7 +11,7 @@ from tests.support.onnx_graphs import batch_sum, plus_one
 
 CLIENT = """
 import numpy as np
-from sm.client.base import TensorClient, TensorPayload
+from sm.client import TensorClient, TensorPayload
 
 class Tiny(TensorClient):
     model, payload = "tiny", TensorPayload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.client.base import Client, Payload
+from sm.client import Client, Payload
 
 
 class Fragile(Client):

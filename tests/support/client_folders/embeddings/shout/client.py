@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 
 class Shout(Client):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sm.client.base import Client, Payload
+from sm.client import Client, Payload
 
 
 class Numbers(Payload):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sm.client.base import Payload, TensorClient, Tensors
+from sm.client import Payload, TensorClient, Tensors
 
 
 class Size(Payload):

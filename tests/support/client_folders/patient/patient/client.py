@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from sm.client.base import Client, Payload
+from sm.client import Client, Payload
 
 
 class Wanted(Payload):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sm.client.base import StreamingClient, TextPayload
+from sm.client import StreamingClient, TextPayload
 from sm.errors import BadInput
 
 

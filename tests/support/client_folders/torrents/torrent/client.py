@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sm.client.base import Payload, StreamingClient
+from sm.client import Payload, StreamingClient
 
 
 class Wanted(Payload):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sm.client.base import Payload, TensorClient
+from sm.client import Payload, TensorClient
 
 
 class Numbers(Payload):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from opentelemetry import trace
 
-from sm.client.base import Client, TextPayload
+from sm.client import Client, TextPayload
 
 tracer = trace.get_tracer("a team")
 
