@@ -85,7 +85,7 @@ audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in th
 ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
 BASE_IMAGE ?= debian:bookworm-slim
 IMAGE ?= trireme:cpu
-DEMO = $(or $(TRIREME_CACHE),$(HOME)/.cache/trireme)/repository/cpu
+DEMO = $(or $(TRIREME_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trireme)/repository/cpu
 BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
 	    --build-arg VERSION=$(VERSION) \
 	    $(BUILD_FLAGS) --tag $(IMAGE)

@@ -1,16 +1,15 @@
-"""Fixtures: the image, built once, and a container of it that most tests share."""
+"""Fixtures: the image, built once, and a picture for it."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sm.settings import HERE
-from tests.support.containers import IMAGE, Container, build_flags, running_container
+from tests.support.containers import IMAGE, build_flags
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +21,6 @@ def image() -> str:
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return IMAGE
-
-
-@pytest.fixture(scope="session")
-def shared_container(image: str, demo: Path) -> Iterator[Container]:
-    """A container with the demo models and Docker's default 64 MB of shared memory; no test may break it."""
-    with running_container(image, demo, "--shm-size", "64m") as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,10 @@ def make_readable(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-@pytest.mark.parametrize(("mode", "flags"), [("single", SINGLE), ("batch", BATCH)])
+@pytest.mark.parametrize(
+    ("mode", "flags"),
+    [("single", SINGLE), pytest.param("batch", BATCH, marks=pytest.mark.exhaustive)],
+)
 def test_a_container_keeps_every_promise_of_the_contract(
     image: str, tmp_path: Path, mode: str, flags: tuple[str, ...]
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sm import __version__
 from sm.settings import HERE
-from tests.support.containers import PAGE, PYTHON, build_flags, podman
+from tests.support.containers import PAGE, PYTHON, Container, build_flags, podman
 
 
 def test_the_labels_describe_the_image_and_what_the_platform_may_use(image: str) -> None:
@@ -63,20 +63,20 @@ PYTHON_MB = {"site-packages": 740.0, "sm": 5.2}
 PAGE_COMMANDS = set(re.findall(r"^\| `([\w-]+)[^|]*` \|", PAGE.partition("## Models")[0], re.M))
 
 
-def test_the_python_part_has_its_recorded_size(image: str) -> None:
+def test_the_python_part_has_its_recorded_size(shared_container: Container) -> None:
     code = (
         "import json, pathlib, sysconfig\n"
         "folders = {'site-packages': sysconfig.get_path('purelib'), 'sm': '/opt/trireme/sm'}\n"
         "sizes = lambda folder: (path.lstat().st_size for path in pathlib.Path(folder).rglob('*') if path.is_file())\n"
         "print(json.dumps({name: sum(sizes(folder)) / 1e6 for name, folder in folders.items()}))"
     )
-    megabytes = json.loads(podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code))
+    megabytes = json.loads(shared_container.python(code))
     for name, recorded in PYTHON_MB.items():
         assert megabytes[name] <= 1.03 * recorded, f"{name} has grown: {megabytes[name]:.2f} MB"
         assert megabytes[name] >= 0.9 * recorded, f"{name} has shrunk: write {megabytes[name]:.2f} MB here"
 
 
-def test_the_image_has_exactly_the_commands_of_its_page(image: str) -> None:
+def test_the_image_has_exactly_the_commands_of_its_page(shared_container: Container) -> None:
     code = (
         "from sm import cli\n"
         "here = cli.installed()\n"
@@ -84,7 +84,7 @@ def test_the_image_has_exactly_the_commands_of_its_page(image: str) -> None:
         "print(*here)"
     )
     assert len(PAGE_COMMANDS) == 9
-    assert set(podman("run", "--rm", "--entrypoint", PYTHON, image, "-c", code).split()) == PAGE_COMMANDS
+    assert set(shared_container.python(code).split()) == PAGE_COMMANDS
 
 
 def test_the_image_has_no_build_tools_and_no_caches(image: str) -> None:

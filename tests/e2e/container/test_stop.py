@@ -15,7 +15,7 @@ def test_a_stop_under_load_drains_and_exits_with_0(image: str, demo: Path, cat: 
     # A port that Podman forwards is forwarded for a moment after the container's end, when its address is
     # nobody's: another server of the network may answer there. So the box has a port of this machine.
     port = free_port()
-    flags = ("--network", "host", "-e", f"SAGEMAKER_BIND_TO_PORT={port}")
+    flags = ("--network", "host", "-e", f"SAGEMAKER_BIND_TO_PORT={port}", "-e", "TRIREME_PRECISION=fp32")
     with running_container(image, demo, *flags) as started:
         box = replace(started, port=port)
         box.wait_ready()
