@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import socket
-import time
 
-from sm.deadline import Deadline, current, running
 from sm.router.wsgi import _is_disconnected
-
-
-def test_a_deadline_is_current_only_while_it_runs() -> None:
-    deadline = Deadline(time.monotonic() + 10)
-    assert current() is None
-    with running(deadline):
-        assert current() is deadline
-    assert current() is None
 
 
 def test_only_a_closed_connection_counts_as_disconnected() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import Box, python_instances, shared_bytes, temporary_folder, write_atomically
+from sm.run_state import python_instances, shared_bytes, temporary_folder
 from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
@@ -23,35 +23,6 @@ def write_repository(folder: Path, *names: str, python: bool = False) -> Path:
         if python:
             (folder / name / "1" / "model.py").touch()
     return folder
-
-
-def test_a_child_reads_the_box_that_the_supervisor_saved(tmp_path: Path) -> None:
-    box = Box("abc", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 1000)
-    box.save()
-    assert Box.load(tmp_path) == box
-    assert box.metrics_folder.is_dir()
-    assert (tmp_path / "supervisor.pid").read_text() == str(os.getpid())
-
-
-def test_all_files_of_a_box_are_in_its_run_folder(tmp_path: Path) -> None:
-    box = Box("abc", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    paths = (
-        box.data_socket,
-        box.control_socket,
-        box.state_file,
-        box.clients_file,
-        box.metrics_folder,
-        box.draining_file,
-    )
-    assert {path.parent for path in paths} == {tmp_path}
-    assert len(set(paths)) == len(paths)
-
-
-def test_a_file_is_replaced_atomically(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "state.json", "old")
-    write_atomically(tmp_path / "state.json", "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
-    assert (tmp_path / "state.json").read_text() == "new"
 
 
 def test_the_repository_in_the_settings_wins_over_the_platforms(tmp_path: Path) -> None:
@@ -118,12 +89,6 @@ def test_the_error_for_a_missing_temporary_folder_says_what_to_set(monkeypatch: 
     monkeypatch.setattr(tempfile, "gettempdir", fail)
     with pytest.raises(StartError, match="no temporary folder.*TMPDIR"):
         temporary_folder()
-
-
-def test_a_config_at_the_root_of_the_repository_has_the_contracts_error(tmp_path: Path) -> None:
-    (tmp_path / "config.pbtxt").touch()
-    with pytest.raises(StartError, match="^Model directory needs to contain the top level folder"):
-        find_repository(replace(Settings(), repository=tmp_path))
 
 
 def test_the_shared_memory_setting_is_divided_among_the_workers(tmp_path: Path) -> None:

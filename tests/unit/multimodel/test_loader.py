@@ -1,11 +1,11 @@
-"""Loading archives: model names, failures that leave nothing behind, and loads that do not end.
+"""Loading archives: what a failure leaves behind, and who waits for whom.
 
-Triton's side is tested in tests/integration/box/test_multi_model.py.
+tests/integration/box/test_multi_model.py has what a caller sees of names, conflicts and killed processes, and
+tests/integration/reference/test_toolkit_hanging_models.py loads that do not end.
 """
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -14,22 +14,13 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
-from sm.multimodel.archive_layout import Archive
-from sm.multimodel.load_records import Record, Records
+from sm.multimodel.load_records import Records
 from sm.multimodel.memory_room import MemoryRoom
 from sm.multimodel.model_loader import Loader, plain
 from sm.multimodel.staging import Staging
-from sm.triton.server import MAX_STUCK_LOADS
 from tests.support.boxes import wait_until
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.noted_control import RecordingControl
-
-
-class FullDisk(Staging):
-    """Staging on a full disk."""
-
-    def add(self, archive: Archive, names: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @dataclass
@@ -45,11 +36,8 @@ class LoaderSetup:
         self.repository.mkdir()
         self.records = Records(self.folder / "models.json")
 
-    def loader(
-        self, namespaced: bool = True, disk_full: bool = False, room: MemoryRoom | None = None
-    ) -> Loader:
-        staging_class = FullDisk if disk_full else Staging
-        staging = staging_class(self.repository, self.folder / "views")
+    def loader(self, namespaced: bool = True, room: MemoryRoom | None = None) -> Loader:
+        staging = Staging(self.repository, self.folder / "views")
         return Loader(
             self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced, room=room
         )
@@ -64,36 +52,6 @@ def setup(tmp_path: Path) -> LoaderSetup:
 
 
 ENSEMBLE = {"pre": multiplying_model(), "all": chain_config("pre")}
-
-
-def test_the_entry_gets_the_name_of_the_archive_and_free_inner_names_are_kept(setup: LoaderSetup) -> None:
-    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
-    assert record.models == {"pre": "pre", "all": "one"}
-    assert setup.triton.calls == ["load one"]
-    assert setup.staged() == ["one", "pre"]
-
-
-def test_an_inner_model_whose_name_is_taken_gets_another_name(setup: LoaderSetup) -> None:
-    loader = setup.loader()
-    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
-    record = loader.load("two", setup.platform.write_nested("two", ENSEMBLE))
-    assert record.models == {"pre": f"pre-{record.id}", "all": "two"}
-
-
-def test_an_archive_may_have_the_name_of_another_archives_inner_model(setup: LoaderSetup) -> None:
-    loader = setup.loader()
-    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
-    record = loader.load("pre", setup.platform.write_flat("pre"))
-    assert record.entry == f"pre-{record.id}"
-
-
-def test_without_namespacing_a_taken_name_is_a_conflict_and_nothing_is_loaded(setup: LoaderSetup) -> None:
-    loader = setup.loader(namespaced=False)
-    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
-    with pytest.raises(Conflict, match="'pre' is loaded already"):
-        loader.load("two", setup.platform.write_nested("two", ENSEMBLE))
-    assert list(setup.records.read().records) == ["one"]
-    assert setup.staged() == ["one", "pre"]
 
 
 def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) -> None:
@@ -113,13 +71,6 @@ def test_a_failed_load_leaves_nothing(setup: LoaderSetup, error: Exception) -> N
     with pytest.raises(type(error)):
         setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
     assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
-
-
-def test_a_full_disk_is_a_507_and_leaves_nothing(setup: LoaderSetup) -> None:
-    with pytest.raises(OutOfMemory, match="No space left"):
-        setup.loader(disk_full=True).load("one", setup.platform.write_flat("one"))
-    assert not setup.records.read().records
-    setup.loader().load("one", setup.platform.write_flat("one"))
 
 
 def test_a_load_without_room_is_a_507_before_triton_is_called(setup: LoaderSetup) -> None:
@@ -197,31 +148,6 @@ def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSet
     assert setup.staged() == ["one"]
 
 
-def test_a_model_being_loaded_is_a_conflict_and_does_not_delay_other_models(setup: LoaderSetup) -> None:
-    loader = setup.loader()
-    url = setup.platform.write_flat("slow")
-    thread = threading.Thread(target=loader.load, args=("slow", url))
-    thread.start()
-    while not setup.triton.calls:
-        pass
-    for command in (lambda: loader.load("slow", url), lambda: loader.unload("slow")):
-        with pytest.raises(Conflict, match="is being loaded"):
-            command()
-    loader.load("other", setup.platform.write_flat("other"))
-    setup.triton.release_slow_load.set()
-    thread.join()
-    assert sorted(record.name for record in setup.records.read().loaded()) == ["other", "slow"]
-
-
-def test_a_half_done_load_of_another_process_is_cleaned_up(setup: LoaderSetup) -> None:
-    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
-    setup.records.put(replace(record, loaded=False))
-    setup.triton.calls.clear()
-    setup.loader().recover()
-    assert setup.triton.calls == ["unload one", "unload pre"]
-    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
-
-
 def test_a_model_that_triton_lost_may_be_loaded_again(setup: LoaderSetup) -> None:
     url = setup.platform.write_flat("one")
     setup.loader().load("one", url)
@@ -267,22 +193,6 @@ class HangingTriton(RecordingControl):
         self.model_states[model] = "UNAVAILABLE"
 
 
-def test_after_a_load_that_does_not_end_the_archive_may_be_loaded_under_another_name(
-    setup: LoaderSetup,
-) -> None:
-    setup.triton = HangingTriton()
-    loader = setup.loader()
-    url = setup.platform.write_flat("a", multiplying_model())
-    with pytest.raises(DeadlinePassed, match="set by TRIREME_LOAD_TIMEOUT"):
-        loader.load("hangs", url)
-    assert setup.records.read().records == {}
-    assert setup.staged() == ["hangs"]
-    second_record = loader.load("hangs", url)
-    assert second_record.models["model"] == f"hangs-{second_record.id}"
-    loader.reap()
-    assert setup.staged() == ["hangs", f"hangs-{second_record.id}"]
-
-
 def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_removed(
     setup: LoaderSetup,
 ) -> None:
@@ -300,20 +210,3 @@ def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(s
     setup.triton = HangingTriton(model_states={"a": "LOADING"})
     with pytest.raises(Conflict):
         setup.loader(namespaced=False).load("a", setup.platform.write_flat("a", multiplying_model()))
-
-
-def test_triton_is_restarted_when_too_many_loads_do_not_end(setup: LoaderSetup) -> None:
-    replace_reasons: list[str] = []
-    setup.triton = HangingTriton()
-    loader = Loader(
-        setup.records,
-        Staging(setup.repository, setup.folder / "views"),
-        setup.triton,
-        home=setup.platform.home,
-        replace_triton=replace_reasons.append,
-    )
-    record = Record("x", "", "id", "", {str(number): str(number) for number in range(MAX_STUCK_LOADS)})
-    loader._abandoned[record.id] = record
-    setup.triton.model_states = dict.fromkeys(record.models, "LOADING")
-    loader.reap()
-    assert replace_reasons == [f"{MAX_STUCK_LOADS} loads do not end in Triton: it is started again"]

@@ -9,7 +9,6 @@ import pytest
 from sm.errors import BadInput
 from sm.multimodel.archive_layout import Archive
 from sm.multimodel.staging import Staging, is_complete
-from sm.repository import models
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 
 
@@ -29,19 +28,6 @@ def archive(tmp_path: Path) -> Archive:
     return read_archive(platform.write_nested("hash", {"a": multiplying_model(), "all": chain_config("a")}))
 
 
-def test_files_are_linked_and_an_ensemble_calls_renamed_steps_by_their_new_names(
-    staging: Staging, archive: Archive, tmp_path: Path
-) -> None:
-    staging.add(archive, {"a": "a-1", "all": "hash"})
-    repository = tmp_path / "repository"
-    assert (repository / "a-1" / "1" / "model.py").readlink() == archive.models["a"].folder / "1" / "model.py"
-    assert models.read_config(repository / "a-1" / "config.pbtxt").name == "a-1"
-    config = models.read_config(repository / "hash" / "config.pbtxt")
-    assert (config.name, config.ensemble_scheduling.step[0].model_name) == ("hash", "a-1")
-    # Packing often drops the empty version folder of an ensemble.
-    assert (repository / "hash" / "1").is_dir()
-
-
 def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
     staging: Staging, tmp_path: Path
 ) -> None:
@@ -51,14 +37,6 @@ def test_a_configuration_whose_model_keeps_its_name_is_copied_unchanged(
     (url / "config.pbtxt").write_text(text)
     staging.add(read_archive(url), {"model": "hash"})
     assert (tmp_path / "repository" / "hash" / "config.pbtxt").read_text() == text
-
-
-def test_a_model_without_a_configuration_gets_none(staging: Staging, tmp_path: Path) -> None:
-    platform = ArchiveFolder(tmp_path / "models")
-    url = Path(platform.write_flat("hash"))
-    (url / "config.pbtxt").unlink()
-    staging.add(read_archive(url), {"model": "hash"})
-    assert [path.name for path in (tmp_path / "repository" / "hash").iterdir()] == ["1"]
 
 
 def test_a_client_finds_its_models_by_folder_name_and_by_configured_name(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sm.client.base import ModelMetadata
 from sm.errors import ClientFailed, UnknownModel
 from sm.plugins import registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
@@ -58,35 +56,6 @@ def test_a_changed_file_is_reloaded_once_it_no_longer_changes(tmp_path: Path) ->
     assert infer(clients, "other") == "goodbye"
 
 
-class ChangingTriton(EmptyTriton):
-    """A Triton whose served models can be changed."""
-
-    def __init__(self) -> None:
-        self.models: set[str] = set()
-
-    def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        if model in self.models:
-            return ModelMetadata(model, ("1",), 0)
-        return super().metadata(model, version)
-
-
-def test_a_client_whose_model_is_missing_at_the_start_serves_once_the_model_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sm.plugins.reloading.RETRY_INTERVAL_S", 0.0)
-    triton = ChangingTriton()
-    write_client(tmp_path / "c", "hello", HELLO.replace('name = "other"', 'models = ("late",)'))
-    build = partial(registry.build, (tmp_path / "c",), triton, Path("/nowhere"), True)
-    clients = LiveClients(build, (tmp_path / "c",), tmp_path / "reports")
-    assert not reload_changes(clients)
-    with pytest.raises(ClientFailed, match="'late' is not served"):
-        infer(clients, "hello")
-    triton.models = {"late"}
-    assert reload_changes(clients)
-    assert infer(clients, "hello") == "hello"
-    assert not reload_changes(clients)
-
-
 def test_only_the_changed_client_is_reloaded(tmp_path: Path) -> None:
     file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
     write_client(tmp_path / "c", "unchanged", HELLO.replace("other", "unchanged"))
@@ -127,14 +96,3 @@ def test_a_client_that_tries_to_exit_is_broken_until_the_next_change(
     file.write_text(HELLO.replace('"hello"', '"mended"'))
     assert reload_changes(clients)
     assert infer(clients, "other") == "mended"
-
-
-def test_several_workers_log_an_error_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = write_client(tmp_path / "c", "hello", HELLO) / "client.py"
-    workers = [live_clients(tmp_path / "c", tmp_path / "reports") for _ in range(3)]
-    file.write_text("\n1 +\n")
-    with caplog.at_level(logging.INFO):
-        assert all(map(reload_changes, workers))
-    (message,) = caplog.messages
-    assert message.splitlines()[1].strip() == f'File "{file}", line 2'
-    assert message.splitlines()[2].strip() == "1 +"

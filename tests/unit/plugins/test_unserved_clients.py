@@ -1,4 +1,4 @@
-"""A client whose model is not served when the worker starts is available once the model is."""
+"""A client whose model is not served yet waits. tests/integration/box/test_late_models.py has one that is served later."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ class LateClient(Client):
 
 
 class ChangingTriton(EmptyTriton):
-    """A Triton whose served models can be changed; ``metadata_calls`` counts the calls."""
+    """A Triton whose served models can be changed."""
 
     def __init__(self) -> None:
         self.models: set[str] = set()
         self.unreachable = False
-        self.metadata_calls = 0
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
-        self.metadata_calls += 1
         if self.unreachable:
             raise NotReady("Triton is not there")
         if model in self.models:
@@ -56,18 +54,6 @@ def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
     return replace(built, clients=LateClients(built.clients, built.unserved))
-
-
-def test_a_client_is_available_once_its_model_is_served(
-    worker_registry: Registry, triton: ChangingTriton
-) -> None:
-    with pytest.raises(UnknownModel, match="'late' is not served"):
-        worker_registry.get("late_client")
-    assert not worker_registry.is_served("late_client")
-    triton.models = {"late"}
-    assert worker_registry.is_served("late_client")
-    assert worker_registry.get("late_client").inference(None) == "late"
-    assert list(worker_registry.clients) == ["late_client"]
 
 
 def test_while_triton_is_unreachable_the_client_waits(

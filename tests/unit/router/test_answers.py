@@ -26,9 +26,8 @@ from sm.errors import (
     DeadlinePassed,
     StreamStalled,
     TriremeError,
-    WrongPayload,
 )
-from sm.http.messages import Answer, write_error
+from sm.http.messages import Answer
 from sm.router.answers import (
     MAX_PAYLOAD_BYTES,
     MIN_RATE,
@@ -101,17 +100,6 @@ def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
 def test_json_lines_have_one_line_per_record() -> None:
     answer = write_all(request(many=True, records=[1, 2], accept="application/jsonlines"), [1], [2])
     assert answer.read() == b"[1]\n[2]"
-
-
-def test_an_error_has_sentence_code_request_id_and_details() -> None:
-    answer = write_error(WrongPayload("payload.a: is missing", field="payload.a"), "id-9")
-    assert answer.status == 422
-    assert json.loads(answer.read()) == {
-        "error": "payload.a: is missing",
-        "code": "wrong_payload",
-        "request_id": "id-9",
-        "field": "payload.a",
-    }
 
 
 def test_an_answer_that_the_client_encoded_is_sent_as_it_is() -> None:

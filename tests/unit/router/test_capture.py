@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import os
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from sm.client.base import Client
 from sm.errors import StartError
 from sm.http.messages import PNG, Answer
 from sm.plugins.registry import Registry
-from sm.router import capture as module
 from sm.router.capture import (
     MAX_EVENT_BYTES,
     MAX_HELD_BYTES,
@@ -211,45 +207,6 @@ def test_what_is_too_large_or_has_no_room_is_counted(files: Files, dropped: Call
     capture.offer("m", large, Answer(b""), None)
     capture.flush()
     assert len(files.lines()) == room + 1
-
-
-def test_what_cannot_be_stored_is_stored_later(files: Files, caplog: pytest.LogCaptureFixture) -> None:
-    files.error = OSError("the bucket of Ada is missing")
-    capture = capture_into(files.write)
-    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
-    capture.flush()
-    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
-    capture.flush()
-    assert "captured payloads cannot be stored: OSError" in caplog.text
-    assert "Ada" not in caplog.text
-    files.error = None
-    capture.flush()
-    assert len(files.lines()) == 2
-
-
-def test_a_store_that_hangs_holds_up_neither_requests_nor_the_stop(
-    monkeypatch: pytest.MonkeyPatch, dropped: Callable[[str], float], caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.2)
-    hanging, go_on = threading.Event(), threading.Event()
-
-    def hang(*_: object) -> None:
-        hanging.set()
-        go_on.wait(30)
-
-    capture = capture_into(hang)
-    capture.offer("m", message(b"{}"), Answer(b"{}"), None)
-    threading.Thread(target=capture.flush, daemon=True).start()
-    assert hanging.wait(10)
-    started = time.monotonic()
-    for _ in range(100):
-        capture.offer("m", message(b"{}"), Answer(b"{}"), None)
-    with caplog.at_level(logging.WARNING):
-        capture.close()
-    assert time.monotonic() - started < 5
-    go_on.set()
-    assert dropped("stop") == 101
-    assert "101 captured invocations were not stored" in caplog.text
 
 
 def test_a_file_is_for_its_owner_alone_and_whole(tmp_path: Path) -> None:

@@ -43,26 +43,11 @@ def echo(line: Message) -> Answer:
     return Answer(line.body)
 
 
-def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: OrderedRunner) -> None:
-    def answer_first_line_slowly(line: Message) -> Answer:
-        time.sleep(0.05 if line.body == b"0" else 0)
-        return Answer(line.body)
-
-    body = b"\n".join(str(index).encode() for index in range(200))
-    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner)
-    assert (answer.body, answer.content_type) == (body, JSON_LINES)
-
-
 def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     line_messages = list(messages(lines_message(b"\r\n1\r\n\n  \n2\n")))
     assert [line.body for line in line_messages] == [b"1", b"2"]
     assert line_messages[0].content_type == "application/json"
     assert line_messages[0].headers["accept"] == "application/json"
-
-
-def test_the_error_of_a_failed_line_stands_in_its_place(runner: OrderedRunner) -> None:
-    answer = answer_lines(lines_request(b"1\nbad\n3"), echo, runner)
-    assert answer.body == b'1\n{"error":"bad line","code":"bad_input","field":"payload"}\n3'
 
 
 def test_if_all_lines_fail_the_first_error_is_raised(runner: OrderedRunner) -> None:
@@ -166,14 +151,6 @@ def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runne
     # A thread may take an item before the deadline passes, and see afterwards that it has passed.
     assert results == [item if item in started else -1 for item in range(100_000)]
     assert 50 <= len(started) <= 50 + MAX_IN_FLIGHT
-
-
-def test_when_the_caller_disconnects_the_work_ends(runner: OrderedRunner) -> None:
-    work = RecordingWork(0.001)
-    with running(Deadline(time.monotonic() + 60, lambda: len(work.started) > 50)), pytest.raises(CallerGone):
-        list(runner.run(range(100_000), work, result_after_deadline))
-    time.sleep(0.1)
-    assert len(work.started) <= 51 + MAX_IN_FLIGHT
 
 
 def test_after_the_results_are_closed_no_item_is_started(runner: OrderedRunner) -> None:

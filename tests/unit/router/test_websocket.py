@@ -1,17 +1,17 @@
-"""A WebSocket answers valid frames, and closes the connection on every other with the protocol's code."""
+"""A WebSocket reads frames in whatever pieces they arrive.
+
+tests/integration/streaming/test_conversations.py plays all cases through the box, and a flood after a broken frame.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
-import time
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from sm.errors import CallerGone
-from sm.router import websocket
 from sm.router.websocket import WebSocket
 from tests.support.websocket_frames import (
     BINARY,
@@ -19,7 +19,6 @@ from tests.support.websocket_frames import (
     CLOSE,
     CONTINUATION,
     PING,
-    TEXT,
     TOO_BIG,
     Case,
     Frame,
@@ -63,11 +62,6 @@ def check(frames: list[Frame], case: Case) -> None:
     assert [body for _, body in replies] == [body for _, body in case.replies]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_frames_are_answered_as_the_protocol_says(caller: socket.socket, case: Case) -> None:
-    check(play(caller, case), case)
-
-
 SHORT_CASES = [case for case in CASES if sum(map(len, case.sent)) < 400]
 
 
@@ -80,31 +74,3 @@ def test_a_message_over_the_limit_ends_the_connection_whatever_follows_it(caller
     too_long = frame(BINARY, b"x" * (MAX_BYTES + 1), fin=False)
     case = Case("too long", [too_long, frame(PING) + frame(CONTINUATION)], close=TOO_BIG)
     check(play(caller, case), case)
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        frame(TEXT, b"\xff"),
-        frame(TEXT, b"x", masked=False),
-        frame(TEXT, b"x", rsv=4),
-        frame(3),
-        frame(CONTINUATION, b"x"),
-        frame(CLOSE, b"x"),
-        frame(BINARY, b"x" * (MAX_BYTES + 1)),
-    ],
-    ids=["text", "unmasked", "rsv", "opcode", "continuation", "close", "too long"],
-)
-def test_after_a_broken_frame_nothing_more_is_kept(caller: socket.socket, broken: bytes) -> None:
-    """A flood after it costs no memory, and lasts no longer than the closing handshake."""
-    flood = frame(BINARY, bytes(2**20), fin=False)
-    tracemalloc.start()
-    started = time.monotonic()
-    with pytest.raises(OSError):
-        caller.sendall(broken)
-        while time.monotonic() < started + 10:
-            caller.sendall(flood)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 16 * 2**20
-    assert time.monotonic() - started < 5 * websocket.CLOSE_TIMEOUT_S

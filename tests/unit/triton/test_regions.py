@@ -1,29 +1,10 @@
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import pytest
 
-from sm.triton.region_pool import MIN_REGION_BYTES, Lease, Region, round_up
-
-
-def test_a_taken_lease_is_not_returned(tmp_path: Path) -> None:
-    returned: list[Region] = []
-    lease = Lease(Region.create(tmp_path / "r", 4096), returned.append)
-    lease.take()
-    del lease
-    gc.collect()
-    assert returned == []
-
-
-def test_the_memory_outlives_the_file(tmp_path: Path) -> None:
-    lease = Lease(Region.create(tmp_path / "r", 4096), lambda _: None)
-    lease.memory[:] = 7
-    lease.region.unlink()
-    lease.region.unlink()
-    assert not (tmp_path / "r").exists()
-    assert (lease.memory == 7).all()
+from sm.triton.region_pool import MIN_REGION_BYTES, Region, round_up
 
 
 def test_a_region_is_never_created_over_an_existing_file(tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sm.errors import ChosenStatus, ClientFailed, StartError, UnsupportedType
-from sm.plugins.toolkit.code_imports import STAND_IN
-from sm.plugins.toolkit.scripts import Context, Defaults, ScriptFunctions, accept_context, to_trireme_error
+from sm.errors import ChosenStatus, ClientFailed, StartError
+from sm.plugins.toolkit.scripts import Context, Defaults, ScriptFunctions, accept_context
 
 
 def context() -> Context:
@@ -33,14 +30,6 @@ def answer_of_script(
 
 
 MODEL_FN = "def model_fn(folder): return folder\n"
-
-
-def test_transform_fn_alone_answers_a_request() -> None:
-    text = (
-        MODEL_FN
-        + "def transform_fn(model, body, kind, accept): return f'{model} {body} {kind} {accept}', 'text/x'\n"
-    )
-    assert answer_of_script(text) == (b"/opt/ml/model [1] application/json application/json", "text/x")
 
 
 def test_each_function_may_take_the_context() -> None:
@@ -132,18 +121,6 @@ def test_without_predict_fn_the_models_predict_or_the_model_is_called() -> None:
     assert predict(2, lambda data: data + 2) == 4
     with pytest.raises(ClientFailed, match=r"no predict_fn, and its model \(dict\) cannot be called"):
         predict(2, {})
-
-
-def test_the_toolkits_errors_become_trireme_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(STAND_IN)
-    errors = importlib.import_module("sagemaker_inference.errors")
-    chosen = to_trireme_error(errors.GenericInferenceToolkitError(422, "no such colour"))
-    assert isinstance(chosen, ChosenStatus)
-    assert (chosen.status, chosen.sentence) == (422, "no such colour")
-    assert isinstance(to_trireme_error(errors.UnsupportedFormatError("text/xml")), UnsupportedType)
-    assert isinstance(to_trireme_error(KeyError("own")), KeyError)
-    for name in [name for name in sys.modules if name.startswith("sagemaker_inference")]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.mark.parametrize("status", [0, 200, 302, 700])

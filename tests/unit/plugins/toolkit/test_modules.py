@@ -49,10 +49,6 @@ def import_words(path: Path) -> list[str]:
         return words
 
 
-def test_a_helper_a_package_and_lib_are_found_by_their_plain_names(tmp_path: Path) -> None:
-    assert import_words(write_script_folder(tmp_path / "a", "a")) == ["a", "a", "a"]
-
-
 def test_two_folders_with_modules_of_the_same_name_each_get_their_own(tmp_path: Path) -> None:
     first, second = write_script_folder(tmp_path / "a", "a"), write_script_folder(tmp_path / "b", "b")
     assert [import_words(first), import_words(second), import_words(first)] == [

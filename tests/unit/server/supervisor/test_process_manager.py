@@ -185,11 +185,6 @@ def test_nginx_and_the_control_plane_are_restarted_too(name: str) -> None:
     assert scenario.backend.calls == [("spawn", name)]
 
 
-def test_ready_workers_keep_running_while_triton_restarts() -> None:
-    scenario = Scenario().start_all().exit(TRITON, -11).advance(0.2)
-    assert scenario.backend.calls == [("spawn", TRITON)]
-
-
 def test_workers_that_load_while_triton_exits_are_restarted_without_counting() -> None:
     scenario = Scenario().advance(0).become_ready(TRITON).exit(TRITON, -9)
     assert scenario.backend.calls[-1] == ("kill", DATA)

@@ -88,17 +88,3 @@ def test_with_tls_and_api_keys_the_commands_have_certificate_and_key(box: Box) -
     for line in curl_commands(settings, box):
         assert 'curl -s --cacert box.pem -H "x-api-key: $KEY" ' in line
         assert "https://localhost:8443/invocations" in line
-
-
-def test_the_log_gets_one_line(box: Box) -> None:
-    line = start.ready_summary(replace(Settings(), port=18080), box)
-    assert (
-        line
-        == "http://localhost:18080 serves the clients bare, cats, long, words; the page: http://localhost:18080/"
-    )
-
-
-def test_in_multi_model_mode_the_message_says_how_to_load_a_model(box: Box) -> None:
-    assert "POST http://localhost:8080/models" in start.ready_message(
-        Settings(), replace(box, multi_model=True)
-    )
