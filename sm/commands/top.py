@@ -83,7 +83,7 @@ def _models(box: dict[str, Any]) -> Table:
             " ".join(filter(None, (", ".join(row["versions"]), row["revision"]))) or NO_VALUE,
             Text(row["engine"] or NO_VALUE),
             Text(row["source"]),
-            Text(row["state"], STATES.get(row["state"], "")),
+            Text(": ".join(filter(None, (row["state"], row["reason"]))), STATES.get(row["state"], "")),
             size(row["bytes"]),
             _clock(row["used"]) if row["used"] else NO_VALUE,
         )

@@ -277,13 +277,17 @@ class Changes:
                 yield f"all processes of {group.name} run again"
 
     def compare_models(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield a sentence for each model whose state changed."""
-        models = {row["name"]: row["state"] for row in rows if row["state"] != CHANGING}
+        """Yield a sentence for each model, or version of one that may be replaced, whose state changed."""
+        models = {
+            f"{row['name']} {row['revision']}".strip(): row["state"]
+            for row in rows
+            if row["state"] != CHANGING
+        }
         before, self._models = self._models, models
         if before is None:
             return
         for name in sorted(models.keys() | before.keys()):
             if name not in models:
-                yield f"the model {name} was unloaded"
+                yield f"the model {name} no longer serves"
             elif before.get(name) != models[name]:
                 yield f"the model {name} is {models[name]}"

@@ -279,6 +279,8 @@ class LoadedRegistry(Registry):
         return record
 
     def unknown(self, name: str) -> UnknownModel:
+        if name and self.loads_on_demand:
+            return UnknownModel(f"the repository has no model {name[:200]!r}")
         return self.clients.refresh().unknown(name, self.lists_models)
 
     def default(self, requested: str) -> str:

@@ -146,7 +146,7 @@ def test_faults_are_shown_and_do_not_break_the_page(
     page.open_dashboard()
     page.wait(lambda: page.row("models", "leaving")[6:] == ["ready"])
     faulty_box.unload("leaving")
-    page.wait(lambda: "the model leaving was unloaded" in page.text("#events"))
+    page.wait(lambda: "the model leaving no longer serves" in page.text("#events"))
     # The dashed line of this event is explained at the chart, and beside it says what happened.
     page.wait(lambda: "a change of the box" in page.figure("Memory").text)
     plot = page.plot("Memory")
@@ -154,7 +154,7 @@ def test_faults_are_shown_and_do_not_break_the_page(
 
     def moves_to_event() -> bool:
         page.browser.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
-        return "the model leaving was unloaded" in page.figure("Memory").text
+        return "the model leaving no longer serves" in page.figure("Memory").text
 
     page.wait(moves_to_event)
     assert page.row("models", "leaving")[0] == ""

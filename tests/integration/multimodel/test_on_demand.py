@@ -70,7 +70,8 @@ def test_all_who_ask_for_a_model_wait_for_one_load(box: RunningBox) -> None:
 
 
 def test_a_model_that_is_not_there_is_a_404(box: RunningBox) -> None:
-    assert infer(box.url, "nobody").status_code == 404
+    answer = infer(box.url, "nobody")
+    assert (answer.status_code, answer.json()["error"]) == (404, "the repository has no model 'nobody'")
     assert infer(box.url, "../repository").status_code == 404
 
 

@@ -50,6 +50,11 @@ def test_models_are_listed_with_what_they_are_the_last_used_first() -> None:
     ]
 
 
+def test_a_canary_and_a_version_that_fails_are_told() -> None:
+    lines = printed_words([model_row("cats", reason="a canary, 10 %")], {})
+    assert "ready: a canary, 10 %" in " ".join(next(line for line in lines if line[:1] == ["cats"]))
+
+
 def test_the_requests_of_the_last_minute_are_listed_also_of_an_unloaded_model() -> None:
     lines = printed_words([], {"unloaded": {**BUSY, "threads": 2, "stages_ms": {}}})
     numbers = ["10.0", "12.3", "ms", "99", "ms", "2.5", "s", "60", "2", "4"]

@@ -47,15 +47,26 @@ def test_a_stopped_process_and_its_return_are_each_reported_once() -> None:
     ]
 
 
+def model_row(name: str, state: str = "ready", revision: str = "") -> dict[str, str]:
+    return {"name": name, "state": state, "revision": revision}
+
+
 def test_new_changed_and_unloaded_models_are_reported() -> None:
     changes = Changes()
-    list(changes.compare_models([{"name": "a", "state": "ready"}, {"name": "b", "state": "ready"}]))
-    rows = [{"name": "a", "state": "not ready"}, {"name": "c", "state": "ready"}]
-    assert list(changes.compare_models(rows)) == [
+    list(changes.compare_models([model_row("a"), model_row("b")]))
+    assert list(changes.compare_models([model_row("a", "not ready"), model_row("c")])) == [
         "the model a is not ready",
-        "the model b was unloaded",
+        "the model b no longer serves",
         "the model c is ready",
     ]
+
+
+def test_a_replaced_model_is_reported_by_its_versions() -> None:
+    changes = Changes()
+    list(changes.compare_models([model_row("a", revision="old")]))
+    both = [model_row("a", revision="old"), model_row("a", revision="new")]
+    assert list(changes.compare_models(both)) == ["the model a new is ready"]
+    assert list(changes.compare_models(both[1:])) == ["the model a old no longer serves"]
 
 
 def test_the_report_says_why_the_box_is_not_ready() -> None:
