@@ -25,6 +25,13 @@ def build_registry(*folders: Path, skip: bool = False) -> Registry:
     return registry.build(folders, EmptyTriton(), Path("/nowhere"), skip)
 
 
+def test_two_clients_may_have_modules_of_the_same_name(tmp_path: Path) -> None:
+    write_client(tmp_path, "one", words="WORD = 1")
+    write_client(tmp_path, "two", words="WORD = 2")
+    clients = build_registry(tmp_path).clients
+    assert [clients[name].inference(None) for name in ("one", "two")] == [1, 2]
+
+
 def test_a_client_may_import_a_file_beside_it_by_its_plain_name(tmp_path: Path) -> None:
     text = CLIENT_SOURCE.replace("from .words", "from words")
     write_client(tmp_path / "code", "one", text, words="WORD = 1")
@@ -169,6 +176,17 @@ def test_a_client_with_a_built_in_clients_name_stops_the_start_with_advice(tmp_p
         f"{tmp_path}/code/resnet/client.py: the box comes with a client 'resnet', clients/resnet/client.py: "
         "give yours another name, or write replaces = 'resnet' into its class to serve it instead."
     )
+
+
+def test_a_client_that_declares_it_replaces_the_built_in_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_client(tmp_path / "code", "resnet", REPLACING_CLIENT, words="WORD = 'mine'")
+    with caplog.at_level(logging.INFO):
+        clients_registry = registry.build(BUILT_IN_CLIENTS, EmptyTriton(), tmp_path)
+    assert clients_registry.get("resnet").inference(None) == "mine"
+    assert "resnet" not in clients_registry.left_out
+    assert "clients/resnet/client.py is replaced by" in caplog.text
 
 
 def test_check_client_checks_the_archives_client_and_reports_a_built_in_name(tmp_path: Path) -> None:

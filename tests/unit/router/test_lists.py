@@ -43,6 +43,16 @@ def echo(line: Message) -> Answer:
     return Answer(line.body)
 
 
+def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: OrderedRunner) -> None:
+    def answer_first_line_slowly(line: Message) -> Answer:
+        time.sleep(0.05 if line.body == b"0" else 0)
+        return Answer(line.body)
+
+    body = b"\n".join(str(index).encode() for index in range(200))
+    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner)
+    assert (answer.body, answer.content_type) == (body, JSON_LINES)
+
+
 def test_blank_lines_and_carriage_returns_are_ignored() -> None:
     line_messages = list(messages(lines_message(b"\r\n1\r\n\n  \n2\n")))
     assert [line.body for line in line_messages] == [b"1", b"2"]
