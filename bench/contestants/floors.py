@@ -32,7 +32,7 @@ class SharedMemory(Contestant):
         return dict(self._command.environment)
 
     def ready(self) -> bool:
-        return server.ready(self.box.http_port)
+        return server.is_healthy(self.box.http_port)
 
     def driver(self, model: str, form: str, callers: int, seconds: float) -> Sequence[str] | None:
         if form != READY:

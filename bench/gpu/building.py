@@ -170,9 +170,7 @@ def _check_plan_of_another_gpu(out: Path, name: str) -> Check:
         manifest = Manifest.read(file.parent)
         if manifest is None or manifest.gpu is None:
             continue
-        foreign_manifest = manifest.model_copy(
-            update={"gpu": manifest.gpu.model_copy(update={"compute_capability": "5.2"})}
-        )
+        foreign_manifest = manifest.model_copy(update={"gpu": hardware.Gpu(manifest.gpu.name, "5.2")})
         sentence = foreign_manifest.find_misfit(hardware.Hardware.find())
         return Check(
             name, "passed" if sentence and "5.2" in sentence else "failed", sentence or "it was accepted"

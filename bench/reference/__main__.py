@@ -23,7 +23,7 @@ def main(port: int, folder: Path, repository: Path) -> None:
     command, box = triton(folder, repository, {})
     started = [subprocess.Popen(command.arguments, env=command.environment)]
     try:
-        while not server.ready(box.http_port):
+        while not server.is_healthy(box.http_port):
             time.sleep(0.1)
         environment = {**os.environ, "BENCH_TRITON": f"127.0.0.1:{box.grpc_port}"}
         started.append(subprocess.Popen(gunicorn(folder), env=environment))

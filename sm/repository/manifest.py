@@ -60,13 +60,6 @@ class Accuracy(Part):
         )
 
 
-class GpuPart(Part):
-    """The GPU that a plan was built on."""
-
-    name: str
-    compute_capability: str
-
-
 class Profile(Part):
     """The shapes of one input that a plan was built for."""
 
@@ -85,7 +78,8 @@ class Manifest(Part):
     tool: Tool
     precision: Precision = "fp32"
     changes: tuple[Change, ...] = ()
-    gpu: GpuPart | None = None
+    #: The GPU that the plan was built on.
+    gpu: Gpu | None = None
     profiles: tuple[Profile, ...] = ()
     #: True if the plan's types come from the graph.
     strongly_typed: bool = True
@@ -136,10 +130,6 @@ class Manifest(Part):
 def now() -> datetime:
     """Return the time in UTC, to the second."""
     return datetime.now(timezone.utc).replace(microsecond=0)
-
-
-def gpu_part(gpu: Gpu) -> GpuPart:
-    return GpuPart(name=gpu.name, compute_capability=gpu.compute_capability)
 
 
 def _describe_hardware(hardware: Hardware, version: str) -> str:

@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from sm import hardware
 from sm.errors import StartError
@@ -236,18 +236,27 @@ def build_with_trtexec(plan: Plan) -> str:
     return hardware.tensorrt() or "unknown"
 
 
-def build_plan(plan: Plan) -> str:
-    """Build a plan with the ``tensorrt`` package if it can be imported, else with trtexec.
+class Build(NamedTuple):
+    """What built a plan, where, and in how many seconds."""
 
-    Returns:
-        TensorRT's version.
+    tool: Tool
+    gpu: hardware.Gpu | None
+    seconds: float
+
+
+def build_plan(plan: Plan) -> Build:
+    """Build a plan with the ``tensorrt`` package if it can be imported, else with trtexec.
 
     Raises:
         StartError: There is no plan; the sentence says why.
     """
+    started = time.monotonic()
     if importlib.util.find_spec("tensorrt"):
-        return build_with_package(plan, importlib.import_module("tensorrt"))
-    return build_with_trtexec(plan)
+        version = build_with_package(plan, importlib.import_module("tensorrt"))
+    else:
+        version = build_with_trtexec(plan)
+    tool, gpu = Tool(name="TensorRT", version=version), next(iter(hardware.gpus()), None)
+    return Build(tool, gpu, round(time.monotonic() - started, 1))
 
 
 GRAPH = "model.onnx"
@@ -271,7 +280,6 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
             f"{version.parent.name} --target tensorrt puts them there."
         )
     out.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     plan = Plan(
         model=version.parent.name,
         graph=version / GRAPH,
@@ -282,16 +290,7 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         timing_cache=timing_cache,
         strongly_typed=old.strongly_typed,
     )
-    tool = Tool(name="TensorRT", version=build_plan(plan))
-    gpus = hardware.gpus()
-    old.model_copy(
-        update={
-            "tool": tool,
-            "gpu": manifest.gpu_part(gpus[0]) if gpus else None,
-            "seconds": round(time.monotonic() - started, 1),
-            "built": manifest.now(),
-        }
-    ).write(out)
+    old.model_copy(update={**build_plan(plan)._asdict(), "built": manifest.now()}).write(out)
 
 
 def main(arguments: list[str]) -> int:

@@ -181,12 +181,9 @@ class RegionPool:
     def _take_idle(self, size: int) -> Region | None:
         """Take the smallest idle region that is large enough; among equals the last used, which is cached."""
         with self._lock:
-            if self._returned:
-                self._collect()
-            best: Region | None = None
-            for region in self._idle:
-                if region.size >= size and (best is None or region.size <= best.size):
-                    best = region
+            self._collect()
+            fitting = (region for region in reversed(self._idle) if region.size >= size)
+            best = min(fitting, key=lambda region: region.size, default=None)
             if best is not None:
                 self._idle.remove(best)
             return best

@@ -237,14 +237,9 @@ def _groups(arguments: Sequence[str], option: str) -> Iterator[tuple[list[str], 
             yield apis.split(","), key, value
 
 
-def ready(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
-    """True if Triton accepts connections and all of its models are loaded."""
-    return request(http_port, keys, "GET", "/v2/health/ready")[0] == 200
-
-
-def live(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> bool:
-    """True if Triton answers, whatever state its models are in."""
-    return request(http_port, keys, "GET", "/v2/health/live")[0] == 200
+def is_healthy(http_port: int, keys: Mapping[str, str] = NO_KEYS, state: str = "ready") -> bool:
+    """True if Triton answers and all of its models are loaded; with ``live``, whatever state they are in."""
+    return request(http_port, keys, "GET", f"/v2/health/{state}")[0] == 200
 
 
 def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str]:

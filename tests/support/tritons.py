@@ -229,7 +229,7 @@ class TritonProcess:
         """Start Triton and wait until it is ready."""
         self.launch()
         end = time.monotonic() + TRITON_TIMEOUT_S
-        while not server.ready(self.box.http_port):
+        while not server.is_healthy(self.box.http_port):
             assert self.process is not None
             assert self.process.poll() is None, "Triton ended"
             assert time.monotonic() < end, f"Triton is not ready: {server.failures(self.box.http_port)}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.graph_runner import Feed
 from sm.commands.build.onnx_graph import Graph
 from sm.errors import CommandError
-from sm.repository.manifest import GpuPart, Precision, Profile, Tool, gpu_part
+from sm.repository.manifest import Precision, Profile, Tool
 from sm.repository.plans import LOG, PLAN, Plan, build_plan
 from sm.triton import onnx_cpu
 from sm.triton.onnx_cpu.engines import WEIGHTS
@@ -179,7 +178,7 @@ class BuiltModel:
     """What built the artifact, and for which hardware; for the manifest."""
 
     tool: Tool
-    gpu: GpuPart | None = None
+    gpu: hardware.Gpu | None = None
     profiles: tuple[Profile, ...] = ()
     seconds: float | None = None
 
@@ -207,7 +206,6 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
         # Last, as it stays in float32 and no converter knows the plugin.
         copy_graph(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
-    started = time.monotonic()
     plan = Plan(
         model=request.model,
         graph=folder / GRAPH,
@@ -219,10 +217,6 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         timing_cache=request.timing_cache,
         strongly_typed=request.strongly_typed,
     )
-    version = build_plan(plan)
-    seconds = round(time.monotonic() - started, 1)
+    built = build_plan(plan)
     plan.log.replace(folder / LOG)
-    gpus = hardware.gpus()
-    return BuiltModel(
-        Tool(name="TensorRT", version=version), gpu_part(gpus[0]) if gpus else None, profiles, seconds
-    )
+    return BuiltModel(built.tool, built.gpu, profiles, built.seconds)

@@ -407,15 +407,11 @@ class Probes:
         """True if the child serves. The front is probed through the public port, as callers use it."""
         if name == TRITON:
             # If only liveness is required, one model that does not load must not delay the others.
-            probe = server.live if self._box.ping == "live" else server.ready
-            return probe(self._box.http_port, self._box.http_keys)
-        if name == CONTROL:
-            return is_listening(self._box.control_socket)
-        if name == KEYS:
-            return is_listening(self._box.keys_socket)
-        if name == DATA and self._box.fronted:
-            return is_listening(self._box.data_socket)
-        return is_listening(("127.0.0.1", self._port))
+            return server.is_healthy(self._box.http_port, self._box.http_keys, self._box.ping)
+        sockets = {CONTROL: self._box.control_socket, KEYS: self._box.keys_socket}
+        if self._box.fronted:
+            sockets[DATA] = self._box.data_socket
+        return is_listening(sockets.get(name, ("127.0.0.1", self._port)))
 
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""

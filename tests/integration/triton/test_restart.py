@@ -142,7 +142,7 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton
     model_file = killable_triton.box.repository / "fixed" / "1" / "model.py"
     model_file.write_text("raise MemoryError('no room for it')")
     killable_triton.launch()
-    wait_until(lambda: server.live(killable_triton.box.http_port), 60, "Triton's answer")
+    wait_until(lambda: server.is_healthy(killable_triton.box.http_port, state="live"), 60, "Triton's answer")
     wait_until(lambda: server.failures(killable_triton.box.http_port), 60, "the model's failure")
     with pytest.raises(NotReady):
         transport.infer("fixed", {"x": X})

@@ -66,6 +66,6 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
         assert list(failures) == ["broken"]
         assert "No module named 'no_such_module'" in failures["broken"]
         assert "\n" not in failures["broken"]
-        assert not server.ready(serving.box.http_port)
+        assert not server.is_healthy(serving.box.http_port)
     finally:
         serving.stop()

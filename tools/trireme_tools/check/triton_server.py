@@ -116,7 +116,7 @@ def _process(settings: Settings, box: Box, models: tuple[str, ...]) -> Iterator[
 def _wait(process: subprocess.Popen[bytes], settings: Settings, box: Box, models: tuple[str, ...]) -> None:
     """Wait until its models are ready. Raises :class:`CommandError` with Triton's reason."""
     end = time.monotonic() + settings.startup_timeout
-    while not server.ready(box.http_port):
+    while not server.is_healthy(box.http_port):
         for model, reason in server.failures(box.http_port).items():
             if model in models and reason not in UNLOADED:
                 raise CommandError(f"Triton cannot load {model!r}: {reason}.")
