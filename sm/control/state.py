@@ -12,7 +12,7 @@ from typing import Any
 from sm.errors import NotReady
 from sm.multimodel.holds import last_used
 from sm.multimodel.load_records import Record, Records
-from sm.multimodel.sources import shown
+from sm.multimodel.origins import shown
 from sm.multimodel.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json
 from sm.triton import server

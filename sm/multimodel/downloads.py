@@ -42,14 +42,14 @@ class Remote:
     """One version of an object.
 
     Attributes:
-        file: Its place when it is complete.
-        version: Tells it from other objects that have had this place.
+        name: Of its file when it is complete.
+        version: Tells it from other objects that have had this name.
         size: Bytes.
         read: Yields the bytes of this version from an offset to another, which is not included. Raises
             :class:`Interrupted` if the connection breaks.
     """
 
-    file: Path
+    name: str
     version: str
     size: int
     read: Callable[[int, int], Iterator[bytes]]
@@ -85,14 +85,14 @@ class Progress:
 
 
 class Part:
-    """An object that is being downloaded."""
+    """An object that is being downloaded; ``file`` is its place when it is complete."""
 
-    def __init__(self, remote: Remote) -> None:
-        self._remote, self._lock = remote, threading.Lock()
+    def __init__(self, remote: Remote, file: Path) -> None:
+        self._remote, self._file, self._lock = remote, file, threading.Lock()
         boot = BOOT_ID.read_text() if BOOT_ID.exists() else ""
-        identity = "\0".join((remote.file.name, remote.version, str(RANGE_BYTES), boot))
+        identity = "\0".join((remote.name, remote.version, str(RANGE_BYTES), boot))
         name = hashlib.sha256(identity.encode()).hexdigest()
-        self.path = remote.file.with_name(name + PART)
+        self.path = file.with_name(name + PART)
         self._starts = range(0, remote.size, RANGE_BYTES)
         self._length = remote.size + COUNT.size * len(self._starts)
         self._counts = self._read_counts()
@@ -160,7 +160,7 @@ class Part:
         """Give a complete object its name."""
         with self.path.open("ab") as file:
             file.truncate(self._remote.size)
-        self.path.rename(self._remote.file)
+        self.path.rename(self._file)
 
 
 def download(parts: Sequence[Part], report: Report) -> int:

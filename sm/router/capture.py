@@ -23,11 +23,11 @@ import pybase64
 from sm import metrics
 from sm.client.base import Client
 from sm.http.messages import JSON, JSON_LINES, Answer
+from sm.http.s3 import SCHEME, S3Uri, open_client
 from sm.plugins.registry import Registry
 from sm.polling import Poll
 from sm.router.answers import dumps
 from sm.router.classify import Message, media_type
-from sm.router.s3 import SCHEME, S3Uri, open_client
 from sm.run_state import write_atomically
 from sm.settings import Settings
 
@@ -226,11 +226,10 @@ def writer(place: str) -> Callable[[str, bytes], object]:
     """Return what stores a file below ``place``. Raises :class:`StartError` if boto3 is missing for S3."""
     if not place.startswith(SCHEME):
         return lambda name, content: write_file(Path(place), name, content)
-    uri, client = S3Uri.parse(place), open_client(1, "TRIREME_CAPTURE")
-    prefix = f"{uri.key.rstrip('/')}/" if uri.key else ""
+    uri, client = S3Uri.parse(place), open_client("TRIREME_CAPTURE", 1)
 
     def put(name: str, content: bytes) -> None:
-        client.put_object(Bucket=uri.bucket, Key=prefix + name, Body=content, ContentType=JSON_LINES)
+        client.put_object(Bucket=uri.bucket, Key=uri.prefix + name, Body=content, ContentType=JSON_LINES)
 
     return put
 

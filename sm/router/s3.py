@@ -8,7 +8,6 @@ connection down.
 from __future__ import annotations
 
 import contextvars
-import logging
 import os
 import re
 import socket
@@ -18,26 +17,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from sm import deadline
 from sm.client.payloads import Payload
-from sm.errors import (
-    BadInput,
-    Forbidden,
-    NotFound,
-    NotReady,
-    StartError,
-    StorageFailed,
-    TooLarge,
-    TriremeError,
-    WrongPayload,
-)
+from sm.errors import Forbidden, NotReady, StorageFailed, TooLarge, TriremeError, WrongPayload
+from sm.http.s3 import S3Uri, open_client, to_trireme_error
 from sm.settings import Settings
 
-SCHEME = "s3://"
 #: The name of members that hold an address, or the end of their name.
 URI = "s3_uri"
 MAX_KEY_BYTES = 1024  # S3 has no longer keys
@@ -89,29 +77,6 @@ def parse_uri(value: object, allowed: Sequence[str], path: str) -> S3Uri:
     if has_dots or not any(is_within(uri, location) for location in allowed):
         raise Forbidden(f"{path}: {uri} is in none of the places that TRIREME_S3_BUCKETS names")
     return uri
-
-
-@dataclass(frozen=True)
-class S3Uri:
-    """A bucket and a key; the key is empty for the whole bucket."""
-
-    bucket: str
-    key: str
-
-    @classmethod
-    def parse(cls, text: str) -> S3Uri:
-        """Parse a URI.
-
-        Raises:
-            ValueError: It does not begin with ``s3://``, or has no bucket.
-        """
-        bucket, _, key = text.removeprefix(SCHEME).partition("/")
-        if not text.startswith(SCHEME) or not bucket:
-            raise ValueError(f"{text!r} is not an S3 address: s3://BUCKET/KEY")
-        return cls(bucket, key)
-
-    def __str__(self) -> str:
-        return f"{SCHEME}{self.bucket}/{self.key}"
 
 
 #: Seconds between two checks whether the caller still waits.
@@ -239,10 +204,6 @@ class Transfers:
                 running.cancel()
 
 
-log = logging.getLogger(__name__)
-#: Seconds to connect, and between two bytes of an answer.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 2, 10
-MAX_ATTEMPTS = 2
 #: Bytes of one read.
 READ_BYTES = 2**18
 
@@ -313,31 +274,6 @@ class Store:
             raise to_trireme_error(error, address) from None
 
 
-def to_trireme_error(error: Exception, address: S3Uri) -> Exception:
-    """Translate an error of boto3 for the caller."""
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-
-    if isinstance(error, ClientError):
-        code = error.response["Error"]["Code"]
-        status = error.response["ResponseMetadata"].get("HTTPStatusCode", 500)
-        if status == 404:
-            return NotFound(f"{address} does not exist ({code})")
-        if status == 403:
-            return Forbidden(f"the box's role may not use {address} ({code})")
-        if status >= 500 or code in ("SlowDown", "RequestTimeout"):
-            return NotReady(f"S3 does not answer for {address} ({code})")
-        return BadInput(f"S3 refuses {address} ({code})")
-    if isinstance(error, NoCredentialsError):
-        return Forbidden(f"the box has no AWS credentials to reach {address} with")
-    if isinstance(error, BotoCoreError):
-        return NotReady(f"S3 cannot be reached for {address} ({type(error).__name__})")
-    if isinstance(error, MemoryError):
-        return error
-    # For example, a header with an invalid number.
-    log.error("boto3 cannot read the answer of S3", exc_info=error)
-    return StorageFailed(f"the answer of S3 for {address} cannot be read ({type(error).__name__})")
-
-
 def open_store(settings: Settings) -> Store | None:
     """Open the store; None if the settings name no bucket. Then boto3 is not imported.
 
@@ -346,29 +282,9 @@ def open_store(settings: Settings) -> Store | None:
     """
     if not settings.s3_buckets:
         return None
-    executor, client = ThreadPoolExecutor(settings.s3_threads, "s3"), open_client(settings.s3_threads)
+    executor = ThreadPoolExecutor(settings.s3_threads, "s3")
+    client = open_client("TRIREME_S3_BUCKETS", settings.s3_threads)
     return Store(settings.s3_buckets, settings.max_body, executor, client, settings.s3_timeout)
-
-
-def open_client(threads: int, variable: str = "TRIREME_S3_BUCKETS") -> Any:
-    """Return boto3's client for S3. Raises :class:`StartError` if boto3 is not installed."""
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise StartError(
-            f"{variable} is set, but boto3 is not installed: pip install 'trireme-serving[s3]'."
-        ) from None
-    # They log keys and signatures at lower levels.
-    for name in ("boto3", "botocore", "urllib3"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": MAX_ATTEMPTS},
-        max_pool_connections=threads,
-    )
-    return boto3.client("s3", config=config)
 
 
 S3_OFF = "this box reads and writes no S3: TRIREME_S3_BUCKETS names no bucket"

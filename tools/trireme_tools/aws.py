@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from sm.router.s3 import S3Uri
+from sm.http.s3 import S3Uri
 from trireme_tools import documents
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3

@@ -12,11 +12,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import ClientError
 
 from sm.errors import StartError
-from sm.multimodel.downloads import PART
-from sm.multimodel.sources import Sources, shown
+from sm.http.s3 import S3Uri
+from sm.multimodel.downloads import PART, Remote
+from sm.multimodel.origins import read_s3, shown
+from sm.multimodel.sources import Sources
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
 
@@ -94,12 +95,12 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 def test_an_object_that_changes_while_it_is_fetched_is_not_taken(s3_url: str, tmp_path: Path) -> None:
     """The list may be older than the object; its content must not get the name of the old one."""
     s3 = client(s3_url)
-    old = s3.put_object(Bucket="inputs", Key="changing", Body=b"old")
+    old = s3.put_object(Bucket="inputs", Key="changing", Body=b"old")["ETag"]
     s3.put_object(Bucket="inputs", Key="changing", Body=b"new")
-    sources, entry = Sources(tmp_path, print), {"Key": "changing", "ETag": old["ETag"], "Size": 3}
+    read = functools.partial(read_s3, s3, S3Uri("inputs", "changing"), old)
     (tmp_path / "objects").mkdir()
-    with pytest.raises(ClientError, match="PreconditionFailed"):
-        sources._download_s3(s3, "inputs", [entry])
+    with pytest.raises(StartError, match="PreconditionFailed"):
+        Sources(tmp_path, print)._download([Remote("old", old, 3, read)])
     assert {file.suffix for file in (tmp_path / "objects").iterdir()} <= {PART}
 
 

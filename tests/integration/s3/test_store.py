@@ -24,7 +24,8 @@ from sm.errors import (
     StorageFailed,
     TooLarge,
 )
-from sm.router.s3 import S3Uri, Store, Transfer, open_store
+from sm.http.s3 import S3Uri
+from sm.router.s3 import Store, Transfer, open_store
 from sm.settings import Settings
 from tests.support.boxes import free_port, wait_until
 from tests.support.dripping_proxy import running_dripping_proxy
@@ -187,5 +188,5 @@ def test_buckets_without_boto3_fail_the_start_with_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(StartError, match=r"TRIREME_S3_BUCKETS is set, but .* pip install"):
+    with pytest.raises(StartError, match="TRIREME_S3_BUCKETS needs boto3, .* pip install"):
         open_store(Settings.read({"TRIREME_S3_BUCKETS": "inputs"}))

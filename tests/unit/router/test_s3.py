@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sm.errors import Forbidden, WrongPayload
-from sm.router.s3 import S3Uri, may_have_member, parse_uri
+from sm.http.s3 import S3Uri
+from sm.router.s3 import may_have_member, parse_uri
 
 ALLOWED_PREFIXES = ("inputs", "results/answers")
 

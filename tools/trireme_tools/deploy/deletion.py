@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sm.errors import CommandError
-from sm.router.s3 import S3Uri
+from sm.http.s3 import S3Uri
 from trireme_tools import aws
 from trireme_tools.deploy import alarms, autoscaling, endpoint_logs, resources
 from trireme_tools.deploy.account import Account

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sm.commands import client_loading
 from sm.errors import CommandError
-from sm.router.s3 import S3Uri
+from sm.http.s3 import S3Uri
 from trireme_tools import aws
 from trireme_tools.deploy import resources
 from trireme_tools.deploy.account import Account

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, EventStreamError
 from urllib3.exceptions import HTTPError
 
 from sm.errors import CommandError
-from sm.router.s3 import S3Uri
+from sm.http.s3 import S3Uri
 from trireme_tools import aws
 from trireme_tools.invoke.messages import EVENT_STREAM, InvokeRequest, NoReply, Reply, to_error
 from trireme_tools.invoke.url import READ_TIMEOUT_S

@@ -17,7 +17,7 @@ import trireme_tools
 from sm import __version__
 from sm.errors import CommandError
 from sm.multimodel.memory_room import needed_bytes
-from sm.multimodel.sources import REMOTE
+from sm.multimodel.origins import REMOTE
 from sm.repository.models import read as read_repository
 from sm.settings import Settings
 from trireme_tools.templates.stack import Stack

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sm.router.s3 import S3Uri
+from sm.http.s3 import S3Uri
 from trireme_tools import aws, documents
 from trireme_tools.deploy.images import Image
 from trireme_tools.documents import fill

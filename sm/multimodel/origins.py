@@ -1,0 +1,223 @@
+"""The addresses that models come from, and what S3, an HTTPS server or the hub has there now."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import http.client
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from sm.errors import NotReady, StartError
+from sm.http.s3 import SCHEME, S3Uri, is_passing, open_client, to_trireme_error
+from sm.multimodel.downloads import CHUNK_BYTES, CONNECTIONS, Interrupted, Remote
+
+#: Seconds.
+READ_TIMEOUT_S = 6
+ARCHIVE = ".tar.gz"
+S3, HTTPS, HUB = SCHEME, "https://", "hf://"
+REMOTE = (S3, HTTPS, HUB)
+#: What is fetched of a repository of the hub that is not a Triton repository: what a start can serve.
+CHECKPOINT = (
+    *("*.json", "*.txt", "model.onnx*", "onnx/model.onnx*"),
+    *("*encoder_model.onnx*", "*decoder_model.onnx*"),
+)
+NO_HEADERS: Mapping[str, str] = {}
+FIRST_BYTE = {"Range": "bytes=0-0"}
+
+
+def is_source(text: str) -> bool:
+    """True if ``text`` must be fetched, unpacked or joined: anything but one folder."""
+    return "://" in text or text.endswith(ARCHIVE) or ("," in text and not Path(text).is_dir())
+
+
+def is_prefix(source: str) -> bool:
+    """True if ``source`` is a prefix in S3, whose folders can be listed and fetched one by one."""
+    return source.startswith(S3) and not source.endswith(ARCHIVE) and "," not in source
+
+
+def shown(source: str) -> str:
+    """Return a source without what may be secret: the user of a URL, and the signature in its query."""
+    return re.sub(r"(?<=://)[^/@,]*@|\?[^#,]*", "", source)
+
+
+def digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What an address has now.
+
+    Attributes:
+        version: Another one if anything has changed.
+        remotes: The objects, by their paths in the folder that they become.
+        repository: The path of the model repository in that folder.
+    """
+
+    version: str
+    remotes: Mapping[str, Remote]
+    repository: str = ""
+
+
+def list_s3(source: str) -> Listing:
+    """List an archive, or the objects below a prefix."""
+    s3, uri = _open_s3(source)
+    with _s3_errors(uri):
+        if source.endswith(ARCHIVE):
+            head = s3.head_object(Bucket=uri.bucket, Key=uri.key)
+            entries = [{"Key": uri.key, "ETag": head["ETag"], "Size": head["ContentLength"]}]
+        else:
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=uri.bucket, Prefix=uri.prefix)
+            found = (entry for page in pages for entry in page.get("Contents", ()))
+            entries = [entry for entry in found if not entry["Key"].endswith("/")]
+    if not entries:
+        raise StartError(f"There is no object below {source}.")
+    remotes = {}
+    for entry in entries:
+        key, etag = entry["Key"], entry["ETag"]
+        read = functools.partial(read_s3, s3, S3Uri(uri.bucket, key), etag)
+        name = key.removeprefix(uri.prefix)
+        remotes[name] = Remote(digest(uri.bucket, key, etag), etag, entry["Size"], read)
+    return Listing(digest(source, *(remote.name for remote in remotes.values())), _checked(source, remotes))
+
+
+def list_folders(source: str) -> list[str]:
+    """Return the names of the folders below a prefix in S3."""
+    s3, uri = _open_s3(source)
+    with _s3_errors(uri):
+        paginator = s3.get_paginator("list_objects_v2")
+        pages = paginator.paginate(Bucket=uri.bucket, Prefix=uri.prefix, Delimiter="/")
+        found = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
+    return sorted(name.removeprefix(uri.prefix).rstrip("/") for name in found)
+
+
+def _open_s3(source: str) -> tuple[Any, S3Uri]:
+    try:
+        uri = S3Uri.parse(source)
+    except ValueError as error:
+        raise StartError(f"{error}.") from None
+    return open_client(source, CONNECTIONS), uri
+
+
+@contextlib.contextmanager
+def _s3_errors(uri: S3Uri) -> Iterator[None]:
+    """Raise :class:`Interrupted` if another attempt may succeed, else :class:`StartError`."""
+    try:
+        yield
+    except StartError:
+        raise
+    except Exception as error:
+        known = to_trireme_error(error, uri)
+        if isinstance(known, NotReady):
+            raise Interrupted(str(known)) from None
+        raise StartError(f"{uri} cannot be fetched: {known}.") from None
+
+
+def read_s3(s3: Any, uri: S3Uri, etag: str, start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of one version of an object."""
+    wanted = f"bytes={start}-{end - 1}"
+    with _s3_errors(uri):
+        answer = s3.get_object(Bucket=uri.bucket, Key=uri.key, IfMatch=etag, Range=wanted)
+        if not _has_range(answer.get("ContentRange"), start, end):
+            raise StartError(f"{uri}: its host sends no ranges.")
+        with contextlib.closing(answer["Body"]) as body:
+            while chunk := body.read(CHUNK_BYTES):
+                yield chunk
+
+
+def list_hub(source: str) -> Listing:
+    """List a repository of the Hugging Face hub, or what a start can serve of it."""
+    try:
+        from huggingface_hub import HfApi, get_token, hf_hub_url
+    except ImportError:
+        raise StartError(
+            f"{source} needs huggingface_hub, which is not installed: pip install huggingface_hub."
+        ) from None
+    name, _, revision = source.removeprefix(HUB).partition("@")
+    try:
+        info = HfApi().model_info(
+            name, revision=revision or None, files_metadata=True, timeout=READ_TIMEOUT_S
+        )
+    except Exception as error:  # the library's own classes, and those of its HTTP client
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StartError(f"{source} cannot be fetched: {reason.rstrip('.')}.") from None
+    found = info.siblings or []
+    if not any(fnmatch(file.rfilename, "*/config.pbtxt") for file in found):
+        found = [file for file in found if any(fnmatch(file.rfilename, name) for name in CHECKPOINT)]
+    # The folder has the name of the model.
+    folder, token = name.rpartition("/")[2], get_token()
+    secrets = {"Authorization": f"Bearer {token}"} if token else {}
+    remotes = {}
+    for file in found:
+        # A commit's files never change.
+        version = file.lfs.sha256 if file.lfs else str(file.blob_id)
+        url = hf_hub_url(name, file.rfilename, revision=info.sha)
+        read = functools.partial(read_https, url, "", secrets)
+        remotes[f"{folder}/{file.rfilename}"] = Remote(digest(HUB, version), version, file.size or 0, read)
+    return Listing(digest(HUB, name, str(info.sha)), _checked(source, remotes), folder)
+
+
+def _checked(source: str, remotes: Mapping[str, Remote]) -> Mapping[str, Remote]:
+    for name in remotes:
+        if any(part in ("", ".", "..") for part in name.split("/")):
+            raise StartError(f"{source} has an object {name!r}, which is not the path of a file.")
+    return remotes
+
+
+def find_https(url: str, answer: http.client.HTTPResponse) -> tuple[Remote | None, str]:
+    """Return the object whose first byte is in the answer, and its version if the server says it.
+
+    There is no object if the server sends no ranges of a known version.
+    """
+    etag = answer.headers["ETag"] or ""
+    version = etag or answer.headers["Last-Modified"] or ""
+    _, _, size = answer.headers.get("Content-Range", "").partition("/")
+    remote = None
+    if etag.startswith('"') and size.isdecimal():
+        read = functools.partial(read_https, url, etag, NO_HEADERS)
+        remote = Remote(digest(url, etag), etag, int(size), read)
+    return remote, digest(url, version) if version else ""
+
+
+def read_https(url: str, etag: str, secrets: Mapping[str, str], start: int, end: int) -> Iterator[bytes]:
+    """Yield a range of one version of an object; without ``etag`` it has only one."""
+    headers = {"Range": f"bytes={start}-{end - 1}", **({"If-Range": etag} if etag else {})}
+    try:
+        with opened(url, headers, secrets) as answer:
+            has_range = _has_range(answer.headers["Content-Range"], start, end)
+            if etag and not (has_range and answer.headers["ETag"] == etag):
+                raise StartError(f"{shown(url)} has changed while it was fetched.")
+            if not has_range:  # the hub sends small files as a whole
+                answer.read(start)
+            while chunk := answer.read(CHUNK_BYTES):
+                yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, HTTPError) and not is_passing(error.code):
+            raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
+        raise Interrupted(str(error) or type(error).__name__) from None
+
+
+@contextlib.contextmanager
+def opened(
+    url: str, headers: Mapping[str, str] = NO_HEADERS, secrets: Mapping[str, str] = NO_HEADERS
+) -> Iterator[http.client.HTTPResponse]:
+    """Yield the answer of an HTTP server. A host that it redirects to does not get the secret headers."""
+    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
+    for name, value in secrets.items():
+        request.add_unredirected_header(name, value)
+    with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310
+        if url.startswith(HTTPS) and not answer.url.startswith(HTTPS):
+            raise StartError(f"{shown(url)} leads to an address without TLS.")
+        yield answer
+
+
+def _has_range(header: str | None, start: int, end: int) -> bool:
+    return (header or "").startswith(f"bytes {start}-{end - 1}/")
