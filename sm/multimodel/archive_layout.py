@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sm.errors import BadInput
-from sm.multimodel.copying import MAX_COPIED_FILE_BYTES
 from sm.repository import ensembles, models, problems
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.machine import Machine
 from sm.repository.models import CodeFolder, Model
 
 log = logging.getLogger(__name__)
+#: Bytes. Larger files are linked, and the box itself reads none of them: copies of weights would double a
+#: model's disk space.
+MAX_COPIED_FILE_BYTES = 2**20
 #: Folders of the kernel's own file systems, with entries that are not regular files.
 KERNEL_FOLDERS = ("/dev", "/proc", "/sys")
 

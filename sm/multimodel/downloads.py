@@ -105,10 +105,7 @@ class Part:
     def _read_counts(self) -> list[int]:
         try:
             with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size == self._remote.size:  # the counts were cut off, and it did not get its name
-                    return [self._end(number) - start for number, start in enumerate(self._starts)]
-                if size == self._length:
+                if os.fstat(file.fileno()).st_size == self._length:
                     file.seek(self._remote.size)
                     return [count for (count,) in COUNT.iter_unpack(file.read())]
         except FileNotFoundError:

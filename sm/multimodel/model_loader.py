@@ -27,6 +27,7 @@ from sm.errors import (
     UnknownModel,
 )
 from sm.multimodel.archive_layout import Archive, Plugin, callable_names, resolve_folder
+from sm.multimodel.holds import alone
 from sm.multimodel.load_records import SEPARATOR, Record, Records
 from sm.multimodel.memory_room import MemoryRoom, needed_bytes
 from sm.multimodel.staging import Staging
@@ -105,18 +106,11 @@ class Loader:
             self._admit()
             started = time.monotonic()
             record = self._reserve(name, url, target)
-            try:
-                # Copy first and read the copy, which no other process changes.
-                copy = self._staging.copy(folder, record.id, Path(url).name)
-                archive = Archive.read(copy, Path(url), self._machine)
+            with self._undone_if_it_fails(name):
+                archive = self._read_copy(record, folder)
                 if archive.plugin is None and name in self._clients:
                     archive = replace(archive, plugin=Plugin(self._clients[name]))
-                record = self._name_models(record, archive)
-                with self._room.reserve(name, needed_bytes(archive.models.values(), archive.on_cpu)):
-                    record = self._load_into_triton(record, archive)
-            except BaseException:
-                self._undo(record)
-                raise
+                record = self._load_archive(record, archive)
             log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
             return record
 
@@ -142,21 +136,15 @@ class Loader:
             record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
             record = replace(record, folder=record.url, version=version)
             self.records.put(record)
-            try:
-                copy = self._staging.copy((repository / name).resolve(), identity, name)
-                archive = Archive.read(copy, repository / name, self._machine)
+            with self._undone_if_it_fails(record.name):
+                archive = self._read_copy(record, (repository / name).resolve())
                 if archive.plugin is None and (repository / CODE).is_dir():
                     code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
                     sources = [source for source in discover((code,)) if source.name == name]
                     for source in sources:
                         archive = replace(archive, plugin=Plugin(source.file, source.module))
-                record = self._name_models(record, archive, f"{name}-{identity}")
-                with self._room.reserve(name, needed_bytes(archive.models.values(), archive.on_cpu)):
-                    record = self._load_into_triton(record, archive, others)
+                record = self._load_archive(record, archive, f"{name}-{identity}", others)
                 prepare(record)
-            except BaseException:
-                self._undo(record)
-                raise
             return record
 
     def take_over(self, record: Record) -> Record | None:
@@ -187,6 +175,17 @@ class Loader:
                 self.records.put(record)
                 raise
             log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
+
+    def unload_idle(self, record: Record, holds: Path) -> bool:
+        """Unload an archive that no request uses. Returns True if it is gone."""
+        with alone(holds, record.id) as is_idle:
+            if is_idle:
+                with contextlib.suppress(Conflict, UnknownModel):
+                    self.unload(record.name)
+            is_gone = all(record.id != other.id for other in self.records.read().records.values())
+            if is_gone:
+                (holds / record.id).unlink(missing_ok=True)
+            return is_gone
 
     def reload(self, model: str) -> None:
         """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
@@ -315,7 +314,7 @@ class Loader:
             self.records.put(record)
             return record
 
-    def _name_models(self, record: Record, archive: Archive, desired: str = "") -> Record:
+    def _name_models(self, record: Record, archive: Archive, desired: str) -> Record:
         """Choose names in Triton for the archive's models, and record them."""
         with self._lock:
             others = [*self.records.read().records.values(), *self._abandoned.values()]
@@ -350,7 +349,21 @@ class Loader:
         log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
         return f"{desired}-{record_id}"
 
-    def _load_into_triton(self, record: Record, archive: Archive, others: Path | None = None) -> Record:
+    def _read_copy(self, record: Record, folder: Path) -> Archive:
+        """Copy an archive first, and read the copy, which no other process changes."""
+        source = Path(record.folder)
+        copy = self._staging.copy(folder, record.id, source.name)
+        return Archive.read(copy, source, self._machine)
+
+    def _load_archive(
+        self, record: Record, archive: Archive, desired: str = "", others: Path | None = None
+    ) -> Record:
+        """Load an archive's models under names that are free, the entry as ``desired`` if that is."""
+        record = self._name_models(record, archive, desired)
+        with self._room.reserve(record.model, needed_bytes(archive.models.values(), archive.on_cpu)):
+            return self._load_into_triton(record, archive, others)
+
+    def _load_into_triton(self, record: Record, archive: Archive, others: Path | None) -> Record:
         self._staging.add(archive, record.models)
         if archive.plugin or others:
             view = self._staging.create_view(archive, record.id, others)
@@ -395,6 +408,14 @@ class Loader:
             self._triton.unload(model)
         self._staging.remove(record.models, record.id)
         self.records.remove(record.name)
+
+    @contextlib.contextmanager
+    def _undone_if_it_fails(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._undo(self.records.read().records[name])
+            raise
 
     def _undo(self, record: Record) -> None:
         """Undo a load. If Triton does not release a model, the record stays for another attempt."""

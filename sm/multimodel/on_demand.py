@@ -22,7 +22,7 @@ from sm import deadline, hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
-from sm.multimodel.holds import alone, last_used, touch
+from sm.multimodel.holds import last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
 from sm.polling import Poll
@@ -207,12 +207,11 @@ class OnDemand:
         record = self.loader.records.read().records.get(name)
         if record is None:
             raise UnknownModel(f"no model {name[:200]!r} is loaded")
-        if not self._unload(record):
+        if not self.loader.unload_idle(record, self._holds):
             raise Conflict(f"the model {name[:200]!r} serves a request")
 
     def _state(self, name: str) -> str:
-        record = self.loader.records.read().records.get(name)
-        if record is not None and record.loaded:
+        if self.loader.records.read().find(name) is not None:
             return LOADED
         return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
 
@@ -273,23 +272,12 @@ class OnDemand:
             used = {record.name: last_used(self._holds, record.id) for record in loaded}
             for record in sorted(loaded, key=lambda record: used[record.name]):
                 # Without a time it was loaded this moment.
-                if 0 < used[record.name] <= latest and self._unload(record):
+                is_idle = 0 < used[record.name] <= latest
+                if is_idle and self.loader.unload_idle(record, self._holds):
                     EVICTIONS.labels(MODELS.of(record.name)).inc()
                     return True
             time.sleep(ROOM_INTERVAL_S)
         raise Overloaded("there is no room for it: all loaded models serve requests")
-
-    def _unload(self, record: Record) -> bool:
-        """Unload a model that no request uses. Returns False if one does."""
-        with alone(self._holds, record.id) as is_idle:
-            if not is_idle:
-                return False
-            try:
-                self.loader.unload(record.name)
-            except (Conflict, UnknownModel):
-                return False
-            (self._holds / record.id).unlink(missing_ok=True)
-            return True
 
 
 def models_bytes(box: Box) -> int:
@@ -326,7 +314,7 @@ class Demand:
                 raise OutOfMemory(sentence)
             if status >= 400 and status != Overloaded.status:
                 raise NotReady(f"the model {name[:200]!r} cannot be loaded: {sentence}")
-            while not self._is_loaded(name):
+            while self._records.read().find(name) is None:
                 now = time.monotonic()
                 if now >= end:
                     suffix = f": {sentence}" if status >= 400 else ""
@@ -338,10 +326,6 @@ class Demand:
                 time.sleep(LOOK_INTERVAL_S)
             else:
                 return True
-
-    def _is_loaded(self, name: str) -> bool:
-        record = self._records.read().records.get(name)
-        return record is not None and record.loaded
 
     def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""

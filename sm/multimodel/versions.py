@@ -21,7 +21,6 @@ from typing import Any
 from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
-from sm.multimodel.holds import alone
 from sm.multimodel.load_records import SEPARATOR, Canary, Record
 from sm.multimodel.model_loader import Loader
 from sm.polling import Poll
@@ -302,12 +301,11 @@ class Versions:
     def _retire(self, record: Record) -> None:
         """Unload an old version when its time is over and its last request has ended."""
         time.sleep(self._drain_s)
-        while record.name in self._loader.records.read().records:
-            with alone(self._box.holds_folder, record.id) as is_idle, contextlib.suppress(TriremeError):
-                if is_idle:
-                    self._loader.unload(record.name)
+        while True:
+            with contextlib.suppress(TriremeError):
+                if self._loader.unload_idle(record, self._box.holds_folder):
+                    return
             time.sleep(LOOK_INTERVAL_S)
-        (self._box.holds_folder / record.id).unlink(missing_ok=True)
 
 
 def staged(record: Record, box: Box) -> bool:

@@ -28,9 +28,9 @@ from typing import Any
 from sm import NO_TELEMETRY, __version__
 from sm.errors import BadInput, StartError
 from sm.hardware import memory_limit
-from sm.multimodel.copying import copy_archive
 from sm.multimodel.origins import HUB, is_prefix, is_source, shown
 from sm.multimodel.sources import Sources, held
+from sm.multimodel.staging import copy_archive
 from sm.repository import models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.multimodel import copying
-from sm.multimodel.copying import copy_archive
+from sm.multimodel import staging
+from sm.multimodel.archive_layout import MAX_COPIED_FILE_BYTES
+from sm.multimodel.staging import copy_archive
 from sm.settings import HERE
 
 pytestmark = pytest.mark.core
@@ -47,17 +48,17 @@ def test_the_copy_has_the_same_files_and_is_independent_of_the_archive(archive: 
 
 def test_a_large_file_is_hard_linked_and_survives_the_archives_removal(archive: Path) -> None:
     weights = archive / "1" / "weights"
-    weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
+    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
     target = copy(archive)
     assert (target / "1" / "weights").samefile(weights)
     weights.unlink()
-    assert (target / "1" / "weights").stat().st_size == copying.MAX_COPIED_FILE_BYTES + 1
+    assert (target / "1" / "weights").stat().st_size == MAX_COPIED_FILE_BYTES + 1
 
 
 def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path) -> None:
     target = Path("/dev/shm") / f"trireme-copying-{os.getpid()}"
     weights = archive / "1" / "weights"
-    weights.write_bytes(bytes(copying.MAX_COPIED_FILE_BYTES + 1))
+    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
     if weights.stat().st_dev == target.parent.stat().st_dev:
         pytest.skip("this machine has one file system only")
     try:
@@ -147,7 +148,7 @@ def test_folders_that_link_into_each_other_are_refused(archive: Path) -> None:
 def test_too_many_entries_and_too_deep_folders_are_refused(archive: Path) -> None:
     with pytest.raises(BadInput, match="more than 2 files and folders"):
         copy(archive, max_entries=2)
-    deep = archive.joinpath(*["d"] * (copying.MAX_DEPTH + 1))
+    deep = archive.joinpath(*["d"] * (staging.MAX_DEPTH + 1))
     deep.mkdir(parents=True)
     with pytest.raises(BadInput, match="nested more than"):
         copy_archive(archive, archive.parent / "second")

@@ -11,6 +11,7 @@ import pytest
 from sm.errors import BadInput, Conflict, NotReady, OutOfMemory, UnknownModel
 from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_loader import Loader
 from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand
 from tests.support.boxes import wait_until
 
@@ -39,6 +40,8 @@ class SmallLoader:
 
     def unload(self, name: str) -> None:
         self.records.remove(name)
+
+    unload_idle = Loader.unload_idle
 
 
 class Setup:

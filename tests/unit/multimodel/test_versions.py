@@ -57,7 +57,7 @@ class NotingLoader:
     def unload(self, name: str) -> None:
         self.records.remove(name)
 
-    take_over = Loader.take_over
+    take_over, unload_idle = Loader.take_over, Loader.unload_idle
 
 
 @pytest.fixture
