@@ -1,17 +1,21 @@
-"""Call a function every few seconds, in a thread of its own."""
+"""Call a function every few seconds in a thread of its own, or at most so often for many callers."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
+from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
 #: Bytes that are read at once: so many calls to wake a poll count as one.
 MAX_WAKES = 4096
+T = TypeVar("T")
 
 
 class Poll:
@@ -71,3 +75,21 @@ class Poll:
             self._function()
         except BaseException:  # a client that is reloaded may call sys.exit()
             log.exception("%s failed; next try in %g s", self._name, self._interval_s)
+
+
+def at_most_every(
+    seconds: float, function: Callable[[], T], clock: Callable[[], float] = time.monotonic
+) -> Callable[[], T]:
+    """Return a function that calls ``function``, or returns its last value if that is not so old yet."""
+    lock, values, called_at = threading.Lock(), list[T](), -math.inf
+
+    def read() -> T:
+        nonlocal called_at
+        with lock:
+            if clock() - called_at >= seconds:
+                values[:] = [function()]
+                # Whoever waited meanwhile gets this value, however long it took.
+                called_at = clock()
+            return values[0]
+
+    return read

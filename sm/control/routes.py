@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
-import math
 import os
-import threading
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,6 +27,7 @@ from sm.multimodel.load_records import Canary, Record
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.on_demand import LOADING, OnDemand
 from sm.multimodel.versions import ROLLED_BACK, SERVES, Versions
+from sm.polling import at_most_every
 from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
@@ -43,7 +41,7 @@ def blueprint(box: Box) -> Blueprint:
     """Create the routes of the control plane."""
     routes = Blueprint("control", __name__)
     limit_bodies(routes)
-    scrape = collected_once(lambda: router_metrics(box) + triton_metrics(box))
+    scrape = at_most_every(MAX_TEXT_AGE_S, lambda: router_metrics(box) + triton_metrics(box))
 
     @routes.route("/ping", methods=["GET", "POST"])
     def ping() -> Response:
@@ -55,24 +53,6 @@ def blueprint(box: Box) -> Blueprint:
         return respond(Answer(scrape(), CONTENT_TYPE_LATEST))
 
     return routes
-
-
-def collected_once(
-    collect: Callable[[], bytes], clock: Callable[[], float] = time.monotonic
-) -> Callable[[], bytes]:
-    """Return a function that collects a new text, or returns one that is not :data:`MAX_TEXT_AGE_S` old."""
-    lock, text, collected_at = threading.Lock(), b"", -math.inf
-
-    def read() -> bytes:
-        nonlocal text, collected_at
-        with lock:
-            if clock() - collected_at >= MAX_TEXT_AGE_S:
-                text = collect()
-                # Whoever waited meanwhile gets this text, however long it took.
-                collected_at = clock()
-            return text
-
-    return read
 
 
 def router_metrics(box: Box) -> bytes:

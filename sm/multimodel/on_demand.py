@@ -25,12 +25,12 @@ from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO
 from sm.multimodel.holds import last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
-from sm.polling import Poll
+from sm.multimodel.origins import is_prefix
+from sm.polling import Poll, at_most_every
 from sm.run_state import CODE, Box
 from sm.triton.python_models import triton_pid
 
 log = logging.getLogger(__name__)
-S3 = "s3://"
 #: Models that are fetched and loaded at the same time.
 PARALLEL_LOADS = 8
 #: A load takes a processor for seconds, so there is a turn for each processor: callers of loaded models wait
@@ -56,31 +56,26 @@ class Catalog:
     """The models that a repository has: the folders in a folder, or below a prefix in S3."""
 
     def __init__(self, source: str, cache: Path) -> None:
-        self._source, self._cache = source, cache
-        self._lock = threading.Lock()
-        self._listed: tuple[float, list[str]] = (-LIST_INTERVAL_S, [])
+        self._source, self._cache, self._is_remote = source, cache, is_prefix(source)
+        self._list_s3 = at_most_every(LIST_INTERVAL_S, lambda: json.loads(run_sources("--list", source)))
 
     def names(self) -> list[str]:
         """Return the names of all models."""
-        if not self._source.startswith(S3):
-            folders = (path for path in Path(self._source).iterdir() if path.is_dir())
-            return sorted(path.name for path in folders if path.name != CODE and path.name[0] != ".")
-        with self._lock:
-            at, names = self._listed
-            if time.monotonic() - at >= LIST_INTERVAL_S:
-                names = json.loads(run_sources("--list", self._source))
-                self._listed = (time.monotonic(), names)
+        if self._is_remote:
+            names: list[str] = self._list_s3()
             return names
+        folders = (path for path in Path(self._source).iterdir() if path.is_dir())
+        return sorted(path.name for path in folders if path.name != CODE and path.name[0] != ".")
 
     def has(self, name: str) -> bool:
         """True if there is a model of that name."""
         if not PLAIN_NAME.fullmatch(name) or name == CODE:
             return False
-        return name in self.names() if self._source.startswith(S3) else (Path(self._source) / name).is_dir()
+        return name in self.names() if self._is_remote else (Path(self._source) / name).is_dir()
 
     def fetch(self, name: str) -> Path:
         """Return the folder of a model. :class:`NotReady` if it cannot be fetched."""
-        if not self._source.startswith(S3):
+        if not self._is_remote:
             return (Path(self._source) / name).resolve()
         return fetch(f"{self._source.rstrip('/')}/{name}/", self._cache, name)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from sm import hardware
 from sm.errors import BadInput, TriremeError
 from sm.metrics import HANGS, RELOADS, REPEATS
-from sm.polling import Poll
+from sm.polling import Poll, at_most_every
 from sm.repository.models import Model
 from sm.run_state import Box
 from sm.triton.generation import SharedGeneration, now
@@ -93,7 +93,7 @@ class ImportWatch:
         self._box, self._clock = box, clock
         self._watch = StubWatch(box.served, clock)
         self._lock = threading.Lock()
-        self._last_search: tuple[float, tuple[DeadStub, ...]] = (-SEARCH_INTERVAL_S, ())
+        self._find_dead = at_most_every(SEARCH_INTERVAL_S, self._search, clock)
         #: The models of each load that is under way.
         self._loads: list[frozenset[str]] = []
 
@@ -129,14 +129,9 @@ class ImportWatch:
             without_stub = [models for models in self._loads if not models & self._watch.recorded_models]
         return load in without_stub and len(without_stub) == sum(not stub.model for stub in dead)
 
-    def _find_dead(self) -> tuple[DeadStub, ...]:
-        with self._lock:
-            at, dead_stubs = self._last_search
-            if self._clock() - at >= SEARCH_INTERVAL_S:
-                triton = triton_pid(self._box)
-                dead_stubs = self._watch.find(triton) if triton else ()
-                self._last_search = (self._clock(), dead_stubs)
-            return dead_stubs
+    def _search(self) -> tuple[DeadStub, ...]:
+        triton = triton_pid(self._box)
+        return self._watch.find(triton) if triton else ()
 
 
 class Reloads:

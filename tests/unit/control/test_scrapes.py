@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from sm.control.routes import MAX_TEXT_AGE_S, collected_once
+from sm.control.routes import MAX_TEXT_AGE_S
+from sm.polling import at_most_every
 
 
 class Clock:
@@ -26,7 +27,7 @@ def test_many_scrapes_need_few_collections_and_get_no_old_text() -> None:
         collections += 1
         return str(clock.now).encode()
 
-    scrape = collected_once(collect, clock)
+    scrape = at_most_every(MAX_TEXT_AGE_S, collect, clock)
     for milliseconds in range(10_000):
         clock.now = 100 + milliseconds / 1000
         assert clock.now - float(scrape()) < MAX_TEXT_AGE_S
@@ -40,7 +41,7 @@ def test_scrapes_during_a_collection_get_its_text() -> None:
         assert may_end.wait(10)
         return next(texts)
 
-    scrape, read = collected_once(collect), []
+    scrape, read = at_most_every(MAX_TEXT_AGE_S, collect), []
     threads = [threading.Thread(target=lambda: read.append(scrape())) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -59,7 +60,7 @@ def test_after_a_failed_collection_the_next_scrape_collects_again() -> None:
             raise OSError("no series")
         return text
 
-    scrape = collected_once(collect)
+    scrape = at_most_every(MAX_TEXT_AGE_S, collect)
     with pytest.raises(OSError, match="no series"):
         scrape()
     assert scrape() == b"second"
