@@ -134,25 +134,14 @@ def listing(box: Box, versions: Versions | None = None) -> Blueprint:
         served = list_served(box)
         if versions is None:
             return served
-        # A client may have another name than its models.
-        models = {row["modelName"]: (*row.get("models", ()), row["modelName"]) for row in served}
-        known = {name for names in models.values() for name in names}
-        new: list[dict[str, Any]] = [
-            {
-                "modelName": name,
-                "modelUrl": "",
-                "client": None,
-                "ready": False,
-                "reason": reason,
-                "versions": [],
-            }
-            for name, reason in versions.failures.items()
-            if name not in known
-        ]
+        failed = dict(versions.failures)
         for row in served:
-            for name in models[row["modelName"]]:
+            # A client may have another name than its models.
+            for name in (*row.get("models", ()), row["modelName"]):
                 row |= versions.describe(name)
-        return [*served, *new]
+                failed.pop(name, None)
+        new: dict[str, Any] = {"modelUrl": "", "client": None, "ready": False, "versions": []}
+        return [*served, *({**new, "modelName": name, "reason": failed[name]} for name in failed)]
 
     def replaced() -> Versions:
         if versions is None:

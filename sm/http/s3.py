@@ -12,7 +12,7 @@ from sm.errors import BadInput, Forbidden, NotFound, NotReady, StartError, Stora
 log = logging.getLogger(__name__)
 SCHEME = "s3://"
 #: Seconds to connect, and between two bytes of an answer. A fetch of models ends within 30 s if S3 is silent.
-CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 3, 8
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 3, 6
 ATTEMPTS = 2
 
 

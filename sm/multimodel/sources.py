@@ -327,7 +327,7 @@ def main(arguments: Sequence[str]) -> int:
             say(json.dumps(list_folders(root)))
             return 0
         repository = sources.fetch(source)
-    except StartError as error:
+    except (StartError, Interrupted) as error:
         say(str(error))
         return 1
     if are_traces_on(os.environ):

@@ -7,19 +7,14 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,128 +22,13 @@ import pytest
 import requests
 
 from sm.control.canary import MIN_REQUESTS
-from tests.support.boxes import RunningBox, running_box, wait_until
-from tests.support.model_archives import multiplying_model
-
-#: It gathers records of many callers, which must still be answered by one version each.
-CLIENT = """
-import numpy as np
-
-from sm.client import Payload, TensorClient
-
-
-class Numbers(Payload):
-    x: list[float]
-
-
-class Scaled(TensorClient):
-    model, payload = "scaled", Numbers
-
-    def preprocess_batch(self, payloads):
-        return {"x": np.float32([payload.x for payload in payloads])}
-
-    def preprocess(self, payload):
-        return {"x": np.float32(payload.x)}
-
-    def postprocess(self, outputs, payload):
-        FAULT
-        return [FACTOR, *outputs["y"].tolist()]
-"""
-
-
-def write(repository: Path, factor: int, fault: str = "pass", execute: str = "pass") -> None:
-    """Write a version of the model and its client; ``fault`` is run by the client, ``execute`` by the model."""
-    model = multiplying_model(factor)
-    replace(model, answer=f"{execute}\n{model.answer}").write(repository.parent / "staged")
-    shutil.rmtree(repository / "scaled", ignore_errors=True)
-    repository.mkdir(exist_ok=True)
-    (repository.parent / "staged").rename(repository / "scaled")
-    (repository / "code").mkdir(exist_ok=True)
-    client = CLIENT.replace("FAULT", fault).replace("FACTOR", str(factor))
-    (repository / "code" / "scaled.py").write_text(client)
-
-
-class Pushed:
-    """A box, its repository, and calls of its model."""
-
-    def __init__(self, box: RunningBox, repository: Path) -> None:
-        self.box, self.repository, self.factors = box, repository, count(2)
-        self.route = f"{box.url}/models/scaled"
-
-    def write(self, **faults: str) -> int:
-        factor = next(self.factors)
-        write(self.repository, factor, **faults)
-        return factor
-
-    def push(self, **body: object) -> requests.Response:
-        return requests.post(f"{self.route}/versions", json=body or None, timeout=120)
-
-    def decide(self, action: str) -> requests.Response:
-        return requests.patch(f"{self.route}/versions", json={"action": action}, timeout=60)
-
-    def row(self) -> dict[str, Any]:
-        row: dict[str, Any] = requests.get(self.route, timeout=30).json()
-        return row
-
-    def ask(self, identity: str, payload: object = None, **headers: str) -> requests.Response:
-        body = {"modelname": "scaled", "payload": payload or {"x": [1, 2]}}
-        headers = {"X-Amzn-SageMaker-Inference-Id": identity, **headers}
-        return requests.post(f"{self.box.url}/invocations", json=body, headers=headers, timeout=60)
-
-    def factor(self, identity: str, **headers: str) -> int:
-        """Return the version that answers; the model and its client are of one version."""
-        answer = self.ask(identity, **headers)
-        assert answer.status_code == 200, answer.text
-        client, *model = answer.json()["result"]
-        assert model == [client, 2 * client]
-        return int(client)
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sm.cli", "push", "scaled", "--to", self.box.url, *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-
-    @contextmanager
-    def callers(self, number: int = 6) -> Iterator[dict[int, int]]:
-        """Call from several threads meanwhile; yields the statuses of the answers, each right."""
-        done, statuses = threading.Event(), dict[int, int]()
-
-        def keep_calling(caller: int) -> None:
-            for turn in count():
-                if done.is_set():
-                    return
-                answer = self.ask(f"caller-{caller}-{turn}")
-                statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
-                if answer.status_code == 200:
-                    client, *model = answer.json()["result"]
-                    assert model == [client, 2 * client], answer.text
-
-        with ThreadPoolExecutor(number) as pool:
-            calls = [pool.submit(keep_calling, caller) for caller in range(number)]
-            try:
-                yield statuses
-            finally:
-                done.set()
-            for call in calls:
-                call.result()
-
-
-@contextmanager
-def pushed(folder: Path, **variables: str) -> Iterator[Pushed]:
-    write(folder / "repository", 1)
-    settings: Any = {
-        "TRIREME_MODEL_POLL": "0",
-        "TRIREME_DRAIN_SECONDS": "1",
-        "SAGEMAKER_MODEL_SERVER_WORKERS": "2",
-        "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
-        **variables,
-    }
-    with running_box(folder, folder / "repository", clients=(), **settings) as box:
-        yield Pushed(box, folder / "repository")
+from tests.integration.multimodel.pushed_model import Pushed, expected, pushed, write
+from tests.support.boxes import running_box, wait_until
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
-    with pushed(tmp_path_factory.mktemp("canary")) as model:
+    with pushed(tmp_path_factory.mktemp("canary"), SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true") as model:
         yield model
 
 
@@ -162,7 +42,7 @@ IDS = [f"request-{number}" for number in range(150)]
 
 
 def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: Pushed) -> None:
-    stable = model.factor("before")
+    stable = model.factor()
     canary = model.write()
     assert model.push(canary=30).json() == {"modelName": "scaled", "state": "canary"}
     with ThreadPoolExecutor(4) as pool:
@@ -184,7 +64,7 @@ def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: 
     # All parts of a request, and Triton's own protocol, are answered by the same version.
     for identity, factor in zip(IDS[:20], first, strict=False):
         answer = model.ask(identity, [{"x": [1, 2]}] * 10)
-        assert answer.json()["result"] == [[factor, factor, 2 * factor]] * 10
+        assert answer.json()["result"] == [expected(factor)] * 10
         name = "canary" if factor == canary else "stable"
         assert answer.headers["X-Trireme-Version"].endswith(f"; {name}")
         body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
@@ -212,8 +92,7 @@ def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: 
     assert {model.factor(identity) for identity in IDS[:40]} == {canary}
     assert "canary" not in model.row()
     assert "X-Trireme-Version" not in model.ask("after").headers
-    staged = model.box.run_folder() / "repository"
-    wait_until(lambda: len(list(staged.glob("scaled*"))) == 1, description="one version left")
+    wait_until(lambda: model.left() == 1, description="one version left")
 
 
 def test_without_a_canary_there_is_nothing_to_decide(model: Pushed) -> None:
@@ -237,7 +116,7 @@ def test_a_session_stays_on_the_version_on_which_it_began(model: Pushed) -> None
         answer = requests.post(f"{model.box.url}/invocations", json=body, headers=headers, timeout=60)
         return {"X-Amzn-SageMaker-Session-Id": answer.headers["X-Amzn-SageMaker-Session-Id"]}
 
-    stable = model.factor("before")
+    stable = model.factor()
     old = [opened() for _ in range(6)]
     canary = model.write()
     assert model.push(canary=50).json()["state"] == "canary"
@@ -274,7 +153,7 @@ def test_the_box_promotes_a_canary_that_is_not_worse(model: Pushed) -> None:
 def test_the_box_rolls_back_a_canary_that_is_clearly_worse(
     model: Pushed, fault: dict[str, str], reason: str
 ) -> None:
-    stable = model.factor("before")
+    stable = model.factor()
     model.write(**fault)
     with model.callers():
         pushed = model.command("--canary", "20", "--auto")

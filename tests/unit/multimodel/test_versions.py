@@ -60,8 +60,11 @@ class NotingLoader:
     take_over, unload_idle = Loader.take_over, Loader.unload_idle
 
 
+Make = Callable[[], tuple[Versions, NotingLoader]]
+
+
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[[], tuple[Versions, NotingLoader]]:
+def make(tmp_path: Path) -> Make:
     def make() -> tuple[Versions, NotingLoader]:
         repository = tmp_path / "repository"
         first = {name: (name, digest(repository, name)) for name in names(repository)}
@@ -80,9 +83,7 @@ def change(tmp_path: Path, name: str = "cats") -> None:
     (tmp_path / "repository" / name / "1" / "weights").write_text(f"{name} of another size")
 
 
-def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
-) -> None:
+def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(make: Make, tmp_path: Path) -> None:
     versions, loader = make()
     versions.look()
     change(tmp_path)
@@ -93,9 +94,7 @@ def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(
     assert loader.loads == ["cats"]
 
 
-def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
-) -> None:
+def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(make: Make, tmp_path: Path) -> None:
     versions, loader = make()
     change(tmp_path)
     loader.failure = "it has no weights"
@@ -109,9 +108,7 @@ def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(
     assert (versions.update("cats"), versions.failures) == (UNCHANGED, {})
 
 
-def test_only_one_version_is_loaded_at_a_time(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
-) -> None:
+def test_only_one_version_is_loaded_at_a_time(make: Make, tmp_path: Path) -> None:
     versions, loader = make()
     change(tmp_path)
     loader.may_end.clear()
@@ -124,9 +121,7 @@ def test_only_one_version_is_loaded_at_a_time(
     thread.join()
 
 
-def test_a_step_of_an_ensemble_cannot_be_replaced_alone(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
-) -> None:
+def test_a_step_of_an_ensemble_cannot_be_replaced_alone(make: Make, tmp_path: Path) -> None:
     (tmp_path / "repository" / "all").mkdir()
     (tmp_path / "repository" / "all" / "config.pbtxt").write_text(chain_config("cats", "dogs"))
     versions, loader = make()
@@ -154,7 +149,7 @@ def test_callers_see_the_current_version_under_its_own_name() -> None:
 
 
 def test_an_answer_that_a_worker_is_still_writing_is_not_read(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions, _ = make()
     monkeypatch.setattr(hardware, "children", lambda _: {7})
@@ -175,9 +170,7 @@ TENTH = Canary(10, False, 0.0)
 AUTOMATIC = Canary(10, True, 0.0)
 
 
-def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
-) -> None:
+def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make, tmp_path: Path) -> None:
     versions, loader = make()
     with pytest.raises(Conflict, match="has no canary"):
         versions.promote("cats")
@@ -197,7 +190,7 @@ def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(
 
 
 def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+    make: Make, tmp_path: Path
 ) -> None:
     versions, loader = make()
     change(tmp_path)
@@ -214,7 +207,7 @@ def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane
 
 
 def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_meanwhile(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+    make: Make, tmp_path: Path
 ) -> None:
     versions, loader = make()
     cats, other = tmp_path / "repository" / "cats", tmp_path / "other"
@@ -244,7 +237,7 @@ def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_m
 
 
 def test_another_change_waits_for_the_end_of_a_canary_that_the_next_control_plane_goes_on_with(
-    make: Callable[[], tuple[Versions, NotingLoader]], tmp_path: Path
+    make: Make, tmp_path: Path
 ) -> None:
     versions, _ = make()
     change(tmp_path)
@@ -269,7 +262,7 @@ def test_another_change_waits_for_the_end_of_a_canary_that_the_next_control_plan
     ],
 )
 def test_the_box_decides_if_it_was_asked_to(
-    make: Callable[[], tuple[Versions, NotingLoader]],
+    make: Make,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     canary: Canary,
