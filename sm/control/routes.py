@@ -210,10 +210,7 @@ def on_demand(models: OnDemand, keys: Mapping[str, str]) -> Blueprint:
 
     @routes.post("/models")
     def load() -> Response:
-        body = parse_json(request.get_data())
-        name = body.get("model_name") if isinstance(body, dict) else None
-        if not isinstance(name, str) or not name:
-            raise WrongPayload("model_name: must be a non-empty string", field="model_name")
+        name = _read_text(parse_json(request.get_data()), "model_name")
         state = models.ask(name, {key.lower(): value for key, value in request.headers.items()})
         status = 202 if state == LOADING else 200
         return respond(Answer(orjson.dumps({"modelName": name, "state": state}), status=status))
@@ -292,16 +289,20 @@ def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
 
 
 def _read_load_request(body: Any) -> tuple[str, str]:
-    for member in ("model_name", "url"):
-        if not isinstance(body, dict) or not isinstance(body.get(member), str) or not body[member]:
-            raise WrongPayload(f"{member}: must be a non-empty string", field=member)
-    name, url = body["model_name"], body["url"]
+    name, url = _read_text(body, "model_name"), _read_text(body, "url")
     if len(name) > MAX_NAME_CHARACTERS or "/" in name or not name.isprintable() or name in (".", ".."):
         raise BadInput(
             f"model_name must be at most {MAX_NAME_CHARACTERS} printable characters without a slash, "
             "and neither . nor .."
         )
     return name, url
+
+
+def _read_text(body: Any, member: str) -> str:
+    text = body.get(member) if isinstance(body, dict) else None
+    if not isinstance(text, str) or not text:
+        raise WrongPayload(f"{member}: must be a non-empty string", field=member)
+    return text
 
 
 RESTARTS = "trireme_restarts"

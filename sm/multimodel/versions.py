@@ -32,6 +32,8 @@ from sm.triton.python_models import CALL
 log = logging.getLogger(__name__)
 #: Seconds between two looks whether the workers are done, and whether an old version is idle.
 LOOK_INTERVAL_S = 0.1
+#: Seconds that somebody who asks for a new version waits while the repository is polled, which takes a fetch.
+PUSH_PATIENCE_S = 10.0
 #: Seconds between two looks at the numbers of a canary.
 JUDGE_INTERVAL_S = 2.0
 #: The states of a new version, also as outcomes in the metrics.
@@ -110,7 +112,7 @@ class Versions:
 
         With ``canary`` the new version gets only a share of the requests.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=PUSH_PATIENCE_S):
             raise Conflict("a new version is being loaded")
         try:
             try:

@@ -148,21 +148,15 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_loaded_when_it_can_be
     assert infer(box.url, "m3").status_code == 200
 
 
-def test_a_control_plane_that_was_killed_loads_models_again(box: RunningBox) -> None:
+@pytest.mark.parametrize("process", ["control", "triton"])
+def test_a_request_whose_load_is_cut_off_is_answered_by_the_next_process(
+    box: RunningBox, process: str
+) -> None:
     unload_all(box)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(infer, box.url, "slow")
         wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
-        box.kill_and_wait_for_restart("control")
-        assert answer.result().status_code == 200
-
-
-def test_a_request_whose_load_ends_with_triton_is_answered_by_the_next_one(box: RunningBox) -> None:
-    unload_all(box)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(infer, box.url, "slow")
-        wait_until(lambda: states(box)["slow"] == "loading", description="the load begun")
-        box.kill_and_wait_for_restart("triton")
+        box.kill_and_wait_for_restart(process)
         assert answer.result().status_code == 200, answer.result().text
 
 

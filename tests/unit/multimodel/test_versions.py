@@ -108,7 +108,10 @@ def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(make: Make,
     assert (versions.update("cats"), versions.failures) == (UNCHANGED, {})
 
 
-def test_only_one_version_is_loaded_at_a_time(make: Make, tmp_path: Path) -> None:
+def test_only_one_version_is_loaded_at_a_time(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions_module, "PUSH_PATIENCE_S", 0.1)
     versions, loader = make()
     change(tmp_path)
     loader.may_end.clear()
@@ -164,6 +167,30 @@ def test_an_answer_that_a_worker_is_still_writing_is_not_read(
         (folder / "7.1").write_text("")
         (folder / "7.1").rename(folder / "7")
         waiting.result(10)
+
+
+def test_who_asks_for_a_version_waits_for_the_end_of_a_look_at_the_repository(
+    make: Make, tmp_path: Path
+) -> None:
+    versions, _ = make()
+    change(tmp_path)
+    began, may_end = threading.Event(), threading.Event()
+
+    def fetch() -> Path:
+        began.set()
+        may_end.wait(10)
+        return tmp_path / "repository"
+
+    versions._fetch = fetch
+    with ThreadPoolExecutor(2) as pool:
+        looking = pool.submit(versions.look)
+        assert began.wait(10)
+        asked = pool.submit(versions.update, "cats")
+        time.sleep(0.2)
+        assert not asked.done()
+        may_end.set()
+        assert asked.result(10) == "serves"
+        looking.result(10)
 
 
 TENTH = Canary(10, False, 0.0)
