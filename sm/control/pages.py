@@ -10,6 +10,7 @@ import math
 import mimetypes
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -33,6 +34,8 @@ POLICY = (
 DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
 #: A sample opened by itself runs nothing: it may be HTML or SVG.
 SAMPLE_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
+#: Each page with its file and its policy.
+PAGES = (("/", "index", POLICY), ("/docs", "docs", DOCS_POLICY), ("/dashboard", "dashboard", POLICY))
 #: What no page here uses.
 PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
@@ -44,21 +47,12 @@ def blueprint(box: Box) -> Blueprint:
     limit_bodies(routes)
     files = {name: path for path in FOLDER.glob("**/*") if (name := path.name.removesuffix(".gz"))}
 
+    for rule, name, policy in PAGES:
+        routes.add_url_rule(rule, name, partial(_send, FOLDER / f"{name}.html", policy))
+
     @routes.get("/openapi.json")
     def openapi() -> Response:
         return respond(Answer(openapi_document(box)))
-
-    @routes.get("/")
-    def playground() -> Response:
-        return _send(files["index.html"], POLICY)
-
-    @routes.get("/docs")
-    def docs() -> Response:
-        return _send(files["docs.html"], DOCS_POLICY)
-
-    @routes.get("/dashboard")
-    def dashboard() -> Response:
-        return _send(files["dashboard.html"], POLICY)
 
     @routes.get("/page/<name>")
     def page_file(name: str) -> Response:

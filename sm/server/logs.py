@@ -114,6 +114,10 @@ class Formatter:
         text = as_text(record, self._colour) if self._text and not is_metrics else as_json(record)
         return text.encode("utf-8", "replace") + b"\n"
 
+    def report_lost(self, reason: str) -> Callable[[int], bytes]:
+        """Return a function that formats the line about a number of lines that are missing."""
+        return lambda count: self.line("serve", {"level": "error", "message": f"{count} lines {reason}"})
+
 
 #: Bytes kept of a line, or of a traceback's lines together.
 MAX_LINE_BYTES = 64 * 1024
@@ -422,7 +426,8 @@ class Log:
     ) -> None:
         """``file``: a log file that gets the lines too, with its own formatter."""
         self._formatter, self._file = formatter, file
-        self.output = NonBlockingWriter(descriptor, selector, self._count_lost)
+        report_lost = formatter.report_lost("were dropped: standard output is read too slowly")
+        self.output = NonBlockingWriter(descriptor, selector, report_lost)
 
     def write(self, process: str, members: Mapping[str, Any]) -> None:
         line = self._formatter.line(process, members)
@@ -440,17 +445,8 @@ class Log:
         """Log an error of the supervisor with its traceback."""
         self.write("serve", {"level": "critical", "message": message, "traceback": traceback})
 
-    def _count_lost(self, count: int) -> bytes:
-        message = f"{count} lines were dropped: standard output is read too slowly"
-        return self._formatter.line("serve", {"level": "error", "message": message})
-
 
 def open_log_file(path: Path, level: str) -> tuple[Formatter, LogFile]:
     """Open a file for the log, as JSON lines. Raises OSError."""
     formatter = Formatter(level, text=False, colour=False)
-
-    def count_lost(count: int) -> bytes:
-        message = f"{count} lines were lost: this file could not be written"
-        return formatter.line("serve", {"level": "error", "message": message})
-
-    return formatter, LogFile(path, count_lost)
+    return formatter, LogFile(path, formatter.report_lost("were lost: this file could not be written"))
