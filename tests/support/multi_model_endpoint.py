@@ -12,10 +12,9 @@ import requests
 
 from tests.support.boxes import CLIENTS, RunningBox, running_box, wait_until
 from tests.support.model_archives import ArchiveFolder, multiplying_model
+from tests.support.tritons import ECHO_REQUEST
 
-REQUEST_BODY: dict[str, Any] = {
-    "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]
-}
+REQUEST_BODY = ECHO_REQUEST
 
 
 class MultiModelEndpoint:

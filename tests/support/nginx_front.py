@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -26,6 +25,7 @@ from sm.server.supervisor import nginx as front
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from tests.support.boxes import WAIT_TIMEOUT_S
+from tests.support.raw_http import exchange
 
 NGINX = front.find_nginx(Settings())
 
@@ -102,12 +102,7 @@ class Front:
             connection.close()
 
     def send(self, raw: bytes) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
-            connection.sendall(raw)
-            received = b""
-            while part := connection.recv(65536):
-                received += part
-        return received
+        return exchange(self.port, raw)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sm.run_state import Box
 from sm.server.supervisor import ports
@@ -210,6 +211,13 @@ MODELS: dict[str, Model] = {
         {"y": ("STRING", [-1])},
     ),
 }
+
+
+#: A request of the v2 protocol for ``echo``.
+ECHO_REQUEST: dict[str, Any] = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]
+}
+ECHO_BODY = json.dumps(ECHO_REQUEST).encode()
 
 
 @dataclass

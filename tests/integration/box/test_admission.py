@@ -16,9 +16,8 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, retry_until_ok, running_box, wait_until
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load, dispatch_body
-from tests.support.tritons import MODELS
+from tests.support.tritons import ECHO_BODY, MODELS
 
 pytestmark = pytest.mark.core
 

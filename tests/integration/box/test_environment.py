@@ -42,6 +42,7 @@ RESTRICTED_APIS = (
     "--grpc-restricted-protocol model-repository,metadata,model-config:admin-key=admin-value "
     "--min-supported-compute-capability '5.2'"
 )
+ALL_APIS = "health,metadata,inference,shared-memory,model-config,model-repository,statistics,trace,logging"
 KEY = {"admin-key": "admin-value"}
 GRPC_KEY = {"triton-grpc-protocol-admin-key": "admin-value"}
 X = np.arange(3, dtype=np.float32)[None]
@@ -190,16 +191,21 @@ def test_a_time_out_of_an_hour_reaches_nginx(configured_box: RunningBox) -> None
 
 @pytest.fixture(scope="module")
 def minimal_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    """A box that opens no port of Triton, skips a broken client and has no local endpoints."""
+    """A box that opens no port of Triton, restricts all its APIs, skips a broken client and has no local endpoints."""
     folder = tmp_path_factory.mktemp("closed")
-    MODELS["fixed"].write(folder / "model" / "fixed")
+    for name in ("echo", "fixed"):
+        MODELS[name].write(folder / "model" / name)
     (folder / "clients").mkdir()
     (folder / "clients" / "broken.py").write_text("import no_such_module\n")
     http, grpc, metrics = ports.choose_ports(Settings())
     with running_box(
         folder,
         folder / "model",
-        clients=(CLIENTS, folder / "clients"),
+        clients=(CLIENTS, CLIENT_FOLDERS / "locked", folder / "clients"),
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=(
+            f"--http-restricted-api={ALL_APIS}:admin-key=admin-value --grpc-restricted-protocol={ALL_APIS}:key=secret"
+        ),
         SAGEMAKER_TRITON_HTTP_PORT=str(http),
         SAGEMAKER_TRITON_GRPC_PORT=str(grpc),
         SAGEMAKER_TRITON_METRICS_PORT=str(metrics),
@@ -254,6 +260,31 @@ def test_the_log_can_be_plain_text(minimal_box: RunningBox) -> None:
     lines = minimal_box.log.read_text().splitlines()
     assert lines
     assert not any(line.startswith("{") for line in lines)
+
+
+def test_a_box_with_restricted_apis_is_ready_and_lists_its_models(minimal_box: RunningBox) -> None:
+    assert minimal_box.ping()[0] == 200
+    rows = requests.get(f"{minimal_box.url}/models", headers=KEY, timeout=5).json()["models"]
+    readiness = {row["modelName"]: row["ready"] for row in rows}
+    assert (readiness["doubling"], readiness["echo"]) == (True, True)
+    assert "nv_inference" in minimal_box.scrape()
+
+
+def test_callers_of_a_client_need_no_key_and_shared_memory_works(minimal_box: RunningBox) -> None:
+    for value in (1.0, 2.0):
+        assert minimal_box.invoke("doubling", {"value": value}).json()["result"] == 2 * value
+    assert minimal_box.metric("trireme_tensor_requests_total", transport="shared_memory") > 0
+
+
+def test_callers_of_triton_need_the_key(minimal_box: RunningBox) -> None:
+    for path in ("/invocations", "/v2/models/echo/infer"):
+        without_key = requests.post(minimal_box.url + path, json=V2_REQUEST, timeout=5)
+        assert (without_key.status_code, without_key.json()["code"]) == (403, "forbidden")
+        with_key = requests.post(minimal_box.url + path, json=V2_REQUEST, headers=KEY, timeout=5)
+        assert with_key.json()["outputs"][0]["data"] == [0, 1, 2]
+    for path in ("/v2/health/ready", "/v2", "/v2/models/echo/config", "/v2/models/stats"):
+        assert requests.get(minimal_box.url + path, timeout=5).status_code == 403
+        assert requests.get(minimal_box.url + path, headers=KEY, timeout=5).status_code == 200
 
 
 def test_a_model_that_exceeds_the_startup_timeout_stops_the_start(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.boxes import running_box, wait_until
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.load import Load
-from tests.support.tritons import MODELS
+from tests.support.tritons import ECHO_BODY, MODELS
 
 LIMIT_FILES = "sh -c 'ulimit -n {files} && exec \"$@\"' sh"
 

@@ -14,8 +14,7 @@ import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK, filled_disk
-from tests.support.echo_requests import ECHO_BODY
-from tests.support.tritons import MODELS
+from tests.support.tritons import ECHO_BODY, MODELS
 
 #: The platform's largest body, which stays in memory, and one of a batch transform, which nginx writes to a file.
 LARGE_BODY, BODY_ON_DISK = (b"[" + b" " * size + b"]" for size in (24 * 10**6, 36 * 10**6))

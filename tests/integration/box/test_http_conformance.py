@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.boxes import RunningBox
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.raw_http import exchange
+from tests.support.tritons import ECHO_BODY
 
 SIZE = len(ECHO_BODY)
 JSON = b"Content-Type: application/json\r\n"

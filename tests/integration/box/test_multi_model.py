@@ -21,11 +21,10 @@ import requests
 
 from sm.http.messages import BINARY
 from tests.support.boxes import WAIT_TIMEOUT_S, retry_until_ok, running_box, wait_until
-from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.load import Load
 from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
 from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpoint
-from tests.support.tritons import Model
+from tests.support.tritons import ECHO_REQUEST, Model
 
 log = logging.getLogger(__name__)
 CLIENT_SOURCE = """

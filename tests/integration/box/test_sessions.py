@@ -20,9 +20,8 @@ import websocket
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
 from tests.support.disks import MOUNT_SMALL_DISK
-from tests.support.echo_requests import ECHO_BODY
 from tests.support.runtime_client import runtime_client
-from tests.support.tritons import MODELS
+from tests.support.tritons import ECHO_BODY, MODELS
 
 CLIENTS = CLIENT_FOLDERS / "platform"
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"

@@ -12,8 +12,8 @@ import requests
 from bench import tree
 from sm.settings import HERE
 from tests.support.boxes import log_of_failed_start, running_box, wait_until
-from tests.support.echo_requests import ECHO_REQUEST
 from tests.support.model_archives import chain_config, multiplying_model
+from tests.support.tritons import ECHO_REQUEST
 
 
 def test_a_healthy_start_without_a_gpu_logs_no_error(tmp_path: Path) -> None:
