@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.aws_proxy import json_error
@@ -13,17 +11,15 @@ from trireme_tools.deploy.waiting import Waiter
 
 
 class FakeTime:
-    """A clock that a wait moves on at once. It first calls ``meanwhile``."""
+    """A clock that a wait moves on at once."""
 
-    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        self._meanwhile = meanwhile
 
     def __call__(self) -> float:
         return self.now
 
     def wait(self, seconds: float) -> None:
-        self._meanwhile()
         self.now += seconds
 
 

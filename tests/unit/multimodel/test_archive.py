@@ -252,21 +252,6 @@ def test_the_instances_of_all_versions_together_are_limited(
     assert Archive.read(source, url, Machine(max_instances=35)).entry == "model"
 
 
-@pytest.mark.parametrize(
-    ("step", "sentence"),
-    [
-        ("whole", "has a step 'whole' that asks 'whole' again"),
-        ("of another archive", "has a step of the model 'of another archive', which is not there"),
-    ],
-)
-def test_the_steps_of_an_ensemble_are_other_models_of_its_archive(
-    platform: ArchiveFolder, step: str, sentence: str
-) -> None:
-    url = platform.write_nested("hash", {"a": multiplying_model(), "whole": chain_config("a", step)})
-    with pytest.raises(BadInput, match=sentence):
-        read_archive(platform, url)
-
-
 def test_errors_name_files_by_the_path_that_the_platform_uses(
     platform: ArchiveFolder, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.errors import BadInput, Conflict, NotReady, OutOfMemory, UnknownModel
+from sm.errors import Conflict, OutOfMemory, UnknownModel
 from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader
@@ -23,15 +23,9 @@ class SmallLoader:
     records: Records
     room: int = 2
     loads: list[str] = field(default_factory=list)
-    #: Loads for which there is no Triton.
-    attempts_without_triton: int = 0
 
     def load(self, name: str, url: str) -> Record:
         self.loads.append(name)
-        if len(self.loads) <= self.attempts_without_triton:
-            raise NotReady("Triton is being started again")
-        if name == "broken":
-            raise BadInput("it has no weights")
         if len([*self.records.read().loaded()]) >= self.room:
             raise OutOfMemory("there is no room")
         record = Record(name, url, f"id-{name}", name, {name: name}, loaded=True)
@@ -45,10 +39,10 @@ class SmallLoader:
 
 
 class Setup:
-    """A repository with four models, and what loads them."""
+    """A repository with three models, and what loads them."""
 
     def __init__(self, folder: Path, room: int = 2, pinned: str = "") -> None:
-        for name in ("a", "b", "c", "broken"):
+        for name in "abc":
             (folder / "repository" / name).mkdir(parents=True)
         self.holds = folder / "holds"
         self.holds.mkdir()
@@ -93,32 +87,14 @@ def test_the_pinned_model_stays(tmp_path: Path) -> None:
     assert [setup.state(name) for name in "abc"] == [UNLOADED, LOADED, LOADED]
 
 
-def test_a_model_that_alone_is_too_large_is_a_507(tmp_path: Path) -> None:
+def test_a_model_that_alone_is_too_large_is_a_507_and_not_loaded_again_at_once(tmp_path: Path) -> None:
     setup = Setup(tmp_path, room=0)
     setup.models.ask("a")
     wait_until(lambda: setup.state("a") == FAILED, description="the failure")
+    loads = [*setup.loader.loads]
     with pytest.raises(OutOfMemory):
         setup.models.ask("a")
-
-
-def test_all_who_ask_get_one_load_and_a_failure_is_not_repeated_at_once(tmp_path: Path) -> None:
-    setup = Setup(tmp_path)
-    for _ in range(5):
-        setup.models.ask("a")
-    wait_until(lambda: setup.state("a") == LOADED, description="the load")
-    setup.models.ask("broken")
-    wait_until(lambda: setup.state("broken") == FAILED, description="the failure")
-    with pytest.raises(BadInput, match="no weights"):
-        setup.models.ask("broken")
-    assert setup.loader.loads == ["a", "broken"]
-
-
-def test_a_load_goes_on_when_triton_is_there_again(tmp_path: Path) -> None:
-    setup = Setup(tmp_path)
-    setup.loader.attempts_without_triton = 2
-    setup.models.ask("a")
-    wait_until(lambda: setup.state("a") == LOADED, description="the load")
-    assert setup.loader.loads == ["a", "a", "a"]
+    assert setup.loader.loads == loads
 
 
 @pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])

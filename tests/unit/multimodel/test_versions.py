@@ -14,18 +14,13 @@ from typing import Any
 import pytest
 
 from sm import hardware
-from sm.client.sessions import Session, Sessions
-from sm.deadline import Deadline
 from sm.errors import BadInput, Conflict
 from sm.multimodel import versions as versions_module
-from sm.multimodel.archive_clients import choose
 from sm.multimodel.load_records import Canary, Record, Records
 from sm.multimodel.model_loader import Loader
 from sm.multimodel.versions import (
-    PASSED,
     UNCHANGED,
     UNDECIDED,
-    WORSE,
     Versions,
     current_index,
 )
@@ -40,7 +35,6 @@ class NotingLoader:
 
     def __init__(self, records: Records) -> None:
         self.records, self.loads, self.failure = records, list[str](), ""
-        self.verdict = UNDECIDED
         self.entered, self.may_end = threading.Event(), threading.Event()
         self.may_end.set()
 
@@ -70,8 +64,8 @@ def make(tmp_path: Path) -> Make:
         first = {name: (name, digest(repository, name)) for name in names(repository)}
         box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
         loader = NotingLoader(Records(box.models_file))
-        verdict = lambda *_: {"verdict": loader.verdict, "reason": "so"}  # noqa: E731
-        parts: Any = loader, box, lambda: box.repository, 3600, 5, lambda _: {}, verdict
+        verdict = {"verdict": UNDECIDED, "reason": "so"}
+        parts: Any = loader, box, lambda: box.repository, 3600, 5, lambda _: {}, lambda *_: verdict
         return Versions(*parts), loader
 
     for name in ("cats", "dogs"):
@@ -194,7 +188,6 @@ def test_who_asks_for_a_version_waits_for_the_end_of_a_look_at_the_repository(
 
 
 TENTH = Canary(10, False, 0.0)
-AUTOMATIC = Canary(10, True, 0.0)
 
 
 def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make, tmp_path: Path) -> None:
@@ -261,82 +254,3 @@ def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_m
     swap()
     look_twice()
     assert loader.loads == ["cats", "cats"]
-
-
-def test_another_change_waits_for_the_end_of_a_canary_that_the_next_control_plane_goes_on_with(
-    make: Make, tmp_path: Path
-) -> None:
-    versions, _ = make()
-    change(tmp_path)
-    versions.update("cats", TENTH)
-    versions, loader = make()
-    (tmp_path / "repository" / "cats" / "1" / "weights").write_text("yet another change")
-    versions.look()
-    versions.look()
-    assert (loader.loads, versions.failures["cats"]) == ([], "another change waits for the end of the canary")
-    versions.promote("cats")
-    versions.look()
-    assert loader.loads == ["cats"]
-
-
-@pytest.mark.parametrize(
-    ("canary", "verdict", "serving"),
-    [
-        (AUTOMATIC, PASSED, "new"),
-        (AUTOMATIC, WORSE, "first-cats"),
-        (TENTH, WORSE, None),
-        (AUTOMATIC, UNDECIDED, None),
-    ],
-)
-def test_the_box_decides_if_it_was_asked_to(
-    make: Make,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    canary: Canary,
-    verdict: str,
-    serving: str | None,
-) -> None:
-    monkeypatch.setattr(versions_module, "JUDGE_INTERVAL_S", 0.01)
-    versions, loader = make()
-    change(tmp_path)
-    loader.verdict = verdict
-    versions.update("cats", canary)
-    if serving is None:
-        time.sleep(0.2)
-        assert "cats" in loader.records.read().canaries
-    else:
-        wait_until(lambda: not loader.records.read().canaries, description="the decision")
-        assert loader.records.read().records["cats"].id == serving
-
-
-def record(name: str, canary: Canary | None = None) -> Record:
-    return Record(name, "", name, "", {}, loaded=True, canary=canary)
-
-
-def request(identity: str, session: Session | None = None) -> Deadline:
-    deadline = Deadline(0, request_id=identity)
-    deadline.session = session
-    return deadline
-
-
-def test_a_request_id_always_gets_the_same_version_and_the_canary_its_share() -> None:
-    stable, canary = record("cats"), record("cats@new", TENTH)
-    chosen = [choose(stable, canary, request(f"request-{number}")) for number in range(20_000)]
-    assert 1_800 < chosen.count((canary, "canary")) < 2_200
-    assert chosen.count((stable, "stable")) == 20_000 - chosen.count((canary, "canary"))
-    assert chosen == [choose(stable, canary, request(f"request-{number}")) for number in range(20_000)]
-    assert choose(stable, None, request("request")) == (stable, "")
-
-
-def test_a_session_stays_on_the_version_on_which_it_began(tmp_path: Path) -> None:
-    stable, canary = record("cats"), record("cats@new", Canary(50, False, since=1000.0))
-
-    def versions_of(session: Session) -> set[str]:
-        return {choose(stable, canary, request(str(number), session))[1] for number in range(50)}
-
-    sessions = Sessions((tmp_path,), 100, 10)
-    old = [Session(str(number), 1099, sessions) for number in range(20)]
-    new = [Session(str(number), 1101, sessions) for number in range(20)]
-    assert all(versions_of(session) == {"stable"} for session in old)
-    assert sorted(map(len, map(versions_of, new))) == [1] * 20
-    assert {variant for session in new for variant in versions_of(session)} == {"stable", "canary"}

@@ -129,6 +129,11 @@ class Scenario:
     def state(self) -> Mapping[str, Any]:
         return self.backend.states[-1]
 
+    @property
+    def shutdown_code(self) -> int | None:
+        """The code with which the box is going to exit."""
+        return self.manager.shutdown.code if self.manager.shutdown else None
+
 
 def test_nginx_waits_for_the_control_plane_and_the_workers_wait_for_the_models() -> None:
     scenario = Scenario().advance(0)
@@ -241,8 +246,7 @@ def test_a_model_that_cannot_load_stops_the_first_start_with_its_error() -> None
     scenario.backend.failures[TRITON] = "the model 'cat' cannot be loaded: no such file."
     scenario.advance(0.2)
     assert scenario.backend.failures[TRITON] in scenario.backend.log_messages
-    assert scenario.manager.shutdown is not None
-    assert scenario.manager.shutdown.code == 1
+    assert scenario.shutdown_code == 1
 
 
 def test_an_oom_kill_while_the_models_load_is_reported_with_the_model() -> None:
@@ -270,8 +274,7 @@ def test_a_triton_crash_after_an_oom_kill_is_reported_as_such() -> None:
 @pytest.mark.parametrize("status", [3, 4])
 def test_a_client_that_cannot_load_stops_the_first_start(status: int) -> None:
     scenario = Scenario().advance(0).become_ready(TRITON).exit(DATA, status)
-    assert scenario.manager.shutdown is not None
-    assert scenario.manager.shutdown.code == 1
+    assert scenario.shutdown_code == 1
 
 
 def test_workers_that_crash_on_their_first_start_are_restarted() -> None:
@@ -440,8 +443,7 @@ def test_a_client_that_cannot_load_ends_the_start_at_the_second_try_too() -> Non
     scenario.exit(DATA, 1).advance(1)
     assert scenario.manager.shutdown is None
     scenario.exit(DATA, 3)
-    assert scenario.manager.shutdown is not None
-    assert scenario.manager.shutdown.code == 1
+    assert scenario.shutdown_code == 1
 
 
 def test_nothing_is_restarted_during_a_stop() -> None:
@@ -485,8 +487,7 @@ def test_a_start_that_waits_for_a_dead_stub_says_why_and_ends() -> None:
     assert scenario.manager.shutdown is None
     scenario.advance(DEAD_IMPORT_GRACE_S)
     assert scenario.backend.log_messages[-1] == f"{DEAD_IMPORT}. Its last lines are above."
-    assert scenario.manager.shutdown is not None
-    assert scenario.manager.shutdown.code == 1
+    assert scenario.shutdown_code == 1
 
 
 def test_a_dead_stub_that_triton_notices_in_time_does_not_end_the_start() -> None:
