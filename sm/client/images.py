@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,12 @@ from sm.client.decode_budget import DECODED
 from sm.client.picture_header import PictureHeader, not_a_picture, read_header, without_metadata
 from sm.errors import BadInput
 from sm.metrics import JPEG_FALLBACKS
+
+try:
+    import cv2
+    import simplejpeg
+except ImportError:  # the gateway's Lambda has Pillow alone
+    cv2 = simplejpeg = None  # type: ignore[assignment]
 
 #: Pixels that Pillow converts at a time, which bounds the memory of the conversion.
 BAND_PIXELS = 2**18
@@ -83,15 +88,10 @@ def decode(
 
 def _decode(content: bytes, header: PictureHeader, scale: int) -> Pixels:
     # Phones append videos and depth maps, so the end marker need not be the last bytes.
-    if header.quick and content.rfind(JPEG_END, header.scan_offset) >= 0:
-        try:
-            import simplejpeg
-        except ImportError:
-            pass  # The gateway's Lambda has Pillow alone.
-        else:
-            pixels = _by_turbojpeg(simplejpeg, content, header, scale)
-            if pixels is not None:
-                return pixels
+    if header.quick and simplejpeg is not None and content.rfind(JPEG_END, header.scan_offset) >= 0:
+        pixels = _by_turbojpeg(content, header, scale)
+        if pixels is not None:
+            return pixels
     if header.format == "JPEG":
         JPEG_FALLBACKS.inc()
     with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def _decode(content: bytes, header: PictureHeader, scale: int) -> Pixels:
         return _by_pillow(content, header, scale)
 
 
-def _by_turbojpeg(simplejpeg: Any, content: bytes, header: PictureHeader, scale: int) -> Pixels | None:
+def _by_turbojpeg(content: bytes, header: PictureHeader, scale: int) -> Pixels | None:
     """Decode a JPEG with libjpeg-turbo; None if it refuses the header, so that Pillow may try.
 
     It takes a third of Pillow's time or less: Pillow keeps four bytes for each pixel and copies them twice.
@@ -183,10 +183,7 @@ def resize(pixels: Pixels, width: int, height: int) -> Pixels:
         uint8 [height, width, 3].
     """
     shrinks = width * height < pixels.shape[0] * pixels.shape[1]
-    try:
-        import cv2
-    except ImportError:
-        # OpenCV does not fit into the gateway's Lambda.
+    if cv2 is None:
         if shrinks:
             return _by_area(pixels, width, height)
         return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
@@ -211,11 +208,9 @@ def shrink(pixels: Pixels, width: int, height: int) -> Pixels:
     Returns:
         uint8 [height, width, 3].
     """
-    across, down = max(2, round(pixels.shape[1] / width)), max(2, round(pixels.shape[0] / height))
-    try:
-        import cv2
-    except ImportError:
+    if cv2 is None:
         return resize(pixels, width, height)
+    across, down = max(2, round(pixels.shape[1] / width)), max(2, round(pixels.shape[0] / height))
     multiple = cv2.resize(pixels, (across * width, down * height), interpolation=cv2.INTER_CUBIC)
     averaged: Pixels = cv2.resize(multiple, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     return averaged
@@ -239,9 +234,7 @@ def _area_weights(old: int, new: int) -> NDArray[np.float32]:
 
 def split(pixels: Pixels) -> Sequence[Pixels]:
     """Split [height, width, 3] into its three channels, each [height, width]."""
-    try:
-        import cv2
-    except ImportError:
+    if cv2 is None:
         return [pixels[..., channel] for channel in range(3)]
     planes: Sequence[Pixels] = cv2.split(pixels)  # type: ignore[assignment]
     return planes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def test_every_orientation_is_applied_when_decoding_smaller(
     monkeypatch: pytest.MonkeyPatch, orientation: int, turbojpeg: bool
 ) -> None:
     if not turbojpeg:
-        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+        monkeypatch.setattr(images, "simplejpeg", None)
     content = picture_with_orientation(orientation)
     pixels = decode(content, EIGHTH_SIZE)
     assert pixels.shape == (*EIGHTH_SIZE[::-1], 3)
@@ -71,7 +70,7 @@ def test_a_picture_decoded_smaller_is_the_average_of_the_full_one(
     monkeypatch: pytest.MonkeyPatch, scale: int, options: dict[str, Any], mode: str, turbojpeg: bool
 ) -> None:
     if not turbojpeg:
-        monkeypatch.setitem(sys.modules, "simplejpeg", None)
+        monkeypatch.setattr(images, "simplejpeg", None)
     content = encode(smooth_picture(320, 256).convert(mode), "JPEG", quality=95, **options)
     pixels = decode(content, (320 // scale, 256 // scale))
     assert pixels.shape == (256 // scale, 320 // scale, 3)
@@ -148,7 +147,7 @@ def test_pixels_stay_in_full_size_after_a_scaled_read() -> None:
 def test_without_opencv_shrinking_gives_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.asarray(smooth_picture(640, 480))
     expected = shrink(pixels, 160, 120)
-    monkeypatch.setitem(sys.modules, "cv2", None)
+    monkeypatch.setattr(images, "cv2", None)
     assert np.abs(shrink(pixels, 160, 120).astype(int) - expected).max() <= 2
 
 
