@@ -9,14 +9,17 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from selenium.webdriver import Chrome
 
 from sm.settings import HERE, Settings
 from tests.e2e.browser.dashboard import Dashboard
 from tests.e2e.browser.playground import DESKTOP, PHONE, Playground, Screen
+from tests.support.aws import fake_aws
 from tests.support.boxes import RunningBox, running_box
 from tests.support.browser import chromium
+from tests.support.s3 import CREDENTIALS, client
 from trireme_tools.prepare.demo import prepare
 
 FOLDER = HERE / "docs" / "pictures"
@@ -54,8 +57,20 @@ def take_screenshot(page: Playground, screenshot: Screenshot) -> None:
     save(page, screenshot.file)
 
 
-def save(page: Playground, file: str) -> None:
-    taken = page.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "jpeg", "quality": 82})
+#: JavaScript that returns where the dashboard's tables are in the page.
+TABLES = """
+const [first, last] = ["models", "events"].map(name => document.getElementById(`${name}-title`).closest("section"));
+const top = first.getBoundingClientRect(), bottom = last.getBoundingClientRect().bottom;
+return {x: 0, y: top.y + scrollY - 16, width: innerWidth, height: bottom - top.y + 32, scale: 1};
+"""
+
+
+def save(page: Playground, file: str, clip: str = "") -> None:
+    """Save what the screen shows or, with ``clip``, the part of the page that this JavaScript returns."""
+    options = {"format": "jpeg", "quality": 82}
+    if clip:
+        options |= {"clip": page.browser.execute_script(clip), "captureBeyondViewport": True}
+    taken = page.browser.execute_cdp_cmd("Page.captureScreenshot", options)
     (FOLDER / file).write_bytes(base64.b64decode(taken["data"]))
 
 
@@ -81,6 +96,17 @@ def take_dashboard(box: RunningBox, browser: Chrome) -> None:
         page.open_dashboard()
         page.wait(lambda: page.has_values("Memory"))
         save(page, file)
+        if screen is not PHONE:
+            save(page, "dashboard-tables.jpg", clip=TABLES)
+
+
+def upload(repository: Path, url: str) -> None:
+    """Put the models into the bucket ``models`` of an S3."""
+    s3 = client(url)
+    s3.create_bucket(Bucket="models")
+    for file in filter(Path.is_file, repository.rglob("*/*")):
+        if file.suffix != ".pyc":
+            s3.upload_file(str(file), "models", f"demo/{file.relative_to(repository)}")
 
 
 def main() -> None:
@@ -89,12 +115,19 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_box(Path(folder), settings.cache / "repository" / "cpu", clients=()) as box,
+        fake_aws() as s3,
         chromium() as browser,
     ):
-        for shot in SCREENSHOTS:
-            take_screenshot(Playground(browser, box.url), shot)
-        take_dashboard(box, browser)
+        upload(settings.cache / "repository" / "cpu", f"http://{s3}")
+        variables: Any = {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": f"http://{s3}",
+            "TRIREME_CACHE": f"{folder}/cache",
+        }
+        with running_box(Path(folder), None, clients=(), arguments="s3://models/demo/", **variables) as box:
+            for shot in SCREENSHOTS:
+                take_screenshot(Playground(browser, box.url), shot)
+            take_dashboard(box, browser)
 
 
 if __name__ == "__main__":
