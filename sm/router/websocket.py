@@ -6,7 +6,6 @@ socket. wsproto implements the protocol.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import select
 import socket
@@ -91,7 +90,7 @@ class WebSocket:
             reason: The same in words.
             is_broken: True if what the caller sends cannot be parsed any more.
         """
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if self._open:
                 self._write(CloseConnection(code, reason))
                 self._wait_for_close(is_broken)
