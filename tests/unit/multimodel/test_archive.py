@@ -102,14 +102,42 @@ def test_an_archive_with_a_toolkit_script_needs_no_triton_model(platform: Archiv
     assert archive.plugin is not None
 
 
-def test_the_error_for_a_syntax_error_in_the_client_names_the_line(platform: ArchiveFolder) -> None:
-    with pytest.raises(BadInput, match="line 2"):
-        read_archive(platform, platform.write_flat("hash", client="x = 1\ny = x +\n"))
+#: A file of an archive, its text (``None``: it is missing) after the lines that it had, and why the archive is refused.
+REFUSED: dict[str, tuple[str, str | None, str]] = {
+    "syntax error": ("code/client.py", "x = 1\ny = x +\n", "line 2"),
+    "long client": ("code/client.py", "x = 1\n" * 200_000, "a client is shorter"),
+    "long script": ("code/inference.py", "x = 1\n" * 200_000, "a client is shorter"),
+    "deep client": ("code/client.py", "-" * 500_000 + "1", "nested too deep|Client"),
+    "no configuration": ("config.pbtxt", "no { configuration", r"model/config.pbtxt is not a Triton conf"),
+    "large configuration": ("config.pbtxt", "x" * (2**20 + 1), "not a Triton configuration"),
+    "unclosed string": ("config.pbtxt", "name: '\xff", "not a Triton configuration"),
+    # Triton's load of such a model never ends.
+    "no model.py": ("1/model.py", None, r"model/1 has no model.py"),
+    **{
+        f"name {name}": ("config.pbtxt", f'name: "{name}"\n', "names the model")
+        for name in ("..", "../../up", "a/b", "a\\nb")
+    },
+    # Triton ends at such a number.
+    **{
+        f"version {name}": (f"{name}/model.py", "", f"version folder '{name}'")
+        for name in (str(2**63), "20261123160454123456", "-99999999999999999999", "99999999999999999999x")
+    },
+}
 
 
-def test_the_error_for_an_unreadable_configuration_names_the_file(platform: ArchiveFolder) -> None:
-    url = platform.write_nested("hash", {"a": "no { configuration"})
-    with pytest.raises(BadInput, match=r"a/config.pbtxt is not a Triton configuration"):
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_archive_that_cannot_be_served_is_refused_with_the_reason(
+    platform: ArchiveFolder, name: str
+) -> None:
+    url = platform.write_flat("hash")
+    path, text, reason = REFUSED[name]
+    file = Path(url) / path
+    if text is None:
+        file.unlink()
+    else:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text((file.read_text() if file.exists() else "") + text)
+    with pytest.raises(BadInput, match=reason):
         read_archive(platform, url)
 
 
@@ -151,50 +179,9 @@ def test_a_link_out_of_the_archive_folder_is_refused_but_a_link_to_it_is_not(
     assert resolve_folder(str(link / "hash" / "model"), link) == platform.home / "hash" / "model"
 
 
-@pytest.mark.parametrize("text", ["x" * (2**20 + 1), "name: '\xff"], ids=["over 1 MiB", "unclosed string"])
-def test_a_too_large_or_invalid_configuration_is_refused(platform: ArchiveFolder, text: str) -> None:
-    url = platform.write_flat("hash")
-    (Path(url) / "config.pbtxt").write_text(text)
-    with pytest.raises(BadInput, match="not a Triton configuration"):
-        read_archive(platform, url)
-
-
-@pytest.mark.parametrize(
-    ("module", "text", "reason"),
-    [
-        ("client", "x = 1\n" * 200_000, "a client is shorter"),
-        ("client", "-" * 500_000 + "1", "nested too deep|Client"),
-        ("inference", "x = 1\n" * 200_000, "a client is shorter"),
-    ],
-    ids=["long client", "deeply nested client", "long script"],
-)
-def test_a_client_that_is_too_long_or_nested_too_deep_is_refused(
-    platform: ArchiveFolder, module: str, text: str, reason: str
-) -> None:
-    url = platform.write_flat("hash", None, **{module: text})
-    with pytest.raises(BadInput, match=reason):
-        read_archive(platform, url)
-
-
 def test_a_toolkit_script_nested_too_deep_fails_only_when_it_is_loaded(platform: ArchiveFolder) -> None:
     url = platform.write_flat("hash", None, inference="-" * 500_000 + "1")
     assert read_archive(platform, url).plugin is not None
-
-
-def test_a_python_model_without_its_model_py_is_refused(platform: ArchiveFolder) -> None:
-    """Triton's load of such a model never ends."""
-    url = platform.write_flat("hash")
-    (Path(url) / "1" / "model.py").unlink()
-    with pytest.raises(BadInput, match=r"model/1 has no model.py"):
-        read_archive(platform, url)
-
-
-@pytest.mark.parametrize("name", ["..", "../../up", "a/b", "a\\nb"])
-def test_a_model_name_that_looks_like_a_path_is_refused(platform: ArchiveFolder, name: str) -> None:
-    url = Path(platform.write_flat("hash"))
-    (url / "config.pbtxt").write_text(f'name: "{name}"\n' + (url / "config.pbtxt").read_text())
-    with pytest.raises(BadInput, match="names the model"):
-        read_archive(platform, str(url))
 
 
 def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> None:
@@ -206,16 +193,6 @@ def test_two_models_of_the_same_name_are_refused(platform: ArchiveFolder) -> Non
     (url / "a" / "config.pbtxt").write_text('name: "b"\n' + (url / "a" / "config.pbtxt").read_text())
     with pytest.raises(BadInput, match="'a' and 'b' are both called 'b'"):
         read_archive(platform, str(url))
-
-
-@pytest.mark.parametrize(
-    "name", [str(2**63), "20261123160454123456", "-99999999999999999999", "99999999999999999999x"]
-)
-def test_a_version_folder_at_whose_number_triton_ends_is_refused(platform: ArchiveFolder, name: str) -> None:
-    url = platform.write_flat("hash")
-    (Path(url) / name).mkdir()
-    with pytest.raises(BadInput, match=f"version folder '{name}'"):
-        read_archive(platform, url)
 
 
 @pytest.mark.parametrize("name", [str(2**63 - 1), "0" * 30, "other"])

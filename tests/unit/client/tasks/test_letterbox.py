@@ -105,13 +105,6 @@ def test_any_picture_fills_one_side_and_is_centred(width: int, height: int) -> N
     assert letterbox.tensor(random_picture(width, height)).shape == (3, 640, 640)
 
 
-@given(SIDE_LENGTHS, SIDE_LENGTHS)
-def test_the_corners_in_the_square_map_to_the_corners_of_the_picture(width: int, height: int) -> None:
-    place = make_letterbox(640).fit(width, height)
-    corners = [[place.left, place.top, place.left + place.width, place.top + place.height]]
-    np.testing.assert_allclose(place.to_picture(np.array(corners, float)), [[0, 0, width, height]], atol=1e-9)
-
-
 @given(SIDE_LENGTHS, SIDE_LENGTHS, st.lists(st.floats(-2000, 2000), min_size=4, max_size=4))
 def test_every_box_stays_within_the_picture(width: int, height: int, box: list[float]) -> None:
     x1, y1, x2, y2 = make_letterbox().fit(width, height).to_picture(np.array([box]))[0]
