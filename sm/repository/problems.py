@@ -197,10 +197,21 @@ def holds_plan(folder: Path) -> bool:
 
 def _shape(model: Model) -> Iterator[Problem]:
     """Check that the folder is a model, that it has one name, and that it has versions."""
-    if model.config is None and not model.fault and not model.backend:
+    if model.fault:
+        return
+    if model.config is None and not model.backend:
         yield Problem(f"{model.folder} has no config.pbtxt, and no version folder that says what it is.")
-    elif not model.fault:
-        yield from map(Problem, (*_name(model), *_versions(model)))
+        return
+    if model.config and model.config.name not in ("", model.name):
+        yield Problem(
+            f"{model.folder / CONFIG} names the model {model.config.name!r}; its folder is {model.name!r}: "
+            "give both one name."
+        )
+    if not model.versions:
+        yield Problem(f"{model.folder} has no version folder: put the model's file into {model.version(1)}.")
+        return
+    for number in sorted(set(model.served) - set(model.versions)):
+        yield Problem(f"{model.folder} has no version folder {number}, which its config.pbtxt wants served.")
 
 
 def _missing_config(model: Model, machine: Machine) -> Iterator[Problem]:
@@ -241,23 +252,6 @@ def _backend(model: Model, machine: Machine) -> Iterator[Problem]:
             f"({machine.backends} has {available or 'none'}){hint}.",
             is_local=True,
         )
-
-
-def _name(model: Model) -> Iterator[str]:
-    config_name = model.config.name if model.config else ""
-    if config_name and config_name != model.name:
-        yield (
-            f"{model.folder / 'config.pbtxt'} names the model {config_name!r}; its folder is {model.name!r}: "
-            "give both one name."
-        )
-
-
-def _versions(model: Model) -> Iterator[str]:
-    if not model.versions:
-        yield f"{model.folder} has no version folder: put the model's file into {model.version(1)}."
-        return
-    for number in sorted(set(model.served) - set(model.versions)):
-        yield f"{model.folder} has no version folder {number}, which its config.pbtxt wants served."
 
 
 def _unusable_versions(model: Model) -> Iterator[Problem]:

@@ -332,29 +332,25 @@ class Commands:
 
     def command(self, name: str) -> Command:
         """Remove what the child's previous process left, and return the child's command."""
-        return {
-            CONTROL: self._control,
-            KEYS: self._keys,
-            NGINX: self._front,
-            TRITON: self._inference,
-            DATA: self._data,
-        }[name]()
-
-    def _control(self) -> Command:
+        if name == NGINX:
+            return self._front()
+        if name == TRITON:
+            return self._inference()
+        if name == DATA:
+            return self._data()
+        if name == KEYS:
+            return self._python(("sm.server.access.keys",), {})
         return self._python(("sm.server.worker", "control"), ONE_ARENA)
 
     def _data(self) -> Command:
         for gauges in self._box.metrics_folder.glob("gauge_live*.db"):
             with contextlib.suppress(OSError):
                 gauges.unlink()
-        # Python's bytecode cache does not notice a second change of a file within one second.
-        variables = {**ALLOCATOR, "PYTHONDONTWRITEBYTECODE": "1"} if self._box.reload else ALLOCATOR
-        listener = self._data_listener
-        variables = {**variables, "TRIREME_LISTENER": str(listener)}
-        return self._python(("sm.server.worker", "data"), variables, listener)
-
-    def _keys(self) -> Command:
-        return self._python(("sm.server.access.keys",), {})
+        variables = {**ALLOCATOR, "TRIREME_LISTENER": str(self._data_listener)}
+        if self._box.reload:
+            # Python's bytecode cache does not notice a second change of a file within one second.
+            variables["PYTHONDONTWRITEBYTECODE"] = "1"
+        return self._python(("sm.server.worker", "data"), variables, self._data_listener)
 
     def _python(self, module: tuple[str, ...], variables: Mapping[str, str], *files: int) -> Command:
         paths = [str(PACKAGE.parent), self._environment.get("PYTHONPATH", "")]
@@ -377,19 +373,20 @@ class Commands:
     def _inference(self) -> Command:
         # The python backend does not remove its files after a kill -9.
         remove_files(f"trireme-{self._box.id}-py")
-        # The models that were loaded when the previous Triton ended.
-        loaded = Records(self._box.models_file).read().loaded()
-        names = [
-            name
-            for record in loaded
-            if record.id not in self._excluded_records
-            for name in find_restorable(record, self._box.repository)
-        ]
+        records = Records(self._box.models_file).read()
         if self._box.has_versions:
             # All but new versions whose load has not ended: it may be what ended the last Triton.
-            records = Records(self._box.models_file).read().records.values()
-            ending = {name for record in records if not record.loaded for name in record.models.values()}
+            loading = (record for record in records.records.values() if not record.loaded)
+            ending = {name for record in loading for name in record.models.values()}
             names = [name for name in models.names(self._box.served) if name not in ending]
+        else:
+            # The models that were loaded when the previous Triton ended.
+            names = [
+                name
+                for record in records.loaded()
+                if record.id not in self._excluded_records
+                for name in find_restorable(record, self._box.repository)
+            ]
         loads = tuple(f"--load-model={name}" for name in names)
         return Command(self._triton.arguments + loads, self._triton.environment, runs_models=True)
 

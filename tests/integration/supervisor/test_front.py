@@ -227,6 +227,14 @@ def test_no_request_is_repeated_while_a_model_keeps_sequences(run: Path) -> None
         assert nginx.request("POST", "/invocations", b"{}")[0] == 503
 
 
+def test_a_configuration_that_is_not_text_does_not_stop_the_front(run: Path) -> None:
+    """With liveness as readiness, a model that cannot be loaded does not stop the others."""
+    (run / "broken").mkdir()
+    (run / "broken" / "config.pbtxt").write_bytes(b"\xff\xfe")
+    with running_nginx(run) as nginx:
+        assert nginx.request("GET", "/ping")[0] == 200
+
+
 def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
     with running_nginx(run, ("control",)) as nginx:
         response = nginx.request("POST", "/invocations", b"{}")
