@@ -85,22 +85,27 @@ print(generate_latest(registry).decode())
 """
 
 
-def run_counting(folder: Path, metrics_code: str) -> str:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
-    folder.mkdir()
+def variables(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+
+
+def run_python(folder: Path, code: str) -> str:
+    """Run a program whose series are in ``folder``, and return what it prints."""
+    folder.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-c", metrics_code + COUNT_AND_PRINT],
-        env=environment,
+        [sys.executable, "-c", code],
+        env=variables(folder),
         check=True,
         capture_output=True,
         text=True,
+        timeout=60,
     ).stdout
 
 
 def test_counts_equal_those_of_prometheus_client_also_after_a_fork(tmp_path: Path) -> None:
     our_text, expected_text = (
-        run_counting(tmp_path / "ours", OUR_METRICS),
-        run_counting(tmp_path / "theirs", PROMETHEUS_CLIENT_METRICS),
+        run_python(tmp_path / "ours", OUR_METRICS + COUNT_AND_PRINT),
+        run_python(tmp_path / "theirs", PROMETHEUS_CLIENT_METRICS + COUNT_AND_PRINT),
     )
     lines = [line for line in expected_text.splitlines() if not line.startswith(("# ", "trireme_in_flight"))]
     assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
@@ -118,9 +123,8 @@ while True:
 
 
 def test_a_number_that_is_being_written_is_the_old_or_the_new_one(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     script = [sys.executable, "-c", COUNT_WITHOUT_PAUSE]
-    with subprocess.Popen(script, env=environment) as process:
+    with subprocess.Popen(script, env=variables(tmp_path)) as process:
         path = series_file(tmp_path, "gauge_livesum", process.pid)
         try:
             wait_until(lambda: read_gauge(path) in (1.0, 2.0), description="the first number")
@@ -146,7 +150,7 @@ own.inc(5)
 
 
 def test_a_client_may_define_metrics_with_prometheus_client(tmp_path: Path) -> None:
-    lines = run_counting(tmp_path / "both", OUR_METRICS + CLIENT_METRIC).splitlines()
+    lines = run_python(tmp_path / "both", OUR_METRICS + CLIENT_METRIC + COUNT_AND_PRINT).splitlines()
     assert "of_a_client_total 5.0" in lines
     assert 'trireme_invocations_total{model="m",status="200"} 3.0' in lines
 
@@ -193,14 +197,7 @@ print(generate_latest(registry).decode())
 
 
 def test_a_file_grows_and_a_later_process_with_the_same_id_continues_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    exposition = subprocess.run(
-        [sys.executable, "-c", COUNT_MANY_SERIES],
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    exposition = run_python(tmp_path, COUNT_MANY_SERIES)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) > 2**21
     assert exposition.count('status="200"} 2.0') == 900
 
@@ -220,8 +217,7 @@ def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) ->
         "    duration(model, 'decode', 422)\n"
         "    duration(model, 'infer', 503)\n"
     )
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
+    run_python(tmp_path, script)
     files = list(tmp_path.iterdir())
     assert files
     for file in files:

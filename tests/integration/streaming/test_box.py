@@ -32,19 +32,10 @@ def post_for_events(box: RunningBox, model: str, **payload: object) -> requests.
 
 
 def data_of_events(response: requests.Response) -> list[Any]:
-    """The data of every event. Each event is one line followed by an empty line."""
-    lines = response.text.split("\n")
-    assert lines[1::2] == [""] * (len(lines) // 2)
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1:2]]
-
-
-def data_of_events_and_error(response: requests.Response) -> list[Any]:
-    """The data of every event, including an error event at the end."""
-    return [
-        json.loads(line.removeprefix("data: "))
-        for line in response.text.split("\n")
-        if line.startswith("data: ")
-    ]
+    """The data of every event, an error at the end included. An event is a line or two, and an empty line."""
+    *events, end = response.text.split("\n\n")
+    assert end == ""
+    return [json.loads(event.removeprefix("event: error\n").removeprefix("data: ")) for event in events]
 
 
 def invoke_with_boto3(box: RunningBox, model: str, payload: object, **options: str) -> Any:
@@ -127,7 +118,7 @@ def test_an_error_after_the_first_part_is_the_last_event(
 ) -> None:
     response = post_for_events(box, "words", text=f"one {word} three")
     assert response.text.split("\n")[2] == "event: error"
-    first, last = data_of_events_and_error(response)
+    first, last = data_of_events(response)
     assert (first["result"], last["code"]) == ("one", code)
     assert sentence in last["error"]
 
@@ -143,7 +134,7 @@ def test_boto3_raises_an_error_that_comes_after_the_first_part(box: RunningBox) 
 
 
 def test_a_model_that_fails_during_a_stream_ends_it_with_the_reason(box: RunningBox) -> None:
-    *numbers, last = data_of_events_and_error(post_for_events(box, "numbers", count=20))
+    *numbers, last = data_of_events(post_for_events(box, "numbers", count=20))
     assert numbers == [{"number": number} for number in range(13)]
     assert last["code"] == "model_failed"
     assert "no such luck" in last["error"]
@@ -249,7 +240,7 @@ def test_a_stream_has_its_own_time_limit_and_reports_when_it_has_passed(
     box_with_limits: RunningBox, model: str, payload: dict[str, object]
 ) -> None:
     started = time.monotonic()
-    *parts, last = data_of_events_and_error(post_for_events(box_with_limits, model, **payload, seconds=0.5))
+    *parts, last = data_of_events(post_for_events(box_with_limits, model, **payload, seconds=0.5))
     # An ordinary response would have had 1 s.
     assert time.monotonic() - started > 4
     assert parts

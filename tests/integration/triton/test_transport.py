@@ -32,18 +32,16 @@ class TensorCounter:
     """Counts the requests by the way of their tensors, since its creation."""
 
     def __init__(self) -> None:
-        self._start = self._now()
-
-    def _now(self) -> dict[str, float]:
-        return {name: TENSORS.labels(name).value for name in ("shared_memory", "grpc")}
+        self._start = (0.0, 0.0)
+        self._start = (self.by_shared_memory, self.by_message)
 
     @property
     def by_shared_memory(self) -> float:
-        return self._now()["shared_memory"] - self._start["shared_memory"]
+        return TENSORS.labels("shared_memory").value - self._start[0]
 
     @property
     def by_message(self) -> float:
-        return self._now()["grpc"] - self._start["grpc"]
+        return TENSORS.labels("grpc").value - self._start[1]
 
 
 @pytest.fixture
