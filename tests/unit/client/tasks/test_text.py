@@ -101,6 +101,18 @@ def test_an_embedding_is_pooled_and_normalised(tmp_path: Path, pooling: str, nor
     assert len(first["embedding"]) == VECTOR
 
 
+def test_a_text_is_padded_to_the_least_length_of_a_plan_which_changes_nothing(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    client: Any = load_task(tmp_path / "mood", task="text-classification")
+    unpadded = ask(client, text=TEXT)
+    client.min_length = 12
+    inputs = client.preprocess(client.payload.model_validate({"text": TEXT}))
+    assert {array.shape for array in inputs.values()} == {(12,)}
+    padded = ask(client, text=TEXT)
+    assert [row["label"] for row in padded] == [row["label"] for row in unpadded]
+    assert [row["score"] for row in padded] == pytest.approx([row["score"] for row in unpadded], abs=1e-6)
+
+
 def test_a_token_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     write_text_model(tmp_path / "sentences", "sentence-embeddings")
     with pytest.raises(WrongPayload, match="99 is not a token"):
