@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -54,7 +54,9 @@ def plain_names(folder: Path) -> Iterator[None]:
             yield
             return
         _imported_folders.add(folder)
-        _remove_conflicting_modules(folder)
+        names = {path.stem for root in _import_roots(folder) for path in root.glob("*")}
+        # Modules of this folder, others of the same names, and those whose files are gone.
+        _remove(lambda name, home: home == folder or name.partition(".")[0] in names or not home.is_dir())
         paths = [str(root) for root in _import_roots(folder) if root.is_dir()]
         removed = {imported for imported in _imported_folders if not imported.is_dir()}
         old_paths = {str(root) for imported in removed for root in _import_roots(imported)}
@@ -88,7 +90,7 @@ def add_module(name: str, *members: Any, **constants: object) -> ModuleType:
 def forget_modules(folder: Path) -> None:
     """Forget all modules of ``folder``."""
     with _lock:
-        _remove([name for name, home in _homes().items() if home == folder])
+        _remove(lambda _, home: home == folder)
         _imported_folders.discard(folder)
         roots = set(map(str, _import_roots(folder)))
         sys.path[:] = [entry for entry in sys.path if entry not in roots]
@@ -96,40 +98,18 @@ def forget_modules(folder: Path) -> None:
             sys.path_importer_cache.pop(str(root), None)
 
 
-def _remove_conflicting_modules(folder: Path) -> None:
-    """Forget modules of ``folder``, other modules of the same names, and modules whose files are gone."""
-    names = _importable_names(folder)
-    _remove(
-        [
-            name
-            for name, home in _homes().items()
-            if home == folder or name.partition(".")[0] in names or not home.is_dir()
-        ]
-    )
-
-
-def _importable_names(folder: Path) -> set[str]:
-    """Return the names that can be imported from ``folder``."""
-    return {path.stem for root in _import_roots(folder) for path in root.glob("*")}
-
-
 def _import_roots(folder: Path) -> tuple[Path, Path]:
     """Return the folders of a code folder from which modules are imported."""
     return folder, folder / "lib"
 
 
-def _remove(names: list[str]) -> None:
-    for name in names:
-        sys.modules.pop(name, None)
-
-
-def _homes() -> dict[str, Path]:
-    """Return the code folder of each module that came from one.
-
-    All are determined before any is removed: the path of a namespace package needs its parent.
-    """
+def _remove(is_removed: Callable[[str, Path], bool]) -> None:
+    """Forget the modules from code folders for whose name and folder ``is_removed`` returns True."""
+    # All folders are determined before any module is removed: a namespace package's needs its parent.
     homes = {name: _home(module) for name, module in list(sys.modules.items())}
-    return {name: home for name, home in homes.items() if home}
+    for name, home in homes.items():
+        if home is not None and is_removed(name, home):
+            sys.modules.pop(name, None)
 
 
 def _home(module: object) -> Path | None:
