@@ -1,4 +1,4 @@
-"""Where models come from: S3, HTTPS or an archive, fetched into the cache.
+"""Keep the models that were fetched from S3, HTTPS servers, the hub and archives in a cache.
 
 What is in the cache is complete: a file or folder gets its name when all of it is there. Names are digests of
 where something is from and which version it is, so a second start fetches only what has changed.
@@ -26,31 +26,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 from sm.errors import StartError
-from sm.multimodel.downloads import (
-    CHUNK_BYTES,
-    PART,
-    Interrupted,
-    Part,
-    Progress,
-    Remote,
-    Report,
-    download,
-)
-from sm.multimodel.origins import (
-    ARCHIVE,
-    FIRST_BYTE,
-    HTTPS,
-    HUB,
-    REMOTE,
-    S3,
-    digest,
-    find_https,
-    list_folders,
-    list_hub,
-    list_s3,
-    opened,
-    shown,
-)
+from sm.multimodel import origins
+from sm.multimodel.downloads import CHUNK_BYTES, PART, Interrupted, Part, Progress, Remote, Report, download
+from sm.multimodel.origins import shown
 from sm.repository.cache import sha256
 from sm.tracing.variables import are_traces_on
 
@@ -102,15 +80,15 @@ class Sources:
 
     def _fetch_one(self, source: str) -> Path:
         try:
-            if source.startswith(HTTPS):
+            if source.startswith(origins.HTTPS):
                 return self._fetch_https(source)
-            if source.startswith((S3, HUB)):
+            if source.startswith((origins.S3, origins.HUB)):
                 return self._fetch_listing(source)
         except Interrupted as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
         if "://" in source:
-            raise StartError(f"{shown(source)} does not start with {', '.join(REMOTE)}.")
-        if source.endswith(ARCHIVE):
+            raise StartError(f"{shown(source)} does not start with {', '.join(origins.REMOTE)}.")
+        if source.endswith(origins.ARCHIVE):
             return self._unpacked(sha256(Path(source)), source, lambda: Path(source))
         return Path(source).absolute()
 
@@ -122,7 +100,7 @@ class Sources:
                 raise StartError(f"{path} and {places[path.name]} are two models of one name.")
             if not path.name.startswith("."):
                 places[path.name] = path
-        target = self._folders / digest(*map(str, places.values()))
+        target = self._folders / origins.digest(*map(str, places.values()))
         return self._linked(places, target, os.symlink)
 
     def _linked(self, files: Mapping[str, Path], target: Path, link: Callable[[Path, Path], object]) -> Path:
@@ -164,8 +142,8 @@ class Sources:
                 part.unlink()
 
     def _fetch_listing(self, source: str) -> Path:
-        listing = (list_s3 if source.startswith(S3) else list_hub)(source)
-        if source.endswith(ARCHIVE):
+        listing = (origins.list_s3 if source.startswith(origins.S3) else origins.list_hub)(source)
+        if source.endswith(origins.ARCHIVE):
             return self._unpacked(
                 listing.version, source, lambda: self._download(listing.remotes.values())[0]
             )
@@ -193,8 +171,8 @@ class Sources:
         if wanted and self._archive_folder(wanted).is_dir():
             return self._archive_folder(wanted)
         try:
-            with opened(url, FIRST_BYTE) as answer:
-                remote, version = find_https(url, answer)
+            with origins.opened(url, origins.FIRST_BYTE) as answer:
+                remote, version = origins.find_https(url, answer)
                 identity = wanted or version
                 if identity and self._archive_folder(identity).is_dir():
                     return self._archive_folder(identity)
@@ -203,7 +181,7 @@ class Sources:
                 elif answer.status == HTTPStatus.OK:
                     file = self._save(answer)
                 else:
-                    with opened(url) as whole:
+                    with origins.opened(url) as whole:
                         file = self._save(whole)
         except (OSError, http.client.HTTPException) as error:
             raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
@@ -228,7 +206,7 @@ class Sources:
         return file
 
     def _archive_folder(self, identity: str) -> Path:
-        return self._folders / digest("archive", identity)
+        return self._folders / origins.digest("archive", identity)
 
     def _unpacked(self, identity: str, source: str, get: Callable[[], Path]) -> Path:
         """Return the content of an archive of regular files and folders; ``get`` returns the archive."""
@@ -324,7 +302,7 @@ def main(arguments: Sequence[str]) -> int:
     sources = Sources(Path(root), say)
     try:
         if source == "--list":
-            say(json.dumps(list_folders(root)))
+            say(json.dumps(origins.list_folders(root)))
             return 0
         repository = sources.fetch(source)
     except (StartError, Interrupted) as error:
