@@ -16,7 +16,7 @@ import numpy as np
 
 from sm import deadline
 from sm.client.base import Client
-from sm.errors import CommandError, TriremeError, UnknownModel
+from sm.errors import CommandError, UnknownModel
 from sm.multimodel.archive_clients import LoadedClients, RenamedModels
 from sm.multimodel.load_records import SEPARATOR, Record
 from sm.multimodel.versions import staged
@@ -153,8 +153,6 @@ def prepare_staged(clients: VersionClients, box: Box) -> bool:
         try:
             clients.prepare(record)
             reason = ""
-        except TriremeError as error:
-            reason = error.sentence
         except BaseException as error:  # also a client's sys.exit()
             reason = str(error) or type(error).__name__
         try:
