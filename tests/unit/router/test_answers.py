@@ -97,6 +97,11 @@ def test_a_picture_is_png_bytes_or_base64_in_json() -> None:
     assert result["image"].startswith("iVBOR")
 
 
+def test_json_lines_have_one_line_per_record() -> None:
+    answer = write_all(request(many=True, records=[1, 2], accept="application/jsonlines"), [1], [2])
+    assert answer.read() == b"[1]\n[2]"
+
+
 def test_an_answer_that_the_client_encoded_is_sent_as_it_is() -> None:
     answer = write(request(accept="application/json"), Encoded(b"a,b", "text/csv"))
     assert (answer.read(), answer.content_type) == (b"a,b", "text/csv")
