@@ -112,6 +112,7 @@ BLACK, GREY = (0, 0, 0), (127, 127, 127)
 
 KINDS_OF_PIXELS: dict[str, tuple[bytes, list[tuple[int, ...]]]] = {
     "one bit": (encode(row_of_pixels("1", 0, 1), "PNG"), [BLACK, WHITE]),
+    "grey": (encode(row_of_pixels("L", 77), "PNG"), [(77,) * 3]),
     "16-bit grey": (raw_png(2, 1, 16, 0, b"\0\x12\xff\x80\x00"), [(0x12,) * 3, (0x80,) * 3]),
     "16-bit RGB": (raw_png(1, 1, 16, 2, b"\0\x12\x34\x80\x01\xff\xff"), [(0x12, 0x80, 0xFF)]),
     "transparent": (encode(row_of_pixels("RGBA", (*RED, 255), (*RED, 0)), "PNG"), [RED, WHITE]),
