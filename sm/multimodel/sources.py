@@ -60,8 +60,9 @@ class Sources:
         """
         try:
             with self._locked():
-                folders = [self._use(self._fetch_one(part.strip())) for part in source.split(",")]
-                return folders[0] if len(folders) == 1 else self._use(self._join(folders))
+                parts = [part.strip() for part in source.split(",")]
+                folders = [self._use(self._fetch_one(part)) for part in parts]
+                return folders[0] if len(folders) == 1 else self._use(self._join(parts, folders))
         except OSError as error:
             raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
 
@@ -92,14 +93,17 @@ class Sources:
             return self._unpacked(sha256(Path(source)), source, lambda: Path(source))
         return Path(source).absolute()
 
-    def _join(self, folders: list[Path]) -> Path:
-        """Return a folder with links to all that is in the folders."""
+    def _join(self, parts: list[str], folders: list[Path]) -> Path:
+        """Return a folder with links to all that is in the folders of the parts."""
         places: dict[str, Path] = {}
-        for path in (path for folder in folders for path in sorted(folder.iterdir())):
-            if path.name in places:
-                raise StartError(f"{path} and {places[path.name]} are two models of one name.")
-            if not path.name.startswith("."):
-                places[path.name] = path
+        homes: dict[str, str] = {}
+        for part, folder in zip(parts, folders, strict=True):
+            for path in sorted(folder.iterdir()):
+                if path.name in places:
+                    both = f"{path.name} of {shown(homes[path.name])} and {path.name} of {shown(part)}"
+                    raise StartError(f"{both} are two models of one name.")
+                if not path.name.startswith("."):
+                    places[path.name], homes[path.name] = path, part
         target = self._folders / origins.digest(*map(str, places.values()))
         return self._linked(places, target, os.symlink)
 

@@ -146,7 +146,7 @@ def is_demo(arguments: Sequence[str]) -> bool:
 def repositories(arguments: Sequence[str]) -> list[str]:
     """Return the arguments that name a model repository."""
     words = (argument for argument in arguments if argument != "serve")
-    return [word for word in words if is_source(word) or Path(word).is_dir()]
+    return [word for word in words if is_source(word) or "/" in word or Path(word).is_dir()]
 
 
 def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, reload: bool) -> int:

@@ -49,6 +49,7 @@ def run_serve(*arguments: str, **environment: str) -> tuple[int, list[dict[str, 
         (("--reload",), {"SAGEMAKER_MULTI_MODEL": "true"}, "--reload is for clients in folders"),
         ((), {"SAGEMAKER_MULTI_MODEL": "true", "TRIREME_NGINX": "off"}, "needs nginx"),
         ((), {"TRIREME_MODEL_REPOSITORY": "/nonexistent"}, "There is no model in /nonexistent"),
+        (("serve", "/nonexistent"), {}, "There is no model in /nonexistent"),
         (("--demo",), {"TRIREME_CACHE": "/nonexistent", "TRIREME_LOG_FORMAT": "json"}, "run `make serve`"),
     ],
 )
