@@ -160,22 +160,20 @@ def test_a_request_whose_load_is_cut_off_is_answered_by_the_next_process(
         assert answer.result().status_code == 200, answer.result().text
 
 
-def test_a_full_disk_costs_the_load_alone(tmp_path: Path) -> None:
+def test_a_full_disk_costs_the_load_alone(tmp_path: Path, short_path: Path) -> None:
     for name in ("m1", "m2"):
         multiplying_model(int(name[1])).write(tmp_path / "repository" / name)
         # The box copies a file of this size, and may itself have freed a few pages.
         (tmp_path / "repository" / name / "1/table.bin").write_bytes(bytes(2**19))
-    run = tmp_path / "run"
-    run.mkdir()
     with running_box(
         tmp_path,
         tmp_path / "repository",
-        command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=run),
-        TMPDIR=str(run),
+        command_prefix=MOUNT_SMALL_DISK.format(size=64, folder=short_path),
+        TMPDIR=str(short_path),
         TRIREME_MODELS="on-demand",
     ) as small:
         assert infer(small.url, "m1").status_code == 200
-        with filled_disk(small, run):
+        with filled_disk(small, short_path):
             refused = infer(small.url, "m2")
             assert refused.status_code == 507, refused.text
             assert infer(small.url, "m1").status_code == 200
