@@ -11,7 +11,7 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import models
-from sm.run_state import python_instances, shared_bytes, temporary_folder
+from sm.run_state import Box, python_instances, shared_bytes, temporary_folder
 from sm.server.startup import choose_repository, find_repository
 from sm.settings import Settings
 
@@ -23,6 +23,13 @@ def write_repository(folder: Path, *names: str, python: bool = False) -> Path:
         if python:
             (folder / name / "1" / "model.py").touch()
     return folder
+
+
+def test_a_file_or_a_hidden_folder_beside_the_models_is_not_a_model(tmp_path: Path) -> None:
+    write_repository(tmp_path, "a", ".hidden")
+    (tmp_path / ".made-from.json").touch()
+    (tmp_path / "README.md").touch()
+    assert Box("box", tmp_path, tmp_path, 1, 2, 3, "nginx", 0).served_names() == ["a"]
 
 
 def test_the_repository_in_the_settings_wins_over_the_platforms(tmp_path: Path) -> None:
