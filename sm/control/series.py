@@ -205,10 +205,8 @@ def _stages(before: Counts, after: Counts, model: str) -> dict[str, float]:
         for (name, stage), seconds in after.stages.items()
         if name == model
     }
-    longest = sorted(
-        (stage for stage in durations if durations[stage] > 0), key=lambda stage: -durations[stage]
-    )
-    return {stage: round(durations[stage], 2) for stage in longest[:MAX_STAGES]}
+    longest = sorted(durations, key=lambda stage: -durations[stage])[:MAX_STAGES]
+    return {stage: round(durations[stage], 2) for stage in longest if durations[stage] > 0}
 
 
 INTERVAL_S = 15.0
