@@ -147,7 +147,7 @@ def _check_problems(all_models: tuple[Model, ...], machine: Machine) -> None:
     ensemble_problems = map(problems.Problem, ensembles.problems(all_models))
     for problem in (*model_problems, *ensemble_problems, *problems.gpu_problems(all_models, machine)):
         if problem.is_certain:
-            raise BadInput(f"the archive cannot be loaded: {problem.sentence.rstrip('.')}")
+            raise BadInput(problem.sentence.rstrip("."))
         log.warning("%s", problem.sentence)
 
 
