@@ -6,7 +6,6 @@ anything is decoded.
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 from collections import deque
@@ -125,10 +124,9 @@ class PictureHeader:
 
     def decode_bytes(self, scale: int = 1) -> int:
         """Return the bytes of memory that decoding at this scale takes at its peak."""
-        return (
-            math.prod(self.scaled_size(scale)) * self.bytes_per_pixel
-            + self.width * self.height * self.bytes_per_stored_pixel
-        )
+        # The sides of scaled_size, without a call.
+        pixels = -(-self.width // scale) * -(-self.height // scale)
+        return pixels * self.bytes_per_pixel + self.width * self.height * self.bytes_per_stored_pixel
 
 
 def read_header(content: bytes) -> PictureHeader:

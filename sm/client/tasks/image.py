@@ -65,7 +65,8 @@ class ImageClassification(Classifier):
 
     def preprocess(self, payload: Any) -> Tensors:
         """Turn the picture into the model's input, float32 or uint8, such as [3, 224, 224]."""
-        return {self.input: self.to_tensor(payload.pixels_at_least(*self.decode_size), payload.size)}
+        pixels = payload.pixels_at_least(*self.decode_size)
+        return {self.input: self.to_tensor(pixels, payload.header.upright_size)}
 
 
 class Normalised(TaskFile):
