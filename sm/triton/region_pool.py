@@ -182,8 +182,10 @@ class RegionPool:
         """Take the smallest idle region that is large enough; among equals the last used, which is cached."""
         with self._lock:
             self._collect()
-            fitting = (region for region in reversed(self._idle) if region.size >= size)
-            best = min(fitting, key=lambda region: region.size, default=None)
+            best: Region | None = None
+            for region in self._idle:
+                if region.size >= size and (best is None or region.size <= best.size):
+                    best = region
             if best is not None:
                 self._idle.remove(best)
             return best
