@@ -18,9 +18,9 @@ from sm.multimodel import memory_room
 from sm.multimodel.load_records import Records
 from sm.multimodel.memory_room import MemoryRoom
 from sm.multimodel.model_loader import NO_CLIENTS, Loader
+from sm.multimodel.model_processes import ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.multimodel.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.multimodel.staging import Staging, renew
-from sm.multimodel.stub_failures import ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.multimodel.versions import Versions
 from sm.plugins.loading import discover
 from sm.polling import Poll

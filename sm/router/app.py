@@ -19,15 +19,15 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.lists import Lane
 from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_overdue
+from sm.router.records import Lane
 from sm.router.s3 import open_store
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically
 from sm.settings import Settings
 from sm.triton.http_proxy import Upstream
-from sm.triton.repeats import Repeats
+from sm.triton.retries import Retries
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +78,15 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
         sessions,
         settings.max_records,
     )
-    repeats = Repeats.of(box, settings.wait_seconds, registry.is_repeatable)
-    upstream = Upstream(box.http_port, settings.timeout, repeats, settings.max_body)
+    retries = Retries.of(box, settings.wait_seconds, registry.is_repeatable)
+    upstream = Upstream(box.http_port, settings.timeout, retries, settings.max_body)
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue, settings.model_queue)
     return Pipeline(
         registry,
         classifier,
         Triton(upstream, registry),
-        repeats.guard,
+        retries.guard,
         lane(settings.max_threads, settings.threads, gate),
         None if store is None else lane(settings.s3_threads, settings.s3_threads, None, "s3_"),
         store,

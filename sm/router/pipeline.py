@@ -46,7 +46,7 @@ from sm.router.classify import (
     estimate_parsed_bytes,
 )
 from sm.router.dispatch import run_record, stream
-from sm.router.lists import NOTHING, Lane, answer_lines, run_records
+from sm.router.records import NOTHING, Lane, answer_lines, run_records
 from sm.router.s3 import S3_OFF, URI, Store, may_have_member
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
@@ -73,7 +73,7 @@ class Pipeline:
     sessions: Sessions | None = None
     #: Seconds that a streamed invocation may take more than another.
     extra_stream_seconds: float = 0.0
-    #: True if requests wait for what is replaced, see :mod:`sm.triton.repeats`.
+    #: True if requests wait for what is replaced, see :mod:`sm.triton.retries`.
     waits: bool = False
     #: Keeps samples of payloads and answers; None if that is off.
     capture: Capture | None = None

@@ -38,7 +38,7 @@ from sm.errors import (
 from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
-from sm.triton.repeats import Repeats
+from sm.triton.retries import Retries
 from sm.triton.server import LOOPBACK
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.
@@ -115,9 +115,9 @@ class Upstream:
         max_body: Bytes of a body after decompression.
     """
 
-    def __init__(self, port: int, timeout: float, repeats: Repeats, max_body: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, port: int, timeout: float, repeats: Retries, max_body: int = MAX_BODY_BYTES) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
-        self._guard, self._repeats = repeats.guard, repeats
+        self._guard, self._retries = repeats.guard, repeats
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
@@ -149,7 +149,7 @@ class Upstream:
             check_json(request.body, request.headers, self._max_body)
             send = partial(self._send, request, model, deadline)
             if request.method == "POST" and model:
-                reply = self._repeats.run(model, send)
+                reply = self._retries.run(model, send)
             else:
                 reply = send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
@@ -159,7 +159,7 @@ class Upstream:
 
     def _send(self, request: Request, model: str, deadline: Deadline, admission: Admission) -> Reply:
         connection = self._connection()
-        connection.check = partial(self._repeats.check, admission)
+        connection.check = partial(self._retries.check, admission)
         try:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
@@ -179,7 +179,7 @@ class Upstream:
         text = failure_text(body) if reply.status >= 400 else ""
         version = VERSION_PATH.search(request.target)
         if re.search(MODEL_NOT_READY, text) or (
-            UNKNOWN_MODEL in text and self._repeats.is_lost(model, version[1] if version else "")
+            UNKNOWN_MODEL in text and self._retries.is_lost(model, version[1] if version else "")
         ):
             raise NotReady(sentence(text))
         return complete

@@ -38,7 +38,7 @@ from sm.triton.channel import Channel
 from sm.triton.generation import Admission
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
-from sm.triton.repeats import Repeats
+from sm.triton.retries import Retries
 from sm.triton.tensors import explain_refusal
 
 log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ class Transport:
         self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
         #: A model whose folder is gone was unloaded. None if Triton is not the box's own.
         self._served_folder = box.served if box.generation_file else None
-        self._repeats = Repeats.of(box, settings.wait_seconds)
-        self._guard = self._repeats.guard
+        self._retries = Retries.of(box, settings.wait_seconds)
+        self._guard = self._retries.guard
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
@@ -96,7 +96,7 @@ class Transport:
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         make = partial(self._plan, model, inputs, version, outputs)
-        return self._repeats.run(model, lambda admission: self._infer(make(), admission))
+        return self._retries.run(model, lambda admission: self._infer(make(), admission))
 
     def _infer(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
         try:
@@ -125,7 +125,7 @@ class Transport:
             answers = self._stream(make(), admission)
             return [*itertools.islice(answers, 1)], answers
 
-        first, others = self._repeats.run(model, begin)
+        first, others = self._retries.run(model, begin)
         with contextlib.closing(others):
             yield from first
             yield from others
@@ -149,7 +149,7 @@ class Transport:
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
         known = self._metadata.get((model, version))
-        return known or self._repeats.run(model, lambda _: self._describe(model, version))
+        return known or self._retries.run(model, lambda _: self._describe(model, version))
 
     def _describe(self, model: str, version: str) -> ModelMetadata:
         metadata = self._metadata.get((model, version))
@@ -236,7 +236,7 @@ class Transport:
 
     def _infer_in_lease(self, lease: Lease, plan: InferencePlan, admission: Admission) -> Any:
         """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request, interrupt = plan.request(lease.region), partial(self._repeats.check, admission)
+        request, interrupt = plan.request(lease.region), partial(self._retries.check, admission)
         try:
             return self._channel.infer(request, interrupt)
         except Failed as failure:
@@ -249,7 +249,7 @@ class Transport:
             raise Failed(type(error), error.sentence, finished=True) from None
 
     def _infer_by_message(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
-        response = self._channel.infer(plan.request(), partial(self._repeats.check, admission))
+        response = self._channel.infer(plan.request(), partial(self._retries.check, admission))
         self._accept(plan, response, admission)
         self._message_count.inc()
         self._record_sizes(plan, response)
@@ -300,7 +300,7 @@ class Transport:
             was_served = (model, version) in self._served and (
                 self._served_folder is None or (self._served_folder / model).is_dir()
             )
-            if was_served or self._repeats.is_lost(model, version):
+            if was_served or self._retries.is_lost(model, version):
                 return NotReady(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):

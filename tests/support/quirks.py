@@ -52,7 +52,7 @@ QUIRKS = (
     ),
     Quirk(
         "a model whose process died is reported as ready, and its requests fail",
-        "sm.multimodel.stub_failures",
+        "sm.multimodel.model_processes",
         "",
         "integration/multimodel/test_stubs.py",
     ),

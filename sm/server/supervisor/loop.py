@@ -19,6 +19,7 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
 from sm.server.logs import GpuLines, LineSplitter, Log
+from sm.server.supervisor.model_process_monitor import StubMonitor
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
@@ -32,7 +33,6 @@ from sm.server.supervisor.process_manager import (
     ProcessManager,
 )
 from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals
-from sm.server.supervisor.stub_monitor import StubMonitor
 from sm.settings import Settings
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.triton.python_models import DeadStub, StubWatch

@@ -48,7 +48,7 @@ class RepeatedText(Payload):
 
 
 class HangingClient(Client):
-    """Repeats a text, and hangs for the text ``sleep``."""
+    """Retries a text, and hangs for the text ``sleep``."""
 
     name, payload = "stubborn", RepeatedText
 

@@ -14,7 +14,7 @@ import pytest
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import RELOADS
-from sm.multimodel.stub_failures import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
+from sm.multimodel.model_processes import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
 from sm.triton.generation import SharedGeneration, now
 from sm.triton.python_models import DeadStub, StubWatch, kill_stubs, triton_pid

@@ -18,7 +18,7 @@ from sm import metrics
 from sm.deadline import Deadline, running
 from sm.errors import CallerGone, DeadlinePassed, Overloaded
 from sm.router.admission import MAX_MODELS, Admission, FairGate
-from sm.router.lists import OrderedRunner
+from sm.router.records import OrderedRunner
 
 MODEL_SHARE, QUEUE_LIMIT = 4, 6
 #: Seconds; only a hanging test waits this long.

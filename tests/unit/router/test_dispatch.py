@@ -28,7 +28,7 @@ from sm.errors import (
 from sm.plugins.registry import Registry
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
-from sm.router.lists import OrderedRunner, run_records
+from sm.router.records import OrderedRunner, run_records
 
 
 class EchoParameters(Parameters):

@@ -16,14 +16,14 @@ from gunicorn.http.errors import InvalidChunkSize
 from sm.client import Client, TextPayload
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier
-from sm.router.lists import Lane
 from sm.router.pipeline import LogSample, Pipeline
+from sm.router.records import Lane
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Upstream
-from sm.triton.repeats import Repeats
+from sm.triton.retries import Retries
 
 #: The WSGI variable of a chunked body.
 CHUNKED_BODY = {"HTTP_TRANSFER_ENCODING": "chunked"}
@@ -57,7 +57,7 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         pipeline = Pipeline(
             registry,
             Classifier(registry, "upper", max_records=100),
-            Triton(Upstream(1, 5.0, Repeats(AnswerGuard(None))), registry),
+            Triton(Upstream(1, 5.0, Retries(AnswerGuard(None))), registry),
             AnswerGuard(None),
             Lane(pool, lines, 2),
         )

@@ -23,7 +23,7 @@ from sm.plugins.registry import Registry
 from sm.router.answers import dumps, encode_record, write, write_list
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
-from sm.router.lists import OrderedRunner, run_records
+from sm.router.records import OrderedRunner, run_records
 
 #: Seconds after which a missing answer counts as a hang.
 REQUEST_TIMEOUT_S = 60.0

@@ -15,8 +15,7 @@ import pytest
 
 from sm import hardware
 from sm.run_state import SHARED_MEMORY
-from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.server.supervisor.stub_monitor import (
+from sm.server.supervisor.model_process_monitor import (
     CALM_S,
     CRASH_WINDOW_S,
     DEAD_GRACE_S,
@@ -26,6 +25,7 @@ from sm.server.supervisor.stub_monitor import (
     TRUSTED_CHANGES,
     StubMonitor,
 )
+from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import UNSTABLE, SharedGeneration, now
 from tests.support.boxes import wait_until
 

@@ -30,7 +30,7 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
-from sm.triton.repeats import MAX_TRITON_CRASHES, RESERVATION_S, Repeats
+from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Retries
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def deadline() -> Iterator[Deadline]:
     end(token)
 
 
-def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Repeats:
-    return Repeats(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
+def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Retries:
+    return Retries(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
 
 
 def crash(shared: SharedGeneration, model: str) -> None:

@@ -13,7 +13,7 @@ from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.http.messages import JSON_LINES, Answer
 from sm.router.classify import LinesRequest, Message, RecordLimit
-from sm.router.lists import (
+from sm.router.records import (
     MAX_BATCH,
     MAX_BATCHES_PER_THREAD,
     OrderedRunner,

@@ -40,7 +40,7 @@ WAIT = "wait"
 Answer = TypeVar("Answer")
 
 
-class Repeats:
+class Retries:
     """Sends the calls of a process to Triton, again where needed; for all its threads.
 
     Args:
@@ -63,7 +63,7 @@ class Repeats:
         self._seconds, self._folder, self._loaded = seconds, folder, loaded
 
     @classmethod
-    def of(cls, box: Box, seconds: float, is_repeatable: Callable[[str], bool] = lambda _: True) -> Repeats:
+    def of(cls, box: Box, seconds: float, is_repeatable: Callable[[str], bool] = lambda _: True) -> Retries:
         """Create the repeats for a process of ``box``; ``is_repeatable`` says what a model's clients say."""
         models = PythonModels(box)
 
