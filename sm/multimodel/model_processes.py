@@ -93,7 +93,7 @@ class ImportWatch:
         self._box, self._clock = box, clock
         self._watch = StubWatch(box.served, clock)
         self._lock = threading.Lock()
-        self._find_dead = at_most_every(SEARCH_INTERVAL_S, self._search, clock)
+        self._search_at_intervals = at_most_every(SEARCH_INTERVAL_S, self._search, clock)
         #: The models of each load that is under way.
         self._loads: list[frozenset[str]] = []
 
@@ -128,6 +128,10 @@ class ImportWatch:
         with self._lock:
             without_stub = [models for models in self._loads if not models & self._watch.recorded_models]
         return load in without_stub and len(without_stub) == sum(not stub.model for stub in dead)
+
+    def _find_dead(self) -> tuple[DeadStub, ...]:
+        with self._lock:  # what is recorded belongs to what was found
+            return self._search_at_intervals()
 
     def _search(self) -> tuple[DeadStub, ...]:
         triton = triton_pid(self._box)
