@@ -96,6 +96,8 @@ class ImportWatch:
         self._search_at_intervals = at_most_every(SEARCH_INTERVAL_S, self._search, clock)
         #: The models of each load that is under way.
         self._loads: list[frozenset[str]] = []
+        #: The dead processes that ended a load.
+        self._attributed: set[int] = set()
 
     @contextlib.contextmanager
     def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
@@ -108,10 +110,15 @@ class ImportWatch:
 
         def check() -> None:
             self._watch.set_oom_score(load, LOADING_OOM_SCORE)
-            dead = [stub for stub in self._find_dead() if stub.pid not in before and stub.born > began]
+            dead = [
+                stub
+                for stub in self._find_dead()
+                if stub.pid not in before | self._attributed and stub.born > began
+            ]
             for stub in dead:
-                is_own = stub.model in models if stub.model else self._must_be_from(load, dead)
+                is_own = stub.model in models if stub.model else self._must_be_from(load, stub, dead)
                 if is_own and self._clock() - stub.since >= DEAD_GRACE_S:
+                    self._attributed.add(stub.pid)
                     name = stub.model or next(iter(models))
                     reason = f"{stub.sentence}; its last lines are in the log"
                     raise NeedsNewTriton(f"Triton cannot load {name!r}: {reason}")
@@ -123,15 +130,20 @@ class ImportWatch:
             with self._lock:
                 self._loads.remove(load)
 
-    def _must_be_from(self, load: frozenset[str], dead: Sequence[DeadStub]) -> bool:
-        """True if ``load`` has no recorded process, and each such load has one dead, unnamed process."""
+    def _must_be_from(self, load: frozenset[str], stub: DeadStub, dead: Sequence[DeadStub]) -> bool:
+        """True if each load without a recorded process has one dead, unnamed process, and ``stub`` is that of
+        ``load``: they began in the same order.
+        """
+        unnamed = sorted((each for each in dead if not each.model), key=lambda each: each.born)
         with self._lock:
             without_stub = [models for models in self._loads if not models & self._watch.recorded_models]
-        return load in without_stub and len(without_stub) == sum(not stub.model for stub in dead)
+        return len(without_stub) == len(unnamed) and (load, stub) in zip(without_stub, unnamed, strict=True)
 
     def _find_dead(self) -> tuple[DeadStub, ...]:
         with self._lock:  # what is recorded belongs to what was found
-            return self._search_at_intervals()
+            dead = self._search_at_intervals()
+            self._attributed &= {stub.pid for stub in dead}
+            return dead
 
     def _search(self) -> tuple[DeadStub, ...]:
         triton = triton_pid(self._box)

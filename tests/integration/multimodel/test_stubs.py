@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -195,6 +196,26 @@ def test_only_the_load_whose_stub_died_is_failed(tmp_path: Path) -> None:
     with watch.watching({"one"}) as check_again:
         clock[0] += DEAD_GRACE_S
         check_again()
+
+
+def test_unknown_dead_stubs_fail_the_loads_in_whose_order_they_began(tmp_path: Path) -> None:
+    clock = [100.0]
+    watch, fake_stubs = make_import_watch(tmp_path, clock)
+    with contextlib.ExitStack() as first_load, watch.watching({"two"}) as check_two:
+        check_one = first_load.enter_context(watch.watching({"one"}))
+        later = now() + 1
+        fake_stubs.dead = (
+            DeadStub(9, "", "exit code 3", 100.0, later + 1),
+            DeadStub(8, "", "signal 11 (SIGSEGV)", 100.0, later),
+        )
+        check_one()
+        clock[0] += DEAD_GRACE_S
+        with pytest.raises(BadInput, match="'one': .* exit code 3"):
+            check_one()
+        first_load.close()
+        clock[0] += DEAD_GRACE_S
+        with pytest.raises(BadInput, match=r"'two': .* signal 11 \(SIGSEGV\)"):
+            check_two()
 
 
 def test_an_unknown_dead_stub_fails_the_only_load_without_a_living_one(tmp_path: Path) -> None:
