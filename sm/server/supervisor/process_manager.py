@@ -216,8 +216,10 @@ class ProcessManager:
             # While models load, the killed process is probably a model's. Then the start fails with that
             # reason.
             if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
+                # Of a model only if it was killed before the search for its processes saw it.
                 self.backend.log(
-                    "error", f"a process of the router or of nginx died{OOM_KILLED}; starting another"
+                    "error",
+                    f"a process of the router, of nginx or of a model died{OOM_KILLED}; starting another",
                 )
         self.publish()
 

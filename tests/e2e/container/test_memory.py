@@ -41,9 +41,9 @@ def test_a_model_killed_for_memory_is_reported_and_the_box_lives_on(image: str, 
     reports = [line["message"] for line in lines if "memory ran out" in line["message"]]
     # A request whose model dies is sent once more: two deaths, each reported once.
     assert len(reports) == 2, reports
-    # The sentence says which process and why; the page has it with the next step.
-    assert all(
-        "a Python model process of 'greedy' died, killed by the kernel because memory ran out" in report
-        for report in reports
-    ), reports
+    # The sentence says which process and why; the page has it with the next step. On a busy machine the process
+    # of the second load may be killed before the box has seen whose it is.
+    named = "a Python model process of 'greedy' died, killed by the kernel because memory ran out"
+    assert named in reports[0]
+    assert named in reports[1] or "or of a model died, killed by the kernel" in reports[1]
     assert reports[0] in PAGE
