@@ -29,9 +29,9 @@ from chalicelib.failures import SlowBody
 from chalicelib.front import DEADLINE_MARGIN_S, failure
 from chalicelib.keys import HEADER, Keys
 from chalicelib.options import Options
+from chalicelib.storage import may_name_object
 
 from sm.errors import CallerGone, NotFound, Overloaded, TooLarge, TriremeError
-from sm.router.s3 import may_have_member
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +293,7 @@ def uses_s3(event: Answer) -> bool:
     if route != INFER:
         return bool(route != INFER_DEFAULT)
     is_new = not front.is_prepared(event["pathParameters"]["model"])
-    return is_new or may_have_member(event["body"], "s3_key")
+    return is_new or may_name_object(event["body"])
 
 
 def call_chalice(event: Answer, context: Context) -> Answer:

@@ -120,7 +120,6 @@ def list_of(parse_entry: Callable[[str], object]) -> Callable[[str], tuple[str, 
     return parse
 
 
-buckets = list_of(matching(BUCKET, "is not a list of buckets such as team-inputs,team-results/answers"))
 #: The place of captured payloads: an address in S3, or an absolute folder.
 capture_place = matching(f"s3://{BUCKET}|/.*", "is neither s3://bucket/prefix nor an absolute folder")
 #: Percents, each for all models or, after a name and ``=``, for one.
@@ -314,14 +313,6 @@ class Settings:
     #: The most sessions that may be open at once, nine of ten of them one caller's. A further one gets 429
     #: until another is closed or expires.
     max_sessions: int = setting("TRIREME_MAX_SESSIONS", number(1, 1_000_000), 10_000)
-    #: Buckets to read payloads from and to write results to: name or name/prefix, separated by commas.
-    s3_buckets: tuple[str, ...] = setting("TRIREME_S3_BUCKETS", buckets, ())
-    #: Requests with payloads or results in S3 that each router process serves at once, on threads of their
-    #: own. Further ones get 429.
-    s3_threads: int = setting("TRIREME_S3_THREADS", number(1, 256), 16)
-    #: Seconds that S3 may take for one object, within the invocation's timeout. After it the request gets
-    #: 503.
-    s3_timeout: float = setting("TRIREME_S3_TIMEOUT", number(0.1, 86400, float), 30.0)
     #: Keep payloads and answers there, as SageMaker's Data Capture does: s3://bucket/prefix, or a folder. See
     #: docs/run/security.md.
     capture: str = setting("TRIREME_CAPTURE", capture_place, "")
@@ -531,7 +522,7 @@ class Settings:
         Beside invocations there are WebSockets, one less than threads, and requests that do not queue: those
         for Triton's own routes, and those that are being read or rejected.
         """
-        return self.max_invocations + 2 * self.threads + (self.s3_threads if self.s3_buckets else 0)
+        return self.max_invocations + 2 * self.threads
 
     @property
     def level(self) -> str:

@@ -23,12 +23,16 @@ from botocore.exceptions import (
 
 from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
-from sm.router.s3 import Transfers, watch_connections
 
 from .failures import NoSuchObject
+from .transfers import Transfers, watch_connections
 
 #: Characters that S3 itself calls safe, and a space.
 KEY = re.compile(r"[\w!.*'()\- /]{1,900}")
+#: The member of a request that names an object, plain or with one of its characters as a JSON escape. Nobody
+#: escapes ASCII letters but to hide a name.
+KEY_MEMBER = "s3_key"
+ESCAPED_MEMBER = re.compile(rb"(?i)\\u00(?:" + "|".join(f"{ord(c):02x}" for c in KEY_MEMBER).encode() + b")")
 MISSING_CODES = ("404", "NoSuchKey", "NotFound")
 BUSY_CODES = (
     "SlowDown",
@@ -155,6 +159,11 @@ class NoStorage(Storage):
 
     def list_below(self, prefix: str) -> dict[str, int]:  # noqa: ARG002
         return {}
+
+
+def may_name_object(body: bytes) -> bool:
+    """True if a JSON body may name an object, without parsing it: this decides whose threads parse it."""
+    return KEY_MEMBER.encode() in body or (b"\\u00" in body and ESCAPED_MEMBER.search(body) is not None)
 
 
 def check_key(key: object, prefixes: tuple[str, ...]) -> str:

@@ -20,8 +20,7 @@ from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
 from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_overdue
-from sm.router.records import Lane
-from sm.router.s3 import open_store
+from sm.router.records import OrderedRunner
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically
@@ -69,7 +68,7 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
 
 def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Pipeline:
     """Create the way of all invocations."""
-    store, sessions = open_store(settings), sessions_of(settings, box)
+    sessions = sessions_of(settings, box)
     classifier = Classifier(
         registry,
         registry.default(settings.default_model),
@@ -87,24 +86,13 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
         classifier,
         Triton(upstream, registry),
         retries.guard,
-        lane(settings.max_threads, settings.threads, gate),
-        None if store is None else lane(settings.s3_threads, settings.s3_threads, None, "s3_"),
-        store,
+        OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
+        OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
+        gate,
         sessions,
         settings.longest_stream - settings.timeout,
         settings.wait_seconds > 0,
         capture,
-    )
-
-
-def lane(max_threads: int, threads: int, gate: FairGate | None, prefix: str = "") -> Lane:
-    """Create a lane. Without a gate it serves as many requests at once as it has threads."""
-    return Lane(
-        ThreadPoolExecutor(max_threads, f"{prefix}records"),
-        ThreadPoolExecutor(max_threads, f"{prefix}lines"),
-        threads,
-        gate,
-        0 if gate else threads,
     )
 
 
@@ -122,7 +110,7 @@ def sessions_of(settings: Settings, box: Box) -> Sessions | None:
     return sessions
 
 
-def describe(registry: Registry, box: Box, s3: bool) -> None:
+def describe(registry: Registry, box: Box) -> None:
     """Write the files about the clients that the control plane reads: list, samples and OpenAPI document."""
     rows = [
         _row(
@@ -138,7 +126,7 @@ def describe(registry: Registry, box: Box, s3: bool) -> None:
     ]
     rows += [_row(name, box.repository, load_error=reason) for name, reason in registry.load_errors.items()]
     _write(box.clients_file, json.dumps(rows).encode())
-    descriptions = [describe_client(client, s3) for client in registry.clients.values()]
+    descriptions = [describe_client(client) for client in registry.clients.values()]
     samples = {
         client.name: {file.name: str(file) for file in sample_files(client)}
         for client in registry.clients.values()

@@ -56,16 +56,12 @@ class DispatchRequest(RequestContext):
     #: Pairs ``k=v`` of the custom attributes; a client's parameters may be among them.
     attributes: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
-    #: The address in S3 to write the result to; empty to send it to the caller.
-    result_s3_uri: str = ""
     #: The client of ``model``; None if the model has none.
     client: Client | None = None
     #: True if the answer is sent in parts.
     streamed: bool = False
     #: Describes an exception of the client for the caller.
     describe_error: Callable[[Client, BaseException], str] = name_of_class
-    #: Reads a payload in S3: takes its address and the address's place in the request. None if S3 is off.
-    read_object: Callable[[object, str], bytes] | None = None
 
 
 class Address(NamedTuple):
@@ -220,7 +216,7 @@ def choose_accept(header: str, default: str) -> str:
 
 
 #: The members of a dispatch request.
-MEMBERS = frozenset({"modelname", "version", "payload", "parameters", "result_s3_uri"})
+MEMBERS = frozenset({"modelname", "version", "payload", "parameters"})
 #: The members that the query may have too. All other names in the query are parameters.
 ADDRESS_MEMBERS = ("modelname", "version")
 #: The types of optional members. Null is the same as leaving the member out.
@@ -228,7 +224,6 @@ MEMBER_TYPES: Mapping[str, Any] = {
     "modelname": str,
     "version": (str, int),
     "parameters": dict,
-    "result_s3_uri": str,
 }
 #: A body that begins with one of these members is recognised as v2 without parsing it.
 STARTS_AS_V2 = re.compile(rb'\s*\{\s*"(inputs|outputs|id)"\s*:')
@@ -423,7 +418,6 @@ class Classifier:
             parameters,
             address.attributes,
             message.request_id,
-            members.get("result_s3_uri") or "",
             client,
             accept == EVENTS or (message.in_parts and client is not None and client.streams()),
             version=str(members.get("version") or address.version),

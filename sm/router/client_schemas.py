@@ -23,29 +23,8 @@ Schema = dict[str, Any]
 MAX_EXAMPLE_BYTES = 2000
 
 
-ADDRESS: Schema = {"type": "string", "pattern": "^s3://[^/]+/.+", "examples": ["s3://bucket/key"]}
-OBJECT: Schema = {
-    "type": "object",
-    "description": "An object of S3 in place of inline data.",
-    "required": ["s3_uri"],
-    "additionalProperties": False,
-    "properties": {"s3_uri": ADDRESS},
-}
-STORED: Schema = {
-    "type": "object",
-    "required": ["modelname", "result_s3_uri"],
-    "properties": {"modelname": {"type": "string"}, "result_s3_uri": {"type": "string"}},
-    "description": "The result is in S3.",
-}
-
-
-def describe_client(client: Client, s3: bool = False) -> Mapping[str, Any]:
-    """Return what :func:`~sm.control.openapi.document` needs of a client.
-
-    Args:
-        client: The client.
-        s3: True if payloads and results in S3 are allowed.
-    """
+def describe_client(client: Client) -> Mapping[str, Any]:
+    """Return what :func:`~sm.control.openapi.document` needs of a client."""
     name, sample = client.name, client.folder / "sample"
     payload, parts = _schema(client.payload, name)
     result, result_parts = _result(type(client), name)
@@ -60,8 +39,6 @@ def describe_client(client: Client, s3: bool = False) -> Mapping[str, Any]:
     if golden is not None:
         answer["examples"] = [{"modelname": name, "result": golden}]
     schemas = {**parts, **result_parts, name: payload, f"{name}.Request": request, f"{name}.Answer": answer}
-    if s3:
-        _allow_objects(schemas, client)
     return {
         "name": name,
         "content_types": list(client.payload.content_types),
@@ -106,20 +83,6 @@ def _request(client: Client, parameters: Schema | None, example: object) -> Sche
 def _or_list(result: Schema) -> Schema:
     """Allow a list of results too, as the answer to a list of payloads. Some of its records may fail."""
     return {"anyOf": [result, {"type": "array", "items": {"anyOf": [result, ref("RecordError")]}}]}
-
-
-def _allow_objects(schemas: Schema, client: Client) -> None:
-    """Allow S3 objects in a client's request and as its result."""
-    name, field = client.name, client.payload.main_field
-    schemas |= {"S3Object": OBJECT, "Stored": STORED}
-    request = schemas[f"{name}.Request"]["properties"]
-    request["result_s3_uri"] = {**ADDRESS, "description": "The address to write the result to."}
-    schemas[f"{name}.Answer"] = {"anyOf": [schemas[f"{name}.Answer"], ref("Stored")]}
-    if field:
-        request["payload"]["anyOf"][0]["anyOf"].append(ref("S3Object"))
-        fields = schemas[name]["properties"]
-        for key in client.payload.names_of(field):
-            fields[key] = {"anyOf": [fields[key], ref("S3Object")]}
 
 
 def sample_files(client: Client) -> list[Path]:

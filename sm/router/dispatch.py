@@ -26,7 +26,6 @@ from sm.http.messages import JSON, JSON_LINES
 from sm.metrics import stage
 from sm.router.answers import dumps, finish
 from sm.router.classify import DispatchRequest, RawRecord
-from sm.router.s3 import URI, inline_objects
 
 log = logging.getLogger(__name__)
 #: Characters of a caller's name that an error repeats.
@@ -129,8 +128,6 @@ def _with_path(error: TriremeError, path: str) -> TriremeError:
 def validate_payload(client: Client, request: DispatchRequest, record: Any, path: str = "payload") -> Payload:
     """Validate a record as the client's payload. Raises :class:`WrongPayload` with the wrong field's path."""
     kind = client.payload
-    if type(record) is dict and (URI in record or dict in map(type, record.values())):
-        record = inline_objects(kind, record, path, request.read_object)
     is_plain = type(record) is dict and not kind.takes_bodies and "parameters" not in record
     members: Mapping[str, Any] = record if is_plain else _payload_fields(client, record, path)
     for name, value in members.items():
@@ -151,8 +148,7 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
 def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:
     """Return the values of the payload's fields in a record, by the names that the caller used.
 
-    This and :func:`inline_objects` need the client's payload type, for each record; the classification knows
-    the request only.
+    This needs the client's payload type, for each record; the classification knows the request only.
     """
     kind = client.payload
     if kind.takes_bodies:

@@ -11,7 +11,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -22,19 +22,17 @@ from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
 from sm.deadline import Deadline, begin, end
 from sm.errors import (
-    BadInput,
     CallerGone,
     DeadlinePassed,
-    Forbidden,
     Interrupted,
     Overloaded,
     TriremeError,
     as_trireme_error,
 )
-from sm.http.messages import JSON, Answer
+from sm.http.messages import Answer
 from sm.plugins.registry import Registry
-from sm.router.admission import UNKNOWN, Admission
-from sm.router.answers import Stream, dumps, encode_record, write, write_list, write_stream
+from sm.router.admission import UNKNOWN, Admission, FairGate
+from sm.router.answers import Stream, encode_record, write, write_list, write_stream
 from sm.router.capture import Capture
 from sm.router.classify import (
     Classifier,
@@ -46,12 +44,13 @@ from sm.router.classify import (
     estimate_parsed_bytes,
 )
 from sm.router.dispatch import run_record, stream
-from sm.router.records import NOTHING, Lane, answer_lines, run_records
-from sm.router.s3 import S3_OFF, URI, Store, may_have_member
+from sm.router.records import OrderedRunner, answer_lines, run_records
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
 
 log = logging.getLogger(__name__)
+#: The memory that a small body needs.
+NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,12 @@ class Pipeline:
     triton: Triton
     #: Refuses answers that may be another request's.
     guard: AnswerGuard
-    lane: Lane
-    #: For requests with payloads or results in S3; None if that is off.
-    s3_lane: Lane | None = None
-    #: Reads payloads and writes results in S3; None if that is off.
-    store: Store | None = None
+    #: Runs the records of lists.
+    records: OrderedRunner
+    #: Runs lines. Its threads are not those of ``records``: lines that wait for their records could take all.
+    lines: OrderedRunner
+    #: Admits requests by model; None if every request runs at once.
+    gate: FairGate | None = None
     #: None if sessions are off.
     sessions: Sessions | None = None
     #: Seconds that a streamed invocation may take more than another.
@@ -90,14 +90,10 @@ class Pipeline:
             with invocation:  # record
                 message = read()
                 invocation.bytes_in = len(message.body)
-                lane = self.lane
-                # Before the body is parsed: S3 is read by records that run already.
-                if self.s3_lane is not None and may_have_member(message.body, URI):
-                    lane = self.s3_lane
-                invocation.slot = Admission(lane.gate)
-                is_contended = lane.gate is not None and lane.gate.has_queue
+                invocation.slot = Admission(self.gate)
+                is_contended = self.gate is not None and self.gate.has_queue
                 is_plain = not is_contended and len(message.body) < MIN_BASE64_BYTES
-                with lane.limit, NOTHING if is_plain else self._memory_for(invocation, message, is_contended):
+                with NOTHING if is_plain else self._memory_for(invocation, message, is_contended):
                     request = self.classifier.parse(message)
                     if isinstance(request, SessionCommand):
                         answer = run_session_command(self.sessions, request, invocation.caller)
@@ -105,7 +101,7 @@ class Pipeline:
                     self._resolve(invocation, request)
                     invocation.deadline.check()
                     invocation.slot.enter(invocation.deadline.model)  # admit
-                    answer = self._run_confirmed(invocation, request, lane)
+                    answer = self._run_confirmed(invocation, request)
                     if self.capture is not None:
                         client = request.client if isinstance(request, DispatchRequest) else None
                         self.capture.offer(invocation.model, message, answer, client)
@@ -113,17 +109,15 @@ class Pipeline:
         finally:
             end(token)
 
-    def _run_confirmed(
-        self, invocation: RunningInvocation, request: ModelRequest | LinesRequest, lane: Lane
-    ) -> Answer:
+    def _run_confirmed(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> Answer:
         """Run a request, and again if it turns out that its answer may be another's."""
         deadline = invocation.deadline
         while True:
             try:
                 try:
                     if isinstance(request, LinesRequest):
-                        return self._run_lines(invocation, request, lane)
-                    return self._run(invocation, request, lane)
+                        return self._run_lines(invocation, request)
+                    return self._run(invocation, request)
                 finally:
                     # Nothing is delivered, no error either, that may be made from another's answers.
                     if deadline.admissions:
@@ -177,18 +171,18 @@ class Pipeline:
         if request.streamed:
             deadline.at += self.extra_stream_seconds
 
-    def _run_lines(self, invocation: RunningInvocation, request: LinesRequest, lane: Lane) -> Answer:
+    def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:
             with DECODED.reserve(estimate_parsed_bytes(line)):
-                return self._run(invocation, self.classifier.parse_line(line, request), lane)
+                return self._run(invocation, self.classifier.parse_line(line, request))
 
-        answer = answer_lines(request, answer_line, lane.lines, invocation.slot)
+        answer = answer_lines(request, answer_line, self.lines, invocation.slot)
         if request.session is not None:
             answer.headers = {SESSION_ID: request.session.id}
         invocation.records = answer.read().count(b"\n") + 1
         return answer
 
-    def _run(self, invocation: RunningInvocation, request: ModelRequest, lane: Lane) -> Answer:
+    def _run(self, invocation: RunningInvocation, request: ModelRequest) -> Answer:
         """Run a request, or a line."""
         listener = invocation.deadline.listener
         if not isinstance(request, DispatchRequest):
@@ -199,38 +193,19 @@ class Pipeline:
         if request.client is None:
             request.client = self.registry.get(request.model)
         request.describe_error = self.registry.describe_error
-        if self.store is not None:
-            request.read_object = self.store.read_object
         invocation.deadline.repeatable &= request.client.repeatable
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:
             request.answer_headers[SESSION_ID] = request.session.id
         invocation.model = request.model
-        address = None
-        if request.result_s3_uri:
-            if request.streamed:
-                raise BadInput("result_s3_uri: a stream goes to its caller, not to S3")
-            if self.store is None:
-                raise Forbidden(f"result_s3_uri: {S3_OFF}")
-            # Check the address before the model runs.
-            address = self.store.parse_address(request.result_s3_uri, "result_s3_uri")
-            request.accept = JSON
         if request.streamed:
             parts = stream(request, partial(self._confirm, invocation.deadline))
             return write_stream(request, parts)
         if not request.many:
-            answer = write(request, run_record(request))
-        else:
-            encode = partial(encode_record, request.model)
-            records = run_records(request, encode, lane.records, invocation.slot)
-            answer = write_list(request, records)
-        if self.store is None or address is None:
-            return answer
-        self._confirm(invocation.deadline)
-        self.store.write(address, answer.read(), answer.content_type)
-        body = {"modelname": request.model, "result_s3_uri": str(address)}
-        return Answer(dumps(body), headers=request.answer_headers)
+            return write(request, run_record(request))
+        encode = partial(encode_record, request.model)
+        return write_list(request, run_records(request, encode, self.records, invocation.slot))
 
     def _confirm(self, deadline: Deadline) -> None:
         """Refuse to deliver what may be made from another's answers."""

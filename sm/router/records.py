@@ -9,16 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from sm import deadline
 from sm.client.payloads import Payload
-from sm.errors import BadInput, DeadlinePassed, Overloaded, TooLarge, TriremeError
+from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.metrics import stage
-from sm.router.admission import Admission, FairGate
+from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
 from sm.router.dispatch import run_record, to_error, validate_payload
@@ -35,8 +35,6 @@ CHECK_INTERVAL = 2**10
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 EncodedResult = TypeVar("EncodedResult")
-#: The limit of a lane whose gate limits it.
-NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 class _Batches(Generic[Item, Result]):
@@ -161,41 +159,6 @@ class OrderedRunner:
         finally:
             stopped.set()
             batches.clear()
-
-
-class Lane:
-    """The threads for the records and the lines of requests, and what limits these requests.
-
-    Requests with S3 have a lane of their own, because a slow S3 must block no other request.
-
-    Args:
-        records: Runs the records of lists.
-        lines: Runs lines; not ``records``, because lines that wait for their records could take all threads.
-        threads: Threads of each that one request may use.
-        gate: Admits requests by model; None if ``max_requests`` limits them.
-        max_requests: Requests that may be served at once; 0 for no limit.
-    """
-
-    def __init__(
-        self,
-        records: Executor,
-        lines: Executor,
-        threads: int,
-        gate: FairGate | None = None,
-        max_requests: int = 0,
-    ) -> None:
-        self.records, self.lines = OrderedRunner(records, threads), OrderedRunner(lines, threads)
-        self.gate, self._max_requests = gate, max_requests
-        self._slots = threading.BoundedSemaphore(max_requests or 1)
-        #: Entered by each request.
-        self.limit: AbstractContextManager[object] = self if max_requests else NOTHING
-
-    def __enter__(self) -> None:
-        if not self._slots.acquire(blocking=False):
-            raise Overloaded(f"{self._max_requests} requests with S3 are being served already")
-
-    def __exit__(self, *_: object) -> None:
-        self._slots.release()
 
 
 def run_records(

@@ -206,7 +206,7 @@ class DataPlane(Plane):
             flask = app.create(self.settings, self.box, clients, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
-        describe = partial(app.describe, clients, self.box, s3=bool(self.settings.s3_buckets))
+        describe = partial(app.describe, clients, self.box)
         if not self.box.multi_model:
             describe()
         if isinstance(clients.clients, LiveClients | LateClients):

@@ -44,7 +44,6 @@ def test_an_empty_value_counts_as_not_set() -> None:
 
 INVALID_VALUES = [
     ("SAGEMAKER_BIND_TO_PORT", "eighty", "is not a number"),
-    ("TRIREME_S3_BUCKETS", "s3://one", "is not a list of buckets"),
     ("SAGEMAKER_BIND_TO_PORT", "0", "is not between 1 and 65535"),
     ("SAGEMAKER_BIND_TO_PORT", "65536", "is not between 1 and 65535"),
     ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "nan", "is not between"),
@@ -88,7 +87,6 @@ def test_the_more_specific_name_wins() -> None:
         ("TRIREME_SHARED_MEMORY", " No ", "shared_memory", False),
         ("TRIREME_LOG_FORMAT", "JSON", "log_format", "json"),
         ("TRIREME_CACHE", "/x", "cache", Path("/x")),
-        ("TRIREME_S3_BUCKETS", "one, two/a/b", "s3_buckets", ("one", "two/a/b")),
         ("SAGEMAKER_TRITON_LOG_VERBOSE", "true", "triton_log_verbose", 1),
         ("SAGEMAKER_TRITON_LOG_VERBOSE", "2", "triton_log_verbose", 2),
     ],

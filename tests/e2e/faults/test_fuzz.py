@@ -176,7 +176,6 @@ ODD_VALUES: tuple[Any, ...] = (
         ["a"] * 50,
         {"image": "%%%"},
         {"text": ""},
-        {"s3_uri": "s3://a/b"},
     ),
 )
 BYTES = (b"{", b"]", b'"', b"\\u0000", b"\xff", b"9" * 30, b"\n", b"NaN")

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from chalicelib.failures import NoSuchObject
 from chalicelib.repository import ModelBucket, Repository, check_name
-from chalicelib.storage import Storage, check_key
+from chalicelib.storage import Storage, check_key, may_name_object
 
 from sm.errors import BadInput, Conflict, Forbidden, NotReady, OutOfMemory, StorageFailed, TooLarge
 from tests.support.aws import refusing_aws
@@ -166,3 +166,17 @@ def test_an_object_whose_key_leaves_the_models_folder_is_refused(cloud: FakeBuck
     cloud.put("evil/m/../../etc/passwd", b"x")
     with pytest.raises(BadInput, match="is not a path"):
         Repository(tmp_path, ModelBucket(Storage(BUCKET, 10, cloud.s3), "evil/")).claim_and_copy("m")
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"s3_key": 1}', rb'{"s\u0033_key": 1}', rb'{"s3_\u006Be\u0079": 1}', rb'"s3\u005Fkey"']
+)
+def test_a_body_that_may_name_an_object_is_recognised_with_any_escapes(body: bytes) -> None:
+    assert may_name_object(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b'{"text": "s3 key"}', rb'{"text": "gr\u00fcn \u003c \u0026"}', rb'"\u0173"']
+)
+def test_other_bodies_do_not_look_as_if_they_named_an_object(body: bytes) -> None:
+    assert not may_name_object(body)

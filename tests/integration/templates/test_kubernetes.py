@@ -24,7 +24,7 @@ FETCHED = (
     *("--cache", "pvc://fetched"),
 )
 WITH_GPUS = ("--instance-type", "ml.g5.12xlarge", "--startup-timeout", "601")
-CALLING_OUT = ("--env", "TRIREME_S3_BUCKETS=pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
+CALLING_OUT = ("--env", "TRIREME_CAPTURE=s3://pictures", "--env", 'B="{{ }}" #', "--tags", "team=cats")
 SLOW_TO_DRAIN = ("--env", "TRIREME_DRAIN_SECONDS=90", "--env", "SAGEMAKER_BIND_TO_PORT=9090")
 SIZED = ("--cpu", "500m", "--memory", "3Gi", "--sticky-sessions")
 #: The options of every kind of deployment.
@@ -358,7 +358,7 @@ def test_helms_values_change_the_documents_as_the_options_do(sm: RunSm, helm: Pa
         "env": {
             "AWS_ENDPOINT_URL": "http://minio:9000",
             "B": '"{{ }}" #',
-            "TRIREME_S3_BUCKETS": "pictures",
+            "TRIREME_CAPTURE": "s3://pictures",
         },
         "networkPolicy": {"callsOut": True, "ports": [9000]},
         "cache": {"claim": "fetched"},

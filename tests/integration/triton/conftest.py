@@ -1,4 +1,4 @@
-"""The Triton that most tests of this folder share, and a fake S3."""
+"""The Triton that most tests of this folder share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import pytest
 
 from sm.triton.transport import Transport
 from tests.integration.triton.models import FOLDER_MODELS
-from tests.support.s3 import aws
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton
-
-__all__ = ["aws"]
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,6 @@ from sm.settings import Settings
 from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
-from tests.support.s3 import CREDENTIALS, client
 from tests.support.tritons import TritonProcess
 
 # A worker keeps its connections to Triton until it ends.
@@ -76,16 +75,11 @@ def router(
     request: pytest.FixtureRequest,
     triton: TritonProcess,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    aws: str,
     wait_seconds: float,
 ) -> Iterator[Router]:
-    """The router as a worker creates it, with S3 and sessions. The parameter is the type of inference."""
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": aws}.items():
-        monkeypatch.setenv(name, value)
+    """The router as a worker creates it, with sessions. The parameter is the type of inference."""
     settings = Settings.read(
         {
-            "TRIREME_S3_BUCKETS": "inputs,results",
             "SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true",
             "SAGEMAKER_TRITON_INFERENCE_TYPE": request.param,
             "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "slow",
@@ -176,15 +170,6 @@ WAYS: dict[str, tuple[Callable[[FlaskClient], tuple[int, Any]], str]] = {
     "stream": (post(json=CALL, headers={"Accept": "text/event-stream"}), "infer"),
     "session": (use_session, "infer"),
     "WebSocket": (send_websocket_message, "infer"),
-    "payload in S3": (post(json={**CALL, "payload": {"text": {"s3_uri": "s3://inputs/four"}}}), "infer"),
-    "lines in S3": (
-        post(
-            data=json.dumps({**CALL, "payload": {"text": {"s3_uri": "s3://inputs/four"}}}),
-            content_type="application/jsonlines",
-        ),
-        "infer",
-    ),
-    "result in S3": (post(json={**CALL, "result_s3_uri": "s3://results/doubted"}), "infer"),
     "endpoint": (post_to_endpoint("invocations"), "infer"),
     "endpoint's stream": (post_to_endpoint("invocations-response-stream"), "infer"),
     "model's path": (post("/models/measure/invoke", json={"payload": "four"}), "infer"),
@@ -222,23 +207,17 @@ def answer_in_doubt(
 @each_way
 @pytest.mark.parametrize("wait_seconds", [0.0])
 def test_an_answer_in_doubt_is_a_503_where_requests_do_not_wait(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router
 ) -> None:
-    s3 = client(aws)
-    s3.put_object(Bucket="inputs", Key="four", Body=b"four")
     status, body = answer_in_doubt(send, router, reload=False)
     assert (status, body["code"]) == (503, "not_ready"), body
-    # Nor is it written anywhere.
-    assert "Contents" not in s3.list_objects_v2(Bucket="results")
 
 
 @each_way
 def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
     send: Callable[[FlaskClient], tuple[int, Any]],
     router: Router,
-    aws: str,
 ) -> None:
-    client(aws).put_object(Bucket="inputs", Key="four", Body=b"four")
     status, body = answer_in_doubt(send, router, reload=True)
     way = next(name for name, (each, _) in WAYS.items() if each is send)
     expected = {503} if way in SENT_ONCE else {200, 503} if way in EITHER else {200}
@@ -247,8 +226,7 @@ def test_a_request_in_doubt_is_sent_again_unless_a_part_of_its_answer_is_sent(
 
 @each_way
 def test_an_answer_without_doubt_is_delivered(
-    send: Callable[[FlaskClient], tuple[int, Any]], router: Router, aws: str
+    send: Callable[[FlaskClient], tuple[int, Any]], router: Router
 ) -> None:
-    client(aws).put_object(Bucket="inputs", Key="four", Body=b"four")
     (router.notes / "go-on").touch()
     assert send(router.http)[0] == 200

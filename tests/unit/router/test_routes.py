@@ -17,7 +17,7 @@ from sm.client import Client, TextPayload
 from sm.plugins.registry import Registry
 from sm.router.classify import Classifier
 from sm.router.pipeline import LogSample, Pipeline
-from sm.router.records import Lane
+from sm.router.records import OrderedRunner
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
@@ -59,17 +59,34 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
             Classifier(registry, "upper", max_records=100),
             Triton(Upstream(1, 5.0, Retries(AnswerGuard(None))), registry),
             AnswerGuard(None),
-            Lane(pool, lines, 2),
+            OrderedRunner(pool, 2),
+            OrderedRunner(lines, 2),
         )
         app = Router(pipeline, LogSample(), 1000, 5.0, 5.0, behind_nginx)
         app.register_blueprint(blueprint(app, local_endpoints=behind_nginx))
         yield app.test_client()
 
 
-def test_a_result_uri_outside_the_allowed_buckets_is_a_403(http_client: FlaskClient) -> None:
-    body = {"modelname": "upper", "payload": "a", "result_s3_uri": "s3://bucket/key"}
-    response = http_client.post("/invocations", json=body)
-    assert (response.status_code, response.json and response.json["code"]) == (403, "forbidden")
+@pytest.mark.parametrize("payload", ["s3_uri", {"text": "s3_uri"}, {"text": '{"s3_uri": "s3://a/b"}'}])
+def test_a_payload_that_speaks_of_s3_is_like_any_other(http_client: FlaskClient, payload: object) -> None:
+    response = http_client.post("/invocations", json={"modelname": "upper", "payload": payload})
+    assert response.status_code == 200
+    assert "S3_URI" in response.get_json()["result"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"payload": {"s3_uri": "s3://bucket/key"}},
+        {"payload": {"text": {"s3_uri": "s3://bucket/key"}}},
+        {"payload": "a", "result_s3_uri": "s3://bucket/key"},
+    ],
+)
+def test_an_address_in_s3_is_not_a_payload_and_no_place_for_a_result(
+    http_client: FlaskClient, body: dict[str, object]
+) -> None:
+    response = http_client.post("/invocations", json={"modelname": "upper", **body})
+    assert (response.status_code, response.get_json()["code"]) == (422, "wrong_payload")
 
 
 def test_a_body_over_the_limit_is_a_413_without_nginx_too(http_client: FlaskClient) -> None:

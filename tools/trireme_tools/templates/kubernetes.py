@@ -51,7 +51,7 @@ RESERVED_SETTINGS = ("TRIREME_DRAIN_SECONDS", "SAGEMAKER_BIND_TO_PORT", "TRIREME
 #: The setting for what the box fetches at its start.
 REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 #: Settings that make the box call other machines, and the ports that they need: DNS, HTTPS, OTLP.
-CALLS_OUT = ("TRIREME_S3_BUCKETS", "TRIREME_CAPTURE", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
+CALLS_OUT = ("TRIREME_CAPTURE", "TRIREME_INSTALL_REQUIREMENTS", "OTEL_")
 EGRESS_PORTS = ((53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP"))
 #: Settings that lead to another S3 or hub, whose port may be any.
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HF_ENDPOINT")
