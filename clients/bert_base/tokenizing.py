@@ -25,7 +25,7 @@ def load_tokenizer(model: Path, vocabulary_size: int) -> Tokenizer:
     """
     tokenizer_file, vocabulary_file = model / "tokenizer.json", model / "vocab.txt"
     if tokenizer_file.is_file():
-        return Tokenizer.from_file(str(tokenizer_file))
+        return Tokenizer.from_str(tokenizer_file.read_text("utf-8-sig"))
     if not vocabulary_file.is_file():
         if vocabulary_size not in (-1, UNCASED_WORDS):
             raise StartError(
@@ -34,5 +34,7 @@ def load_tokenizer(model: Path, vocabulary_size: int) -> Tokenizer:
                 "writes them."
             )
         vocabulary_file = Path(__file__).with_name("vocab.txt")
-    wordpiece = BertWordPieceTokenizer(str(vocabulary_file), lowercase=True)
+    words = vocabulary_file.read_text("utf-8-sig").rstrip("\n").split("\n")
+    vocabulary = {word: index for index, word in enumerate(words)}
+    wordpiece = BertWordPieceTokenizer(vocabulary, lowercase=True)
     return Tokenizer.from_str(wordpiece.to_str())

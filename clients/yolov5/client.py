@@ -84,7 +84,7 @@ class Yolov5(ObjectDetection):
         if self.suppresses and not self.takes_thresholds:
             path = self.home / "suppression.json"
             try:
-                self.built_in = Thresholds.model_validate_json(path.read_bytes())
+                self.built_in = Thresholds.model_validate_json(path.read_text("utf-8-sig"))
             except (OSError, ValidationError) as error:
                 raise StartError(f"{path}, the thresholds in the plan, cannot be read: {error}") from None
 

@@ -345,7 +345,7 @@ class TensorClient(Client):
 
             def setup(self) -> None:
                 self.preprocessing = Preprocessing.read(self.repository / self.model / "preprocess.json")
-                self.labels = (self.folder / "labels.txt").read_text().splitlines()
+                self.labels = (self.folder / "labels.txt").read_text("utf-8-sig").splitlines()
 
             def preprocess(self, payload: ImagePayload) -> Tensors:
                 return {"input": self.preprocessing(payload.pixels)}

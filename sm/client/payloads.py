@@ -13,7 +13,7 @@ import math
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -41,6 +41,7 @@ from pydantic_core import CoreSchema
 from sm.client.picture_header import PictureHeader, read_header
 from sm.client.sessions import Session
 from sm.errors import BadInput, StartError, WrongTensor
+from sm.http.messages import BOM
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def read_description(kind: type[Description], path: Path) -> Description:
         StartError: The file cannot be read or a field is wrong; the sentence names both.
     """
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes().removeprefix(BOM))
     except OSError as error:
         raise StartError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
@@ -206,6 +207,16 @@ class Payload(BaseModel):
         if cls.main_field is None:
             raise BadInput(f"{cls.__name__} takes no raw body")
         return {cls.main_field: body}
+
+    @classmethod
+    def read_raw(cls, body: bytes, options: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG003
+        """Read the fields from a raw body. The default is :meth:`fields_of_raw`.
+
+        Args:
+            body: The request's body; a text is in UTF-8, whatever its charset was.
+            options: The parameters of its content type, such as ``header`` of CSV.
+        """
+        return cls.fields_of_raw(body)
 
     @classmethod
     def names_of(cls, field: str) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def read_api_key(file: Path | None) -> str:
     if file is None:
         return ""
     try:
-        words = file.read_text(encoding="ascii").split()
+        words = file.read_text("utf-8-sig").split()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--api-key {file} cannot be read: {error}.") from None
     if len(words) != 1:

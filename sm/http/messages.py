@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import http.client
 import re
 import socket
@@ -17,10 +18,16 @@ from sm.errors import BadInput, TriremeError
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 NPY = "application/x-npy"
+NPZ = "application/x-npz"
+CSV = "text/csv"
+TEXT = "text/plain"
 PNG = "image/png"
 EVENTS = "text/event-stream"
+OCTET_STREAM = "application/octet-stream"
 #: SageMaker's content type of Triton's binary form: JSON of so many bytes, then the tensors.
 BINARY = "application/vnd.sagemaker-triton.binary+json"
+#: A UTF-8 byte order mark, which editors of Windows and PowerShell write before a text.
+BOM = codecs.BOM_UTF8
 
 
 @dataclass(slots=True)
@@ -44,7 +51,8 @@ def write_error(error: TriremeError, request_id: str) -> Answer:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse standard JSON: no NaN, and at most the parser's 1,024 levels."""
+    """Parse standard JSON: no NaN, at most the parser's 1,024 levels. A byte order mark is ignored."""
+    body = body.removeprefix(BOM)
     check_not_empty(body)
     try:
         return orjson.loads(body)

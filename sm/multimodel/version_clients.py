@@ -128,11 +128,11 @@ def check_golden(client: Client) -> None:
     payload, golden = (client.folder / "sample" / f"{part}.json" for part in ("payload", "golden"))
     if not (payload.is_file() and golden.is_file()):
         return
-    value = json.loads(payload.read_text())
+    value = json.loads(payload.read_bytes())
     members = value if isinstance(value, dict) else {client.payload.main_field: value}
     result = client.inference(client.payload.model_validate(members))
     plain = json.loads(json.dumps(result, default=_to_plain))
-    wrong = list(differences(plain, json.loads(golden.read_text())))
+    wrong = list(differences(plain, json.loads(golden.read_bytes())))
     if wrong:
         raise CommandError(f"the golden answer of {client.name!r} differs: {'; '.join(wrong[:3])}")
 

@@ -100,7 +100,7 @@ class Manifest(Part):
         """Read the manifest of a version folder; None if there is none. Raises ValueError with the fault."""
         path = folder / NAME
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(path.read_text("utf-8-sig"))
         except FileNotFoundError:
             return None
         except ValidationError as error:

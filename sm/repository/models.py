@@ -248,7 +248,7 @@ def read_config(path: Path) -> Any:
             raise ValueError(
                 f"{path} has more than {MAX_CONFIG_BYTES} bytes: that is not a Triton configuration."
             )
-        return text_format.Parse(path.read_text(), protobuf().ModelConfig())
+        return text_format.Parse(path.read_text("utf-8-sig"), protobuf().ModelConfig())
     except text_format.ParseError as error:
         raise _explain(path, error) from None
     except UnicodeDecodeError as error:

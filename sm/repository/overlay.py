@@ -7,6 +7,7 @@ wrappers around Python models.
 from __future__ import annotations
 
 import shutil
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from sm.repository.machine import Machine
 from sm.repository.problems import holds_plan
 
 PLAN, LOG = "model.plan", "model.plan.log"
+#: Texts that Triton reads itself: configurations and labels.
+TEXTS = (".pbtxt", ".txt")
 
 
 def find_missing_plans(repository: Path) -> list[Path]:
@@ -114,8 +117,16 @@ def _link_model(
 
 
 def _link(path: Path, link: Path) -> None:
-    """Link to ``path``, in the place of what is there."""
+    """Link to ``path``, in the place of what is there. A text with a byte order mark is copied without it."""
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)
     link.unlink(missing_ok=True)
-    link.symlink_to(path)
+    if path.suffix in TEXTS and path.is_file() and _begins_with_bom(path):
+        link.write_bytes(path.read_bytes().removeprefix(BOM_UTF8))
+    else:
+        link.symlink_to(path)
+
+
+def _begins_with_bom(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(BOM_UTF8)) == BOM_UTF8

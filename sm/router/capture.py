@@ -22,12 +22,13 @@ import pybase64
 
 from sm import metrics
 from sm.client.base import Client
+from sm.http.media_types import kind_of
 from sm.http.messages import JSON, JSON_LINES, Answer
 from sm.http.s3 import SCHEME, S3Uri, open_client
 from sm.plugins.registry import Registry
 from sm.polling import Poll
 from sm.router.answers import dumps
-from sm.router.classify import Message, media_type
+from sm.router.classify import Message
 from sm.run_state import write_atomically
 from sm.settings import Settings
 
@@ -190,7 +191,7 @@ def folder_of(event: Event) -> str:
 
 
 def parse(body: bytes, content_type: str) -> Any:
-    return orjson.loads(body) if media_type(content_type) == JSON else body
+    return orjson.loads(body) if kind_of(content_type) == JSON else body
 
 
 def encode(part: Any) -> bytes:
@@ -199,7 +200,7 @@ def encode(part: Any) -> bytes:
 
 def side(mode: str, content_type: str, body: bytes) -> dict[str, str]:
     """Return a body as SageMaker writes it: text where the type is JSON or CSV, else base64."""
-    encoding = ENCODINGS.get(media_type(content_type), "BASE64")
+    encoding = ENCODINGS.get(kind_of(content_type), "BASE64")
     text = pybase64.b64encode_as_string(body) if encoding == "BASE64" else body.decode(errors="replace")
     return {"observedContentType": content_type, "mode": mode, "data": text, "encoding": encoding}
 

@@ -21,7 +21,8 @@ from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
-from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, check_not_empty, not_json
+from sm.http.media_types import choose_kind, kind_of, media_type, parse
+from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, OCTET_STREAM, check_not_empty, not_json
 from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.
@@ -42,6 +43,8 @@ class RawRecord(NamedTuple):
 
     body: bytes
     content_type: str
+    #: Of the content type, such as ``header`` of CSV.
+    options: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -113,7 +116,13 @@ class Message(NamedTuple):
 
     @property
     def content_type(self) -> str:
+        """The type of the body as its caller calls it."""
         return media_type(self.headers.get("content-type", JSON))
+
+    @property
+    def kind(self) -> str:
+        """The type of the body, by the name that the box knows."""
+        return kind_of(self.headers.get("content-type", JSON))
 
 
 class TritonRequest(NamedTuple):
@@ -169,7 +178,7 @@ def estimate_parsed_bytes(message: Message) -> int:
     is not part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
-    if len(body) < MIN_BASE64_BYTES or not (message.content_type == JSON or OBJECT.match(body)):
+    if len(body) < MIN_BASE64_BYTES or not (message.kind == JSON or OBJECT.match(body)):
         return 0
     return BYTES_PER_MARK * sum(_count_marks(body, mark) for mark in (b",", b"[", b"{"))
 
@@ -191,12 +200,6 @@ def custom_attributes(text: str) -> dict[str, str]:
     """Parse ``k=v;k=v``. Parts without ``=`` are skipped: the header may carry other data."""
     pairs = (part.partition("=") for part in text.split(";"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
-
-
-@lru_cache(maxsize=256)  # Callers send the same few headers.
-def media_type(header: str) -> str:
-    """Return a ``Content-Type`` without its parameters; JSON if it is empty."""
-    return header.split(";")[0].strip().lower() or JSON
 
 
 @lru_cache(maxsize=256)
@@ -319,7 +322,7 @@ class Classifier:
     ) -> ModelRequest | LinesRequest:
         models, headers = self.models, message.headers
         body_type = headers.get("content-type", JSON)
-        content_type = media_type(body_type)
+        content_type, kind = media_type(body_type), kind_of(body_type)
         # Check before the body is read: the platform loads a model again when it gets a 404.
         if message.model and not models.is_served(message.model):
             raise models.unknown(message.model)
@@ -339,7 +342,7 @@ class Classifier:
             members = read_members(message.body)
             model = message.model or members.get("modelname") or name
             return self._dispatch_request(message, model, models.find(model), address, members, session, None)
-        takes_json, body = content_type == JSON, JsonBody(message.body, is_line)
+        takes_json, body = kind == JSON, JsonBody(message.body, is_line)
 
         def dispatch(members: Mapping[str, Any]) -> DispatchRequest:
             model = message.model or members.get("modelname") or name
@@ -351,7 +354,7 @@ class Classifier:
             if takes_json and body.is_dispatch(naming_model=True):
                 return dispatch(body.dispatch_members())
             return dispatch({"payload": RawRecord(message.body, content_type)})
-        if content_type == JSON_LINES:
+        if kind == JSON_LINES:
             most = self.max_records
             return LinesRequest(message, session, None if most is None else RecordLimit(most))
         if BINARY in message.headers.get("content-type", "").lower():
@@ -363,8 +366,11 @@ class Classifier:
             raise UnsupportedType(
                 f"a body with the Content-Encoding {coding} is not accepted here; send it uncompressed"
             )
-        if not takes_json and client is not None and content_type in client.payload.content_types:
-            return dispatch({"payload": RawRecord(message.body, content_type)})
+        unnamed = not headers.get("content-type")
+        if client is not None and (unnamed or not takes_json):
+            sent = OCTET_STREAM if unnamed else content_type
+            if taken := choose_kind(sent, message.body, client.payload.content_types):
+                return dispatch({"payload": RawRecord(message.body, taken, parse(body_type).parameters)})
         if self.inference_type == "infer":
             if body.is_v2():
                 return TritonRequest(message, name, version)

@@ -159,7 +159,7 @@ def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, A
         if not {record.content_type, ANY_TYPE} & {*kind.content_types}:
             takes = ", ".join((JSON, JSON_LINES, *kind.content_types))
             raise UnsupportedType(f"{client.name} takes {takes}, not {record.content_type[:100]!r}")
-        return kind.fields_of_raw(record.body)
+        return kind.read_raw(record.body, record.options)
     if isinstance(record, (str, DecodedBase64)) and kind.main_field:
         return {kind.main_field: record}
     if not isinstance(record, dict):

@@ -28,7 +28,7 @@ from sm.http.messages import JSON, Answer, write_error
 from sm.router.answers import dumps, finish
 from sm.router.classify import SESSION_HEADER, Message
 from sm.router.pipeline import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
-from sm.router.wsgi import Router, read_message
+from sm.router.wsgi import Router, in_utf8, read_message
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -247,7 +247,7 @@ def _answer(
     """Answer a message; return the headers that the answer would have over HTTP."""
     try:
         invocation = router.begin(environ)
-        answer = router.pipeline.answer(invocation, lambda: message)
+        answer = router.pipeline.answer(invocation, lambda: in_utf8(message))
         if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
             # A message has no headers, and these are all that the answer says.
             answer.body = dumps(dict(answer.headers))

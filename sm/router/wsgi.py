@@ -24,9 +24,12 @@ from werkzeug.http import HTTP_STATUS_CODES
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_content_length, get_input_stream
 
+from sm.client.decode_budget import DECODED
+from sm.client.payloads import MIN_BASE64_BYTES
 from sm.deadline import Deadline
 from sm.errors import BadInput, ClientFailed, ModelFailed, TooLarge, TriremeError, UnknownModel
-from sm.http.messages import EVENTS, Answer, write_error
+from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
+from sm.http.messages import BOM, EVENTS, Answer, write_error
 from sm.http.responses import (
     REQUEST_ID_KEY,
     ReadResponse,
@@ -57,6 +60,8 @@ BODY_TOO_LARGE = "the body is larger than this box accepts"
 PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 #: Bytes of one read from a body.
 READ_BYTES = 2**18
+#: Bytes of memory that a byte of a text takes while it is decoded by its charset.
+BYTES_PER_CHARACTER = 4
 #: The header that asks where a request's time went, and where WSGI has the listener of a traced request.
 TIMING_HEADER, LISTENER_KEY = "HTTP_X_TRIREME_TIMING", "trireme.listener"
 
@@ -71,13 +76,27 @@ def read_message(environ: WSGIEnvironment, max_body: int, model: str = "", targe
         target: Path and query of a request in Triton's own API.
     """
     query = environ.get("QUERY_STRING")
-    return Message(
+    message = Message(
         read_body(environ, max_body),
         read_headers(environ),
         read_query(query) if query else NO_PARAMETERS,
         environ.get(REQUEST_ID_KEY) or request_id(environ),
         model,
         target,
+    )
+    has_charset = "charset" in message.headers.get("content-type", "").lower()
+    return in_utf8(message) if has_charset or message.body.startswith(BOM) else message
+
+
+def in_utf8(message: Message) -> Message:
+    """Return a message whose text is UTF-8 without a byte order mark, whatever charset its caller chose."""
+    body, content_type = message.body, message.headers.get("content-type", "")
+    with DECODED.reserve(BYTES_PER_CHARACTER * len(body) if len(body) >= MIN_BASE64_BYTES else 0):
+        body = to_utf8(body, content_type)
+    if not content_type or not is_text(kind_of(content_type)):
+        return message._replace(body=body)
+    return message._replace(
+        body=body, headers={**message.headers, "content-type": without_charset(content_type)}
     )
 
 

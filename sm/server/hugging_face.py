@@ -146,7 +146,7 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
             found.files["vocab.json"] = _json(vocabulary)
     elif task != "tabular":
         if (folder / "tokenizer.json").is_file():
-            found.files["tokenizer.json"] = (folder / "tokenizer.json").read_text("utf-8")
+            found.files["tokenizer.json"] = (folder / "tokenizer.json").read_text("utf-8-sig")
         options = _limits(folder, config)
         if config.get("problem_type") == "multi_label_classification":
             options["activation"] = "sigmoid"

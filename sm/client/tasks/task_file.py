@@ -130,7 +130,7 @@ def read_labels(model: Path, output: str, classes: int) -> tuple[str, ...]:
 def read_lines(path: Path) -> tuple[str, ...]:
     """Read the lines of a file. Raises :class:`StartError`."""
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
+        return tuple(path.read_text("utf-8-sig").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"{path} cannot be read: {error}") from None
 

@@ -107,7 +107,7 @@ def load_tokenizer(model: Path) -> Tokenizer:
             "tokenizer that needs Python code of its repository is not loaded"
         )
     try:
-        return Tokenizer.from_file(str(path))
+        return Tokenizer.from_str(path.read_text("utf-8-sig"))
     except Exception as error:  # the library raises no narrower class
         raise StartError(f"{path} cannot be read: {error}") from None
 

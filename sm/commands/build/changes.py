@@ -168,4 +168,4 @@ class Graphs:
 
 def options(path: Path) -> list[str]:
     """Return the words in a file of options; none if there is no file."""
-    return shlex.split(path.read_text(), comments=True) if path.is_file() else []
+    return shlex.split(path.read_text("utf-8-sig"), comments=True) if path.is_file() else []

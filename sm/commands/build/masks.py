@@ -49,8 +49,8 @@ class Vocabulary:
     def read(cls, description: Path, tokenizer: Path) -> Vocabulary:
         """Read the mask's name from ``preprocess.json`` and all words from ``tokenizer.json``."""
         try:
-            mask_token = json.loads(description.read_text())["mask_token"]
-            tokens = json.loads(tokenizer.read_text())
+            mask_token = json.loads(description.read_bytes())["mask_token"]
+            tokens = json.loads(tokenizer.read_bytes())
             ids = {
                 **tokens["model"]["vocab"],
                 **{token["content"]: token["id"] for token in tokens["added_tokens"]},

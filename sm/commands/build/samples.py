@@ -114,7 +114,7 @@ def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
             if path.suffix in PICTURES:
                 yield {"image": path.read_bytes()}
     if "text" in client.payload.model_fields and (folder / TEXTS).is_file():
-        for line in (folder / TEXTS).read_text(encoding="utf-8").splitlines():
+        for line in (folder / TEXTS).read_text("utf-8-sig").splitlines():
             yield {"text": line}
 
 

@@ -148,7 +148,7 @@ def install_or_check(code: Path, cache: Path, run: Path, install: bool) -> None:
     if install:
         site.addsitedir(str(ensure_installed(file, cache, run)))
         return
-    missing_packages = sorted(find_missing(file.read_text(errors="replace")))
+    missing_packages = sorted(find_missing(file.read_text("utf-8-sig", "replace")))
     if missing_packages:
         log.warning(
             "%s requires %s, which is not installed: TRIREME_INSTALL_REQUIREMENTS=true installs it",

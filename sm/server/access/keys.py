@@ -151,7 +151,7 @@ def parse(content: bytes, path: Path) -> list[ApiKey]:
 
 def _lines(content: bytes) -> Iterator[tuple[int, str]]:
     """Yield numbered lines, without blank ones and comments."""
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(content.decode("utf-8-sig", "replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if text:
             yield number, text

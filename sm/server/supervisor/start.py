@@ -543,7 +543,7 @@ def _curl(settings: Settings) -> str:
 
 
 def _example_command(settings: Settings, file: Path) -> str:
-    text = file.read_text(encoding="utf-8").strip()
+    text = file.read_text("utf-8-sig").strip()
     text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
     return text.replace("curl -s", _curl(settings), 1)
 

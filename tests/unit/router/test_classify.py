@@ -247,7 +247,7 @@ def test_custom_attributes_name_the_model_if_the_body_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    "content_type", ["application/x-www-form-urlencoded", "application/octet-stream", "text/json", "*/*"]
+    "content_type", ["application/x-www-form-urlencoded", "application/octet-stream", "text/html", "*/*"]
 )
 @pytest.mark.parametrize("default_model", ["", "pictures", "plain"])
 def test_the_error_for_a_dispatch_request_of_another_content_type_names_the_right_one(

@@ -64,13 +64,13 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
         found.describe({})
         beside = Path(source).parent / "tokenizer.json"
         if beside.is_file():
-            found.files["tokenizer.json"] = beside.read_text("utf-8")
+            found.files["tokenizer.json"] = beside.read_text("utf-8-sig")
     else:
         raise CommandError(f"{source} does not exist: name an ONNX file, a folder, or hf://owner/name.")
     for name, path in (("labels.txt", labels), ("preprocess.json", preprocess)):
         if path is not None:
             try:
-                found.files[name] = path.read_text("utf-8")
+                found.files[name] = path.read_text("utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise CommandError(f"{path} cannot be read: {error}.") from None
     if found.task.startswith("image") and "preprocess.json" not in found.files:

@@ -215,7 +215,7 @@ def price_list(options: argparse.Namespace) -> Callable[[float], tuple[RequestCo
 def read(file: Path, model: TunedModel) -> Sweep:
     """Read a sweep that was measured before."""
     try:
-        points, about = sweep.loads(file.read_text())
+        points, about = sweep.loads(file.read_text("utf-8-sig"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{file} is not a sweep.json of sm tune: {error}.") from None
     if about.get("model") != model.name:

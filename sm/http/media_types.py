@@ -1,0 +1,260 @@
+"""Media types: their names, the charset of a text, what bytes are, and the negotiation of ``Accept``."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sm.errors import BadInput, UnsupportedType
+from sm.http.messages import BINARY, BOM, CSV, JSON, JSON_LINES, NPY, NPZ, OCTET_STREAM, PNG, TEXT
+
+#: Each type that the box reads or writes, and the other names that callers use for it: registered ones
+#: (https://www.iana.org/assignments/media-types), older ones, and those of SageMaker's own containers.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    JSON: ("text/json", "application/x-json", "text/x-json"),
+    JSON_LINES: (
+        "application/x-jsonlines",
+        "application/json-lines",
+        "application/jsonl",
+        "application/x-jsonl",
+        "application/ndjson",
+        "application/x-ndjson",
+        "text/jsonl",
+        "text/jsonlines",
+        "text/x-ndjson",
+    ),
+    CSV: (
+        "text/x-csv",
+        "application/csv",
+        "application/x-csv",
+        "text/comma-separated-values",
+        "text/x-comma-separated-values",
+    ),
+    TEXT: (),
+    "text/libsvm": ("text/x-libsvm", "application/x-libsvm"),
+    NPY: ("application/npy", "application/numpy", "application/x-numpy"),
+    NPZ: ("application/npz",),
+    "image/jpeg": ("image/jpg", "image/pjpeg", "image/jfif", "image/x-jpeg", "image/x-jpg"),
+    PNG: ("image/x-png", "image/apng", "image/vnd.mozilla.apng"),
+    "image/webp": ("image/x-webp",),
+    "audio/wav": ("audio/wave", "audio/x-wav", "audio/x-wave", "audio/vnd.wave", "audio/x-pn-wav"),
+    "audio/flac": ("audio/x-flac", "application/x-flac"),
+    "audio/mpeg": ("audio/mp3", "audio/x-mp3", "audio/mpeg3", "audio/x-mpeg-3", "audio/x-mpeg", "audio/mpg"),
+    "audio/ogg": ("audio/x-ogg", "application/ogg", "audio/vorbis", "audio/opus"),
+}
+CANONICAL: Mapping[str, str] = {name: kind for kind, names in NAMES.items() for name in (kind, *names)}
+#: Names that say nothing of the format, and the beginning of the types that they may stand for.
+GENERIC: Mapping[str, str] = {
+    "application/x-image": "image/",
+    "image/x-image": "image/",
+    "image/*": "image/",
+    "audio/x-audio": "audio/",
+    "audio/*": "audio/",
+    OCTET_STREAM: "",
+    "binary/octet-stream": "",
+}
+#: How the bytes of a type begin.
+SIGNATURES = (
+    ("image/jpeg", re.compile(rb"\xff\xd8\xff")),
+    (PNG, re.compile(rb"\x89PNG\r\n\x1a\n")),
+    ("image/webp", re.compile(rb"RIFF....WEBP", re.DOTALL)),
+    ("audio/wav", re.compile(rb"RIFF....WAVE", re.DOTALL)),
+    ("audio/flac", re.compile(rb"fLaC")),
+    ("audio/ogg", re.compile(rb"OggS")),
+    ("audio/mpeg", re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")),
+    (NPY, re.compile(rb"\x93NUMPY")),
+)
+#: Python's codecs that are no charsets of the web: they run code of their own, or take quadratic time.
+NOT_CHARSETS = frozenset(
+    {"charmap", "idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape", "utf_7"}
+)
+#: Charsets whose bytes are UTF-8 as they are.
+UTF_8 = frozenset({"utf-8", "utf-8-sig"})
+
+PARTS = {mark: re.compile(rf'(?:[^{mark}"]|"(?:[^"\\]|\\.)*"?)+') for mark in ",;"}
+
+
+class MediaType(NamedTuple):
+    """A ``Content-Type``: its name in lower case, and its parameters."""
+
+    name: str
+    parameters: Mapping[str, str]
+
+    @property
+    def kind(self) -> str:
+        """The name by which the box knows the type."""
+        return CANONICAL.get(self.name, self.name)
+
+
+@lru_cache(maxsize=256)  # Callers send the same few headers.
+def parse(header: str) -> MediaType:
+    """Parse a ``Content-Type``; JSON if it is empty."""
+    name, _, rest = header.partition(";")
+    parameters: dict[str, str] = {}
+    for part in PARTS[";"].findall(rest):
+        key, _, value = part.partition("=")
+        value = value.strip()
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        parameters.setdefault(key.strip().lower(), value)
+    return MediaType(name.strip().lower() or JSON, MappingProxyType(parameters))
+
+
+@lru_cache(maxsize=256)
+def media_type(header: str) -> str:
+    """Return the name in a ``Content-Type``, without parameters; JSON if it is empty."""
+    return parse(header).name
+
+
+@lru_cache(maxsize=256)
+def kind_of(header: str) -> str:
+    """Return the name by which the box knows a ``Content-Type``; JSON if it is empty."""
+    return parse(header).kind
+
+
+def is_text(kind: str) -> bool:
+    """True if a body of this type is a text: it has a charset, and may begin with a byte order mark."""
+    is_json = kind in (JSON, JSON_LINES) or (kind.endswith("+json") and kind != BINARY)
+    return is_json or kind.startswith("text/")
+
+
+def sniff(body: bytes) -> str:
+    """Return the type of a picture, a recording or an array by its first bytes; empty if it is none."""
+    return next((kind for kind, signature in SIGNATURES if signature.match(body)), "")
+
+
+def choose_kind(content_type: str, body: bytes, accepted: Sequence[str]) -> str:
+    """Return the type of ``accepted`` as which a body can be read; empty if there is none.
+
+    Args:
+        content_type: The name that the caller sent.
+        body: Tells a picture's type, whatever its caller calls it, and that of a body without a proper name.
+        accepted: Types that a client takes, by any of their names.
+    """
+    kinds = {CANONICAL.get(name, name): name for name in accepted}
+    if found := kinds.get(CANONICAL.get(content_type, content_type)):
+        return found
+    family = GENERIC.get(content_type, "image/" if content_type.startswith("image/") else None)
+    if family is None:
+        return ""
+    sniffed = sniff(body)
+    if sniffed.startswith(family) and sniffed in kinds:
+        return kinds[sniffed]
+    # A reader of pictures says best what is wrong with one.
+    is_generic = family and content_type in GENERIC
+    return next((name for kind, name in kinds.items() if is_generic and kind.startswith(family)), "")
+
+
+def to_utf8(body: bytes, header: str) -> bytes:
+    """Return a text's body in UTF-8, without a byte order mark; any other body unchanged.
+
+    Args:
+        body: The body.
+        header: Its ``Content-Type``, whose ``charset`` is obeyed.
+
+    Raises:
+        UnsupportedType: The charset is unknown.
+        BadInput: The body is not in its charset.
+    """
+    content_type = parse(header)
+    if not is_text(content_type.kind):
+        return body
+    charset = content_type.parameters.get("charset", "")
+    codec = find_codec(charset) if charset else "utf-8"
+    if codec not in UTF_8:
+        try:
+            body = body.decode(codec).encode()
+        except UnicodeError as error:  # a lone surrogate cannot be encoded
+            raise BadInput(f"the body is not {charset[:40]!r}, its charset: {error}"[:300]) from None
+    return body[len(BOM) :] if body.startswith(BOM) else body
+
+
+@lru_cache(maxsize=256)
+def without_charset(header: str) -> str:
+    """Return a ``Content-Type`` without its charset, as that of a body that :func:`to_utf8` has read."""
+    name, _, rest = header.partition(";")
+    parts = PARTS[";"].findall(rest)
+    kept = (part.strip() for part in parts if part.partition("=")[0].strip().lower() != "charset")
+    return "; ".join((name.strip(), *filter(None, kept)))
+
+
+@lru_cache(maxsize=64)
+def find_codec(charset: str) -> str:
+    """Return Python's name of a charset. Raises :class:`UnsupportedType`, which names the charset."""
+    try:
+        codec = codecs.lookup(charset.strip())
+        if codec.name.replace("-", "_") in NOT_CHARSETS or not codec._is_text_encoding:
+            raise LookupError
+    except (LookupError, ValueError, UnicodeError):
+        raise UnsupportedType(
+            f"the charset {charset[:40]!r} is not known here; send the body in UTF-8", charset=charset[:40]
+        ) from None
+    return codec.name
+
+
+class MediaRange(NamedTuple):
+    """A range of ``Accept``: ``text/csv``, ``text/*`` or ``*/*``."""
+
+    name: str
+    quality: float
+
+    def matches(self, kind: str) -> bool:
+        """True if the range has the type."""
+        if self.name.endswith("/*"):
+            return self.name == "*/*" or kind.startswith(self.name[:-1])
+        return CANONICAL.get(self.name, self.name) == kind
+
+    @property
+    def precision(self) -> int:
+        """How narrow the range is: the narrowest one decides on a type."""
+        return 0 if self.name == "*/*" else 1 if self.name.endswith("/*") else 2
+
+
+@lru_cache(maxsize=256)
+def read_accept(header: str) -> tuple[MediaRange, ...]:
+    """Parse an ``Accept`` header; empty if the caller takes anything (RFC 9110, section 12.5.1).
+
+    Parts that are not media ranges are ignored. Parameters other than ``q`` are too: none of them tells two
+    answers of the box apart.
+    """
+    ranges = []
+    for part in PARTS[","].findall(header):
+        name, *options = (option.strip().lower() for option in PARTS[";"].findall(part))
+        name = "*/*" if name == "*" else name  # Java's HttpURLConnection sends it
+        text = next((option[2:] for option in options if option.startswith("q=")), "1")
+        try:
+            quality = min(max(0.0, float(text)), 1.0)
+        except ValueError:
+            continue
+        if name.count("/") == 1 and " " not in name:
+            ranges.append(MediaRange(name, quality))
+    return tuple(ranges)
+
+
+@lru_cache(maxsize=1024)
+def acceptable(header: str, offers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the offers that the caller takes, the best first; of equally good ones, the first offer."""
+    ranges = read_accept(header)
+    if not ranges:
+        return offers
+    qualities = {}
+    for offer in offers:
+        matching = [each for each in ranges if each.matches(CANONICAL.get(offer, offer))]
+        qualities[offer] = max(matching, key=lambda each: each.precision).quality if matching else 0.0
+    return tuple(sorted((offer for offer in offers if qualities[offer]), key=lambda offer: -qualities[offer]))
+
+
+def choose(header: str, offers: tuple[str, ...]) -> str:
+    """Return the offer that the caller likes best; empty if it takes none of them."""
+    return next(iter(acceptable(header, offers)), "")
+
+
+@lru_cache(maxsize=256)
+def most_wanted(header: str) -> str:
+    """Return the type that the header names and likes best; empty if it names none."""
+    named = [each for each in read_accept(header) if each.precision == 2 and each.quality]
+    return max(named, key=lambda each: each.quality).name if named else ""
