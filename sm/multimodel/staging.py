@@ -16,6 +16,7 @@ from sm.multimodel.archive_layout import MAX_COPIED_FILE_BYTES, Archive, callabl
 from sm.multimodel.load_records import Record
 from sm.repository import models
 from sm.repository.ensembles import is_ensemble
+from sm.repository.links import link_model
 from sm.repository.models import CONFIG as CONFIG
 from sm.repository.models import Model
 
@@ -109,30 +110,17 @@ def renew(model: Path) -> None:
 
 
 def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
-    folder.mkdir()
-    versions = {str(number) for number in model.versions}
-    for path in model.folder.iterdir():
-        if path.name in versions:
-            _link_files(path, folder / path.name)
-        elif path.name != CONFIG:
-            (folder / path.name).symlink_to(path)
+    # The versions' times can be set there: an archive may be read-only.
+    link_model(model.folder, folder, named_files=model.named_files)
     if model.config is not None:
         config = rename_config(model.config, folder.name, names)
         config = models.without_gpu(config) if on_cpu else config
-        if config == model.config:
-            (folder / CONFIG).symlink_to(model.folder / CONFIG)
-        else:
+        if config != model.config:
+            (folder / CONFIG).unlink()
             (folder / CONFIG).write_text(models.write_config(config))
     if is_ensemble(model) and not model.versions:
         # An empty version folder, which many archive tools leave out.
         (folder / "1").mkdir()
-
-
-def _link_files(source: Path, folder: Path) -> None:
-    """Link a version's files into a new folder, whose time can be set: an archive may be read-only."""
-    folder.mkdir()
-    for path in source.iterdir():
-        (folder / path.name).symlink_to(path)
 
 
 def rename_config(config: Any, name: str, names: Mapping[str, str]) -> Any:

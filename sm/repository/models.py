@@ -53,6 +53,8 @@ PLATFORMS = {
 
 #: Triton's placeholder for the model's folder, and the parameter of the python backend that may contain it.
 OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
+#: Where Triton reads the data that warm-ups and first states name.
+WARM_UP, FIRST_STATE = "warmup", "initial_state"
 #: Bytes. Real configurations have a few kilobytes, and the text parser takes seconds for a megabyte.
 MAX_CONFIG_BYTES = 2**20
 #: Messages of the text parser for a field or a value that it does not know.
@@ -154,6 +156,23 @@ class Model:
         return self.environment is not None and self.folder in self.environment.parents
 
     @property
+    def named_files(self) -> frozenset[Path]:
+        """The files in the model's folder that the configuration names, by their paths in it: labels, the
+        data of warm-ups and of first states, and paths in parameters.
+        """
+        if self.config is None:
+            return frozenset()
+        warm_ups = (value for each in self.config.model_warmup for value in each.inputs.values())
+        first_states = (value for each in self.config.sequence_batching.state for value in each.initial_state)
+        names = [
+            *(output.label_filename for output in self.config.output),
+            *(f"{WARM_UP}/{value.input_data_file}" for value in warm_ups if value.input_data_file),
+            *(f"{FIRST_STATE}/{value.data_file}" for value in first_states if value.data_file),
+            *(value.string_value.removeprefix(f"{OWN_FOLDER}/") for value in self.config.parameters.values()),
+        ]
+        return frozenset(Path(name) for name in names if _is_file_within(self.folder, name))
+
+    @property
     def wants_gpu(self) -> bool:
         """True if the configuration asks for instances on a GPU."""
         return any(map(is_on_gpu, self.config.instance_group)) if self.config else False
@@ -165,6 +184,15 @@ class Model:
 
     def version(self, number: int) -> Path:
         return self.folder / str(number)
+
+
+def _is_file_within(folder: Path, name: str) -> bool:
+    """True if ``name`` is the path of a file in the folder, without a step up."""
+    path = Path(name)
+    try:
+        return bool(name) and not path.is_absolute() and ".." not in path.parts and (folder / path).is_file()
+    except (OSError, ValueError):  # a parameter may be any text: too long for a name, or with a null byte
+        return False
 
 
 def is_model(folder: Path) -> bool:

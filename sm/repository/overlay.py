@@ -7,17 +7,15 @@ wrappers around Python models.
 from __future__ import annotations
 
 import shutil
-from codecs import BOM_UTF8
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from sm.repository import models, problems
+from sm.repository.links import link, link_model
 from sm.repository.machine import Machine
 from sm.repository.problems import holds_plan
 
 PLAN, LOG = "model.plan", "model.plan.log"
-#: Texts that Triton reads itself: configurations and labels.
-TEXTS = (".pbtxt", ".txt")
 
 
 def find_missing_plans(repository: Path) -> list[Path]:
@@ -64,9 +62,10 @@ def merge(repository: Path, merged: Path, missing: list[Path]) -> None:
     for entry in repository.iterdir():
         if entry in with_missing_plan:
             names = {version.name for version in missing}
-            _link_model(entry, merged / entry.name, names.__contains__, (PLAN, LOG, "manifest.json"))
+            left_out = (PLAN, LOG, "manifest.json")
+            link_model(entry, merged / entry.name, is_opened=names.__contains__, left_out=left_out)
         else:
-            _link(entry, merged / entry.name)
+            link(entry, merged / entry.name)
 
 
 def for_triton(
@@ -87,10 +86,10 @@ def for_triton(
     folder.mkdir()
     for entry in repository.iterdir():
         if not entry.is_dir():
-            _link(entry, folder / entry.name)
+            link(entry, folder / entry.name)
         # Triton would take any other folder for a model that cannot be loaded, and never be ready.
         elif entry.name != models.CODE and not entry.name.startswith("."):
-            _link_model(entry, folder / entry.name, str.isdecimal)
+            link_model(entry, folder / entry.name, named_files=models.Model.read(entry).named_files)
             if wrap is not None:
                 wrap(folder / entry.name)
     if machine.without_gpu == "cpu":
@@ -99,34 +98,3 @@ def for_triton(
             file.unlink()
             file.write_text(models.write_config(models.without_gpu(model.config)))
     return folder
-
-
-def _link_model(
-    model: Path, folder: Path, is_opened: Callable[[str], bool], left_out: Collection[str] = ()
-) -> None:
-    """Create a folder of links to a model; in the place of an opened version is a folder of links to it."""
-    folder.mkdir(exist_ok=True)
-    for entry in model.iterdir():
-        if not (entry.is_dir() and is_opened(entry.name)):
-            _link(entry, folder / entry.name)
-            continue
-        (folder / entry.name).mkdir(exist_ok=True)
-        for file in entry.iterdir():
-            if file.name not in left_out:
-                _link(file, folder / entry.name / file.name)
-
-
-def _link(path: Path, link: Path) -> None:
-    """Link to ``path``, in the place of what is there. A text with a byte order mark is copied without it."""
-    if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)
-    link.unlink(missing_ok=True)
-    if path.suffix in TEXTS and path.is_file() and _begins_with_bom(path):
-        link.write_bytes(path.read_bytes().removeprefix(BOM_UTF8))
-    else:
-        link.symlink_to(path)
-
-
-def _begins_with_bom(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(BOM_UTF8)) == BOM_UTF8
