@@ -11,6 +11,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,10 +35,13 @@ MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": s
 #: Loads at the same time; and loads that never end, after which Triton is restarted.
 MAX_LOADS, MAX_STUCK_LOADS = 32, 16
 #: In multi-model mode each load occupies one of these threads until it ends.
-LOAD_THREADS = f"--model-load-thread-count={MAX_LOADS + MAX_STUCK_LOADS}"
+LOAD_THREADS = MAX_LOADS + MAX_STUCK_LOADS
 MODE = "--model-control-mode"
 EXPLICIT_MODE = f"{MODE}=explicit"
-EXPLICIT = (EXPLICIT_MODE, LOAD_THREADS)
+#: A tensor takes at most this many times the bytes of its JSON: eight for an FP64 or INT64 that is ``0,``.
+MAX_JSON_GROWTH = 4
+#: An option in the server's help.
+OPTION = re.compile(r"^\s*--([a-z][\w-]*)", re.MULTILINE)
 #: Of a Python model's shared memory: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
 HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
@@ -75,15 +79,12 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         str(server),
         f"--model-repository={_repository(box)}",
         "--exit-on-error=false",
-        f"--exit-timeout-secs={max(1, round(settings.drain))}",
         *_addresses(settings, box),
-        f"--http-thread-count={settings.triton_threads}",
-        f"--buffer-manager-thread-count={settings.triton_copy_threads}",
         *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
         *_model_control(settings, box),
-        *(["--allow-client-shm=true"] if "--allow-client-shm" in _help(server) else []),
+        *(f"--{name}={value}" for name, value in _tuned(settings, box).items() if name in _options(server)),
         *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
@@ -118,7 +119,7 @@ def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
     Whoever reaches Triton's own ports could then unload models, so not if others than the box may.
     """
     if box.multi_model:
-        return EXPLICIT
+        return (EXPLICIT_MODE,)
     is_chosen = any(argument.startswith(MODE) for argument in settings.triton_arguments)
     if is_chosen or settings.triton_ports == "all" or settings.allow_grpc:
         return ()
@@ -128,6 +129,20 @@ def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
 def loads_models(settings: Settings, box: Box) -> bool:
     """True if this box's Triton can load a model while it runs."""
     return EXPLICIT_MODE in (*_model_control(settings, box), *settings.triton_arguments)
+
+
+def _tuned(settings: Settings, box: Box) -> dict[str, str | int]:
+    """Return the options that a server gets if it has them, by name."""
+    load_threads = {"model-load-thread-count": LOAD_THREADS} if box.multi_model else {}
+    return {
+        "exit-timeout-secs": max(1, round(settings.drain)),
+        "http-thread-count": settings.triton_threads,
+        "buffer-manager-thread-count": settings.triton_copy_threads,
+        # Not in 2.51. In 2.71 they are off and 64 MiB, and whatever the front lets in must go through.
+        "allow-client-shm": "true",
+        "http-max-input-size": settings.max_body * MAX_JSON_GROWTH,
+        **load_threads,
+    }
 
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
@@ -199,6 +214,12 @@ def _environment(environment: Mapping[str, str], path_variables: Mapping[str, st
 
 
 @functools.lru_cache
+def _options(server: Path) -> frozenset[str]:
+    """Return the names of the options that this server has."""
+    return frozenset(OPTION.findall(_help(server)))
+
+
+@functools.lru_cache
 def _help(server: Path) -> str:
     """Return the server's help, which shows the options that this version has."""
     process = subprocess.run([server, "--help"], capture_output=True, text=True, check=False, timeout=60)
@@ -253,6 +274,19 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
     }
 
 
+def states(
+    http_port: int, keys: Mapping[str, str] = NO_KEYS, seconds: float = REQUEST_TIMEOUT_S
+) -> dict[str, set[str]] | None:
+    """Return the states of each model's versions, by model; None if Triton does not answer."""
+    status, rows = _query(http_port, keys, "POST", "/v2/repository/index", seconds)
+    if status != 200:
+        return None
+    found: dict[str, set[str]] = {}
+    for row in rows or []:
+        found.setdefault(row["name"], set()).add(row.get("state", ""))
+    return found
+
+
 def regions(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> list[str]:
     """Return the names of the shared-memory regions that Triton has mapped."""
     _, rows = _query(http_port, keys, "GET", "/v2/systemsharedmemory/status")
@@ -292,9 +326,11 @@ def request(
         connection.close()
 
 
-def _query(http_port: int, keys: Mapping[str, str], method: str, path: str) -> tuple[int, Any]:
+def _query(
+    http_port: int, keys: Mapping[str, str], method: str, path: str, seconds: float = REQUEST_TIMEOUT_S
+) -> tuple[int, Any]:
     """Call one of Triton's routes; return status and parsed body. The body is None if it is not JSON."""
-    status, body = request(http_port, keys, method, path)
+    status, body = request(http_port, keys, method, path, seconds)
     try:
         return status, json.loads(body) if status == 200 and body else None
     except ValueError:

@@ -31,15 +31,20 @@ def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
     assert machine.find_server(SETTINGS) == tmp_path / "tritonserver"
 
 
-def test_the_shared_memory_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("allow-client-shm", "true"), ("http-max-input-size", str(4 * 7 * 2**20)), ("http-thread-count", "3")],
+)
+def test_an_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path, option: str, value: str) -> None:
     serving = prepare_triton(tmp_path, [])
     serving.box.repository.mkdir()
-    for help_text, expected in (("--allow-client-shm <boolean>", True), ("--allow-grpc <boolean>", False)):
-        program = tmp_path / f"tritonserver{expected}"
-        program.write_text(f"#!/bin/sh\necho '{help_text}'\n")
+    settings = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "7", "SAGEMAKER_TRITON_THREAD_COUNT": "3"}
+    for is_known, name in ((True, option), (False, f"{option}s"), (False, f"no-{option}")):
+        program = tmp_path / f"tritonserver-{name}"
+        program.write_text(f"#!/bin/sh\necho '  --{name} <value>'\necho '\ttext about --{option}'\n")
         program.chmod(0o755)
-        command_line = command_line_of(serving, TRIREME_TRITON_SERVER=str(program))
-        assert ("--allow-client-shm=true" in command_line) is expected
+        command_line = command_line_of(serving, **settings, TRIREME_TRITON_SERVER=str(program))
+        assert (f"--{option}={value}" in command_line) is is_known
         assert command_line[0] == str(program)
 
 
