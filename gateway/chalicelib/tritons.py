@@ -19,7 +19,7 @@ from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.model_control import ModelControl
+from sm.triton.model_control import ModelControl, is_ready
 from sm.triton.transport import Transport
 
 T = TypeVar("T")
@@ -88,10 +88,11 @@ class Tritons:
         Raises :class:`NotReady` if none answers.
         """
 
-        def is_ready(_: str, channel: Channel) -> bool:
-            return bool(_call(channel, "ModelReady", pb.ModelReadyRequest(name=model)).ready)
+        def query(_: str, channel: Channel) -> bool:
+            with _translated():
+                return is_ready(channel, model)
 
-        results = self._query_all(is_ready, STATUS_TIMEOUT_S)
+        results = self._query_all(query, STATUS_TIMEOUT_S)
         if not any(isinstance(result, bool) for _, result in results):
             raise next(result for _, result in results if isinstance(result, TriremeError))
         return [address for address, result in results if result is False]
@@ -141,8 +142,14 @@ def _channel(peer: RemoteServers, seconds: float) -> Iterator[Channel]:
 
 
 def _call(channel: Channel, method: str, request: object) -> Any:
-    try:
+    with _translated():
         return channel.call(method, request)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
     except Failed as failure:
         kind = failure.error
         raise (NotReady("Triton does not answer") if isinstance(kind, NotReady) else kind) from None

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sm.errors import NotReady
 from sm.multimodel.holds import last_used
 from sm.multimodel.load_records import Record, Records
+from sm.multimodel.model_processes import Stubs
 from sm.multimodel.origins import shown
 from sm.multimodel.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json
@@ -32,17 +34,47 @@ def check_ready(box: Box) -> None:
         raise NotReady(state["reason"])
     if box.draining_file.exists():
         raise NotReady("the box is being drained")
-    # Triton is not ready as long as it knows of a new version that it could not load.
-    probe = "live" if box.has_versions else box.ping
-    status, _ = _triton(box, "GET", f"/v2/health/{probe}")
+    status, _ = _triton(box, "GET", f"/v2/health/{box.ping}")
+    if not status:
+        raise NotReady("Triton does not answer")
     if status != 200:
-        raise NotReady(f"Triton is not {probe}" if status else "Triton does not answer")
-    if box.ping == "ready" and box.has_versions:
-        not_ready = sorted({row["name"] for row in read_index(box) or [] if row.get("state") != "READY"})
-        if not_ready:
-            raise NotReady(f"these models are not ready: {', '.join(not_ready)}")
+        _explain(box)
     if box.ping == "ready" and not box.multi_model and (missing := away(box)):
         raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
+
+
+def _explain(box: Box) -> None:
+    """Raise :class:`NotReady`, unless Triton is not ready only because of what the box itself deals with.
+
+    These are models that are being loaded again, and new versions that could not be loaded. Triton 2.71 also
+    asks its models: one whose process is dead is not ready until it is back.
+    """
+    every = _index(box) if box.ping == "ready" else None
+    if every is None:
+        raise NotReady(f"Triton is not {box.ping}")
+    gone = [row for row in every if not _serves(box, row)]
+    lasting = [row for row in gone if not _comes_back(box, row["name"])]
+    if missing := {row["name"] for row in _current(box, lasting)}:
+        raise NotReady(f"these models are not ready: {', '.join(sorted(missing))}")
+    if not gone:
+        raise NotReady("Triton is not ready")
+
+
+def _serves(box: Box, row: Mapping[str, Any]) -> bool:
+    """True if a version serves, or was unloaded on purpose."""
+    if row.get("state") != "READY":
+        return row.get("reason") == "unloaded"
+    version = f"/versions/{row['version']}" if row.get("version") else ""
+    status, _ = _triton(box, "GET", f"/v2/models/{quote(row['name'], safe='')}{version}/ready")
+    if not status:
+        raise NotReady("Triton does not answer")
+    return status == 200
+
+
+def _comes_back(box: Box, model: str) -> bool:
+    """True if a model has lost its process: it is loaded again, and :func:`away` counts the time."""
+    is_out = box.generation_file is not None and _shared_generation(box.generation_file).out_since(model)
+    return bool(is_out) or Stubs(box).has_died(model)
 
 
 def away(box: Box) -> list[str]:
@@ -79,10 +111,17 @@ def list_served(box: Box) -> list[dict[str, Any]]:
 
 def read_index(box: Box) -> list[dict[str, Any]] | None:
     """Return Triton's list of its models and versions; None if it does not answer."""
+    index = _index(box)
+    return None if index is None else _current(box, index)
+
+
+def _index(box: Box) -> list[dict[str, Any]] | None:
+    """Return Triton's list with what the box replaces or has replaced."""
     status, body = _triton(box, "POST", "/v2/repository/index")
-    if status != 200:
-        return None
-    index: list[dict[str, Any]] = json.loads(body)
+    return json.loads(body) if status == 200 else None
+
+
+def _current(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return current_index(Records(box.models_file).read().records, index) if box.has_versions else index
 
 

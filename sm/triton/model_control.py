@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeError
+from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeError, UnknownModel
 from sm.triton.call_failures import MEMORY, Failed
 from sm.triton.channel import Channel
 
@@ -101,7 +101,10 @@ class ModelControl:
 
     def ready(self, model: str) -> bool:
         """True if the model serves."""
-        return bool(self._call("ModelReady", pb.ModelReadyRequest(name=model), model).ready)
+        try:
+            return is_ready(self._channel, model)
+        except Failed as failure:
+            raise failure.error from None
 
     def _call(
         self,
@@ -121,6 +124,20 @@ class ModelControl:
                 if not is_passing or attempts == MAX_ATTEMPTS:
                     raise error from None
             time.sleep(RETRY_INTERVAL_S)
+
+
+def is_ready(channel: Channel, model: str) -> bool:
+    """Ask Triton whether a model serves. A Triton that has no such model says no (2.51), or fails (2.71).
+
+    Raises:
+        Failed: Triton does not answer.
+    """
+    try:
+        return bool(channel.call("ModelReady", pb.ModelReadyRequest(name=model)).ready)
+    except Failed as failure:
+        if issubclass(failure.kind, (UnknownModel, BadInput)):
+            return False
+        raise
 
 
 def _explain(error: TriremeError, model: str, seconds: float) -> TriremeError:

@@ -241,6 +241,7 @@ class Loop:
             self._generation,
             lambda: self.oom_killed(0.0),
             watch_end=self._watch_end,
+            is_served=self._probes.is_served,
         )
 
     def _watch_end(self, pid: int) -> bool:

@@ -26,6 +26,8 @@ SEARCH_INTERVAL_S = 2.0
 STOPPED_GRACE_S = 0.3
 #: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4
+#: Seconds between two questions whether Triton still serves the model of a process that is gone.
+QUESTION_INTERVAL_S = 1.0
 #: A model whose processes crash this often within so many seconds refuses calls until it has run for so long.
 MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
 DEAD, STOPPED = b"Z", (b"T", b"t")
@@ -44,6 +46,8 @@ class Stub:
     """A process of a model instance."""
 
     model: str
+    #: Triton's name of the instance.
+    instance: str
     #: When it was started, on the boot clock.
     born: float
     #: When it was first seen stopped or dead; None while it runs.
@@ -68,6 +72,7 @@ class StubMonitor:
         shared: The models' generations. That of a model whose process is gone ends here.
         oom_killed: True if the kernel killed a process because memory ran out; reports each kill once.
         watch_end: Makes the end of a process wake the supervisor; False if that is not possible.
+        is_served: True if Triton says that it serves a model; None if it does not answer. Bounded in time.
     """
 
     def __init__(
@@ -78,13 +83,14 @@ class StubMonitor:
         oom_killed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         watch_end: Callable[[int], bool] = lambda _: False,
+        is_served: Callable[[str], bool | None] = lambda _: False,
     ) -> None:
         self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
-        self._oom_killed, self._watch_end = oom_killed, watch_end
+        self._oom_killed, self._watch_end, self._is_served = oom_killed, watch_end, is_served
         self._stubs: dict[int, Stub] = {}
         #: Every model that had a stub: one whose only stub died is looked at too.
         self._models: set[str] = set()
-        self._next_search, self._children = 0.0, set[int]()
+        self._next_search, self._next_question, self._children = 0.0, 0.0, set[int]()
         #: True if the last poll found other children of Triton than the search before.
         self.found_others = False
         #: The times of each model's crashes, and when each model that refuses calls began to run.
@@ -170,19 +176,18 @@ class StubMonitor:
             if model and model not in arguments:
                 self._models.add(model)
                 self._stubs[pid] = Stub(
-                    model, hardware.born(pid), health=_map_health(arguments), wakes=self._watch_end(pid)
+                    model,
+                    next((word for word in arguments if word.startswith(f"{model}_")), ""),
+                    hardware.born(pid),
+                    health=_map_health(arguments),
+                    wakes=self._watch_end(pid),
                 )
 
     def _check(self, pid: int, stub: Stub) -> str:
         fields = hardware.status_fields(pid)
         # The number may be another process's by now.
         if not fields or int(fields[1]) != self.pid:
-            del self._stubs[pid]
-            # A worker may have noticed the death first. Then Triton waits for the process as the model is
-            # loaded again, perhaps between two polls.
-            since = self._shared.out_since(stub.model), self._shared.loaded_since(stub.model)
-            taken_out = since[0] or stub.born <= since[1]
-            return self._describe_death(stub, is_new=False) if taken_out and not stub.reported else ""
+            return self._handle_absence(pid, stub)
         state = fields[0]
         is_kept = self._keeps_healthy and stub.health is not None
         if state != DEAD and (is_kept or state not in STOPPED):
@@ -204,6 +209,35 @@ class StubMonitor:
         if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
             return self._describe_death(stub, self._take_out(stub))
         return ""
+
+    def _handle_absence(self, pid: int, stub: Stub) -> str:
+        """Find out why Triton has waited for a process.
+
+        It does so for one that it ended. Triton 2.71 also does so for one that died, when somebody asks
+        whether its model is ready; it goes on saying that it serves the model.
+        """
+        # A worker may have noticed the death first. Then Triton waits for the process as the model is loaded
+        # again, perhaps between two polls.
+        since = self._shared.out_since(stub.model), self._shared.loaded_since(stub.model)
+        if stub.reported or since[0] or stub.born <= since[1]:
+            del self._stubs[pid]
+            return "" if stub.reported else self._describe_death(stub, is_new=False)
+        if self._clock() < self._next_question:
+            return ""
+        is_served = self._is_served(stub.model)
+        if is_served is None:
+            self._next_question = self._clock() + QUESTION_INTERVAL_S
+            return ""
+        del self._stubs[pid]
+        self._search()
+        is_replaced = any(
+            (other.model, other.instance) == (stub.model, stub.instance) and other.born > stub.born
+            for other in self._stubs.values()
+        )
+        if not is_served or is_replaced:
+            return ""
+        stub.crashed = True
+        return self._describe_death(stub, self._take_out(stub))
 
     def _describe_death(self, stub: Stub, is_new: bool) -> str:
         """Return a sentence, unless a worker took the model out and memory did not run out."""

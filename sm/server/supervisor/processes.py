@@ -410,6 +410,11 @@ class Probes:
             sockets[DATA] = self._box.data_socket
         return is_listening(sockets.get(name, ("127.0.0.1", self._port)))
 
+    def is_served(self, model: str) -> bool | None:
+        """True if Triton says that it serves a model; None if it does not answer."""
+        states = server.states(self._box.http_port, self._box.http_keys, PROBE_TIMEOUT_S)
+        return None if states is None else "READY" in states.get(model, ())
+
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
         if name == DATA:

@@ -21,6 +21,7 @@ from sm.server.supervisor.model_process_monitor import (
     DEAD_GRACE_S,
     MAX_CRASHES,
     OBJECT_HEADER_SIZE,
+    QUESTION_INTERVAL_S,
     STOPPED_GRACE_S,
     TRUSTED_CHANGES,
     StubMonitor,
@@ -56,8 +57,15 @@ class Parent:
         self.repository, self.children, self.now = folder / "models", list[int](), 100.0
         self.shared = SharedGeneration.create(folder / "generation")
         self.oom_kills = 0
+        #: What Triton says: that it serves every model, that it unloaded it; None: nothing.
+        self.served: bool | None = False
         self.monitor = StubMonitor(
-            self.process.pid, self.repository, self.shared, self.oom_killed, lambda: self.now
+            self.process.pid,
+            self.repository,
+            self.shared,
+            self.oom_killed,
+            lambda: self.now,
+            is_served=lambda _: self.served,
         )
 
     def oom_killed(self) -> bool:
@@ -263,3 +271,35 @@ def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
     parent.wait_for_first()
     assert parent.poll_after(0) == []
     assert parent.oom_kills
+
+
+def test_a_dead_process_that_triton_has_taken_away_is_found_by_what_triton_says(parent: Parent) -> None:
+    """Triton 2.71 waits for it when somebody asks whether the model is ready, and says that it serves it."""
+    child = parent.start_stub("one", "one_0_0")
+    wait_until(lambda: now() > hardware.born(child) + 0.02)
+    parent.start_stub("one", "one_0_1")
+    parent.poll_after(0)
+    parent.send(child, signal.SIGKILL, b"Z")
+    parent.poll_after(0)
+    parent.wait_for_first()
+    parent.served = None
+    assert parent.poll_after(0) == []
+    assert not parent.shared.out_since("one")
+    parent.served = True
+    assert parent.poll_after(QUESTION_INTERVAL_S) == ["a Python model process of 'one' died"]
+    assert parent.shared.out_since("one")
+    assert parent.shared.crashed("one", parent.shared.number("one") - 1)
+    assert parent.poll_after(QUESTION_INTERVAL_S) == []
+
+
+def test_a_process_in_whose_place_triton_has_another_has_not_died(parent: Parent) -> None:
+    """Triton starts the new one first when it loads a model whose files have changed."""
+    old = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    wait_until(lambda: now() > hardware.born(old) + 0.02)
+    parent.start_stub("one", "one_0_0")
+    parent.served = True
+    parent.send(old, signal.SIGKILL, b"Z")
+    parent.wait_for_first()
+    assert parent.poll_after(0) == []
+    assert not parent.shared.out_since("one")
