@@ -20,6 +20,10 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 4
 # tests/conftest.py has the order of the groups, and fails a run that misses a file.
 PYTEST = .venv/bin/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --durations=20
+# Another Triton than the wheel's: make test TRITON_SERVER=/path/to/tritonserver
+ifneq ($(TRITON_SERVER),)
+export TRIREME_TRITON_SERVER := $(TRITON_SERVER)
+endif
 test: .venv/.dev  ## run the unit tests and the core of the integration tests in a few minutes, JOBS at once
 	@.venv/bin/sm prepare
 	$(PYTEST) --ignore=tests/e2e --ignore=tests/newcomer --ignore=tests/cluster -m 'unit or core' $(ARGS)

@@ -25,6 +25,7 @@ from sm import hardware
 from sm.control.routes import MAX_TEXT_AGE_S
 from sm.run_state import Box
 from sm.settings import HERE
+from tests.support.other_triton import OTHER_TRITON
 
 #: The test clients; each subfolder has the clients of one kind of box.
 CLIENT_FOLDERS = Path(__file__).parent / "client_folders"
@@ -285,6 +286,7 @@ def start_box(
     }
     environment = {
         **inherited,
+        **OTHER_TRITON,
         "SAGEMAKER_BIND_TO_PORT": str(port),
         "TRIREME_CLIENTS": os.pathsep.join(map(str, (HERE / "clients", *clients))),
         # Most tests compare exact digits; tests/integration/box/test_engines.py lets the box choose.

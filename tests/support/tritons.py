@@ -16,10 +16,11 @@ from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from sm.triton import server, shared_memory_cleanup
+from tests.support.other_triton import OTHER_TRITON
 
 TRITON_TIMEOUT_S = 60.0
 #: In fp32, because tests compare exact digits.
-SETTINGS = Settings.read({"TRIREME_PRECISION": "fp32"})
+SETTINGS = Settings.read({"TRIREME_PRECISION": "fp32", **OTHER_TRITON})
 
 HEAD = """
 import os, time

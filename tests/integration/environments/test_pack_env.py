@@ -16,12 +16,12 @@ import pytest
 from sm.errors import CommandError
 from sm.repository import machine
 from sm.repository.machine import Stub
-from sm.settings import Settings
 from tests.integration.environments.environments import run_pack_env, write_requirements
 from tests.integration.environments.packed_environments import PackedEnvironment
+from tests.support.tritons import SETTINGS
 from trireme_tools.environments import pack_env
 
-STUB = Stub.find(machine.find_server(Settings.read({})), "")
+STUB = Stub.find(machine.find_server(SETTINGS), "")
 
 
 @pytest.fixture

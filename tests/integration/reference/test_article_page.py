@@ -27,6 +27,7 @@ from tests.integration.reference.article import JSON, PICTURES, request
 from tests.integration.reference.article_repositories import write_bert, write_resnet, write_yolov5
 from tests.integration.reference.usual_ports import PORTS, are_free, usual_ports
 from tests.support.boxes import RunningBox, free_port, running_box, wait_until
+from tests.support.other_triton import OTHER_TRITON
 from tests.support.pages import code_blocks
 from tests.support.played_aws import IMAGE, REGION, ROLE, Account, played_aws
 
@@ -119,11 +120,11 @@ def triton_is_ready() -> bool:
 
 
 def write_tritonserver_command(folder: Path, models: Path) -> None:
-    """Write a ``tritonserver`` command, as NVIDIA's image has one, that runs the wheel's server on Triton's ports."""
+    """Write a ``tritonserver`` command, as NVIDIA's image has one, that runs the tests' server on Triton's ports."""
     run = folder / "run"
     run.mkdir()
     box = Box(f"there{os.getpid()}", run, models, *PORTS, "nginx", 0)
-    command = server.command(Settings.read({}), box, {"PATH": os.environ["PATH"]})
+    command = server.command(Settings.read(OTHER_TRITON), box, {"PATH": os.environ["PATH"]})
     arguments = [word for word in command.arguments if not word.startswith("--model-repository")]
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in command.environment.items())
     script = folder / "bin" / "tritonserver"

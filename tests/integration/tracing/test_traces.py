@@ -27,6 +27,7 @@ from tests.support.aws_command import ISOLATED_ENVIRONMENT
 from tests.support.boxes import RunningBox
 from tests.support.model_archives import multiplying_model
 from tests.support.multi_model_endpoint import infer
+from tests.support.other_triton import skip_without_traces
 from tests.support.s3 import CREDENTIALS, aws, client
 from tests.support.tritons import MODELS
 
@@ -45,6 +46,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    skip_without_traces()
     folder = tmp_path_factory.mktemp("traces")
     (folder / "notes").mkdir()
     for name in ("echo", "counts"):

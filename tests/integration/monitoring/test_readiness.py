@@ -1,0 +1,139 @@
+"""``/ping`` by what Triton answers. Triton is played, as only 2.71 asks its models whether they are ready."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sm.control.state import check_ready
+from sm.errors import NotReady
+from sm.multimodel.load_records import Record, Records
+from sm.run_state import Box
+from sm.triton.generation import SharedGeneration
+from tests.support.model_archives import multiplying_model
+
+MODELS = ("one", "two")
+
+
+class PlayedTriton:
+    """Its statuses by path, and what its index says; everything else is ready."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, int] = {}
+        self.index = [{"name": name, "version": "1", "state": "READY"} for name in MODELS]
+
+    def unready(self, model: str, status: int = 400) -> None:
+        self.statuses["/v2/health/ready"] = 400
+        self.statuses[f"/v2/models/{model}/versions/1/ready"] = status
+
+
+@pytest.fixture
+def triton() -> PlayedTriton:
+    return PlayedTriton()
+
+
+@pytest.fixture
+def box(triton: PlayedTriton, tmp_path: Path) -> Iterator[Box]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"" if self.command == "GET" else json.dumps(triton.index).encode()
+            self.send_response(triton.statuses.get(self.path, 200))
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Keep pytest's output free of request logs."""
+
+    for name in MODELS:
+        multiplying_model().write(tmp_path / "models" / name)
+    generation = SharedGeneration.create(tmp_path / "generation").path
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "run").mkdir()
+        box = Box("id", tmp_path / "run", tmp_path / "models", server.server_port, 2, 3, "nginx", 0)
+        box = replace(box, generation_file=generation, away_seconds=60.0)
+        box.state_file.write_text(json.dumps({"ready": True, "processes": {}}))
+        yield box
+        server.shutdown()
+
+
+def reason(box: Box) -> str:
+    try:
+        check_ready(box)
+    except NotReady as error:
+        return error.sentence
+    return ""
+
+
+def lose(box: Box, model: str) -> None:
+    assert box.generation_file
+    shared = SharedGeneration(box.generation_file)
+    assert shared.end(model, shared.number(model))
+
+
+def test_a_ready_triton_is_enough(box: Box) -> None:
+    assert reason(box) == ""
+
+
+@pytest.mark.parametrize("status", [400, 404, 503])
+def test_a_model_that_says_that_it_is_not_ready_is_named(box: Box, triton: PlayedTriton, status: int) -> None:
+    triton.unready("one", status)
+    assert "one" in reason(box)
+    assert "two" not in reason(box)
+
+
+@pytest.mark.parametrize("state", ["LOADING", "UNAVAILABLE", "UNLOADING"])
+def test_a_model_in_another_state_is_named(box: Box, triton: PlayedTriton, state: str) -> None:
+    triton.unready("no-such-model")
+    triton.index[1]["state"] = state
+    assert "two" in reason(box)
+
+
+def test_a_model_that_is_loaded_again_counts_only_when_it_stays_away(box: Box, triton: PlayedTriton) -> None:
+    triton.unready("one")
+    lose(box, "one")
+    assert reason(box) == ""
+    assert "one" in reason(replace(box, away_seconds=-1.0))
+    # Another one is not excused by it.
+    triton.unready("two")
+    assert "two" in reason(box)
+
+
+def test_a_model_that_was_unloaded_on_purpose_is_not_missing(box: Box, triton: PlayedTriton) -> None:
+    triton.unready("one")
+    triton.index[1] |= {"state": "UNAVAILABLE", "reason": "unloaded"}
+    lose(box, "one")
+    assert reason(box) == ""
+
+
+def test_a_triton_that_is_not_ready_for_no_models_sake_is_not_ready(box: Box, triton: PlayedTriton) -> None:
+    triton.unready("no-such-model")
+    assert "Triton" in reason(box)
+
+
+def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
+    box: Box, triton: PlayedTriton
+) -> None:
+    box = replace(box, has_versions=True)
+    Records(box.models_file).put(Record("one", "", "1", "", {"one": "one"}, loaded=True))
+    triton.unready("one", 200)
+    triton.index.append({"name": "one-2", "version": "1", "state": "UNAVAILABLE", "reason": "broken"})
+    assert reason(box) == ""
+    triton.unready("one")
+    assert "one" in reason(box)
+
+
+def test_only_liveness_is_asked_where_only_that_counts(box: Box, triton: PlayedTriton) -> None:
+    triton.unready("one")
+    assert reason(replace(box, ping="live")) == ""
+    triton.statuses["/v2/health/live"] = 400
+    assert "Triton" in reason(replace(box, ping="live"))

@@ -1,0 +1,21 @@
+"""The Triton that the tests run on, if it is not the wheel's: ``make test TRITON_SERVER=/path/to/tritonserver``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+#: The Makefile sets it, and every box and Triton of the tests gets it.
+VARIABLE = "TRIREME_TRITON_SERVER"
+OTHER_TRITON = {VARIABLE: os.environ[VARIABLE]} if os.environ.get(VARIABLE) else {}
+
+
+def skip_without_traces() -> None:
+    """Skip the test if another Triton was built without traces, as its help says."""
+    if OTHER_TRITON:
+        command = [OTHER_TRITON[VARIABLE], "--help"]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if '"opentelemetry" mode' not in process.stdout + process.stderr:
+            pytest.skip(f"{OTHER_TRITON[VARIABLE]} cannot send traces")
