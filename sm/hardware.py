@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import math
 import os
 import re
 import signal
@@ -131,11 +132,36 @@ def memory_kills(groups: Sequence[Path] | None = None) -> int:
     return next((count for count in counts if count is not None), 0)
 
 
+def cores(groups: Sequence[Path] | None = None) -> int:
+    """Return the processors that the box may use: by affinity, and by the least quota of its control groups.
+
+    A part of a processor counts as one, as for Go's and Java's runtimes.
+    """
+    quotas = map(_cpu_quota, control_groups("cpu") if groups is None else groups)
+    limits = (math.ceil(quota) for quota in quotas if quota is not None)
+    return max(1, min((len(os.sched_getaffinity(0)), *limits)))
+
+
+def _cpu_quota(group: Path) -> float | None:
+    """Return how many processors a control group may use; None without a limit ("max"; in version 1, -1)."""
+    with contextlib.suppress(OSError, ValueError):
+        files = [group / "cpu.max"]
+        if not files[0].is_file():
+            files = [group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us"]
+        quota, period = map(int, " ".join(file.read_text() for file in files).split())
+        return quota / period if quota > 0 and period > 0 else None
+    return None
+
+
 @functools.cache
 def control_groups(
-    membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+    controller: str = "memory",
+    membership: Path = Path("/proc/self/cgroup"),
+    root: Path = Path("/sys/fs/cgroup"),
 ) -> tuple[Path, ...]:
-    """Return the folders of this process's control group for memory and of those around it, its own first.
+    """Return the folders of this process's control group for a resource, and of those around it.
+
+    Its own comes first.
 
     In a container the kernel often shows the group at the root, whatever its path is called outside.
     """
@@ -143,16 +169,13 @@ def control_groups(
     with contextlib.suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "memory" not in controllers.split(","):
+            if controllers and controller not in controllers.split(","):
                 continue
-            base = root / "memory" if controllers else root
+            base = root / controller if controllers else root
             names = Path(path).parts[1:]
             groups += (base.joinpath(*names[:count]) for count in range(len(names), -1, -1))
-    groups += (root, root / "memory")
-    existing = [
-        group for group in groups if any((group / name).is_file() for name in (*LIMIT_FILES, *KILL_FILES))
-    ]
-    return tuple(dict.fromkeys(existing))
+    groups += (root, root / controller)
+    return tuple(dict.fromkeys(group for group in groups if any(group.glob(f"{controller}.*"))))
 
 
 def _machine_bytes() -> int:

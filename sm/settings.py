@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sm.errors import StartError
+from sm.hardware import cores
 
 
 def number(lowest: float, highest: float, cast: type = int) -> Callable[[str], Any]:
@@ -185,11 +186,6 @@ def setting(names: str, read: Callable[[str], T], default: T) -> T:
     ``sm settings`` says of it.
     """
     return field(default=default, metadata={"names": tuple(names.split()), "read": read})
-
-
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def user_cache() -> Path:

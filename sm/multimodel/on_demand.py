@@ -27,7 +27,8 @@ from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
 from sm.multimodel.origins import is_prefix
 from sm.polling import Poll, at_most_every
-from sm.run_state import CODE, Box
+from sm.repository.models import may_be_model
+from sm.run_state import Box
 from sm.triton.python_models import triton_pid
 
 log = logging.getLogger(__name__)
@@ -62,14 +63,13 @@ class Catalog:
     def names(self) -> list[str]:
         """Return the names of all models."""
         if self._is_remote:
-            names: list[str] = self._list_s3()
-            return names
-        folders = (path for path in Path(self._source).iterdir() if path.is_dir())
-        return sorted(path.name for path in folders if path.name != CODE and path.name[0] != ".")
+            return [name for name in self._list_s3() if may_be_model(name)]
+        folders = (path.name for path in Path(self._source).iterdir() if path.is_dir())
+        return sorted(filter(may_be_model, folders))
 
     def has(self, name: str) -> bool:
         """True if there is a model of that name."""
-        if not PLAIN_NAME.fullmatch(name) or name == CODE:
+        if not PLAIN_NAME.fullmatch(name) or not may_be_model(name):
             return False
         return name in self.names() if self._is_remote else (Path(self._source) / name).is_dir()
 
@@ -132,7 +132,7 @@ class OnDemand:
         self._listen = listen
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
-        self._turns = threading.Semaphore(len(os.sched_getaffinity(0)))
+        self._turns = threading.Semaphore(hardware.cores())
         self._loading: set[str] = set()
         self._failures: dict[str, tuple[float, TriremeError]] = {}
 

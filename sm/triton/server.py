@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sm.errors import StartError
+from sm.hardware import cores
 from sm.repository import machine, models
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
@@ -91,6 +92,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     variables = _environment(environment, path_variables)
     # For sm/triton/onnx_cpu/model.py.
     variables |= {"TRIREME_ENGINES": str(box.engines_folder), "TRIREME_PRECISION": settings.precision}
+    variables["TRIREME_CORES"] = str(cores())
     return Command(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
 
 

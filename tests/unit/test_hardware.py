@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from sm.hardware import control_groups, free_memory, memory_kills, memory_limit
+from sm.hardware import control_groups, cores, free_memory, memory_kills, memory_limit
 
 MIB = 2**20
 
@@ -68,6 +69,54 @@ def test_the_own_group_comes_first_and_a_containers_is_the_root(tmp_path: Path, 
     for folder in ("memory/a/b", "a/b", "."):
         write_group(root / folder, memory_max="1")
     (tmp_path / "membership").write_text(f"3:cpu:/x\n{line}\n")
-    groups = control_groups(tmp_path / "membership", root)
+    groups = control_groups("memory", tmp_path / "membership", root)
     assert groups[0] == root / own
     assert root in groups
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "100000 100000"}, 1),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "30000 20000"}, 2),
+        ({"cpu.max": "1600000 200000"}, 8),
+        ({"cpu.max": "max 100000"}, 32),
+        ({"cpu.max": "9900000 100000"}, 32),
+        ({"cpu.max": ""}, 32),
+        ({"cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu.cfs_quota_us": "30000", "cpu.cfs_period_us": "10000"}, 3),
+        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 32),
+        ({"cpu.cfs_quota_us": "100000"}, 32),
+    ],
+)
+def test_processors_are_counted_by_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    for name, content in files.items():
+        (tmp_path / name).write_text(content + "\n")
+    assert cores([tmp_path]) == expected
+
+
+@pytest.mark.parametrize(
+    ("membership", "folder", "files"),
+    [
+        ("0::/a/b", "a", {"cpu.max": "200000 100000"}),
+        ("0::/seen/from/outside", ".", {"cpu.max": "200000 100000"}),
+        ("4:cpu,cpuacct:/a/b", "cpu/a", {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}),
+        ("4:cpuacct,cpu:/a", "cpu", {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}),
+    ],
+)
+def test_a_parents_quota_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, folder: str, files: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)))
+    root = tmp_path / "cgroup"
+    for name in (".", "a/b", "cpu/a/b"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "a/b/cpu.max").write_text("max 100000\n")
+    for name, content in files.items():
+        (root / folder / name).write_text(content + "\n")
+    (tmp_path / "membership").write_text(f"3:memory:/x\n{membership}\n")
+    assert cores(control_groups("cpu", tmp_path / "membership", root)) == 2

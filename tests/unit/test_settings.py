@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sm.errors import StartError
+from sm.hardware import cores
 from sm.settings import (
     HERE,
     Settings,
-    cores,
     find_misspelled,
     format_value,
     help_texts,

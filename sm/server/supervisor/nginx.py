@@ -16,12 +16,13 @@ from pathlib import Path
 
 from sm.control.paths import nginx_values
 from sm.errors import StartError
-from sm.hardware import memory_limit
+from sm.hardware import cores, memory_limit
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.repository import models
 from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
 from sm.server.access.certificates import CERTIFICATE, KEY
-from sm.settings import HERE, Settings, cores, names_of
+from sm.server.supervisor.ports import ANY_IPV6, public_address
+from sm.settings import HERE, Settings, names_of
 
 #: Bytes of a body that nginx keeps in memory: the platform's limit outside of batch transform. Writing a 400
 #: KB picture to a file costs 0.9 ms.
@@ -208,6 +209,8 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "trace_id": TRACE_ID,
         "named_id": REQUEST_ID,
         "port": settings.port,
+        "address": "[::]" if public_address() == ANY_IPV6 else public_address(),
+        "both_families": " ipv6only=off" if public_address() == ANY_IPV6 else "",
         "data_socket": box.data_socket,
         "control_socket": box.control_socket,
         "in_flight": limits.in_flight - limits.in_flight // 2,

@@ -6,15 +6,14 @@ Copied into the model repository beside ``model.py``; so it imports nothing of t
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import request_token
 import triton_python_backend_utils as triton
 
-#: The CPU quota of a container, as "quota period" in microseconds, or "max period".
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
+#: The variable with the cores that the box may use. A Triton that no box has started lacks it.
+CORES = "TRIREME_CORES"
 
 
 class BatchingModel:
@@ -95,20 +94,11 @@ class BatchingModel:
 
 
 def threads(config: dict[str, Any]) -> int:
-    """The parameter ``threads``, or the cores that this process may use, shared among the instances."""
+    """The parameter ``threads``, or the cores that the box may use, shared among the instances."""
     said = config.get("parameters", {}).get("threads", {}).get("string_value", "")
+    cores = int(os.environ.get(CORES) or len(os.sched_getaffinity(0)))
     instances = sum(group.get("count", 1) for group in config.get("instance_group", []))
-    return int(said) if said else max(1, cores() // max(1, instances))
-
-
-def cores() -> int:
-    """Cores by affinity, and by the container's quota where there is one."""
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        quota, period = QUOTA.read_text().split()
-        return max(1, min(allowed, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return allowed
+    return int(said) if said else max(1, cores // max(1, instances))
 
 
 def join(tensors: list[Any]) -> Any:

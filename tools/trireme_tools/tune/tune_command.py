@@ -16,9 +16,9 @@ from pathlib import Path
 
 from sm.commands.progress import Progress
 from sm.errors import CommandError
-from sm.hardware import Hardware
+from sm.hardware import Hardware, cores
 from sm.run_state import write_atomically
-from sm.settings import Settings, cores
+from sm.settings import Settings
 from trireme_tools.arguments import number
 from trireme_tools.charts import bar
 from trireme_tools.cost import cost_command, prices

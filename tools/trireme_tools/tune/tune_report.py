@@ -12,8 +12,8 @@ from typing import Any
 
 import jinja2
 
+from sm.hardware import cores
 from sm.run_state import write_atomically
-from sm.settings import cores
 from trireme_tools import charts
 from trireme_tools.cost.prices import RequestCost
 from trireme_tools.tune import sweep
