@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import http.client
+import ipaddress
 import re
 import socket
 from collections.abc import Iterator, Mapping
@@ -121,3 +122,15 @@ class SocketConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
+
+
+def caller_network(address: str) -> str:
+    """Return an IPv4 address as it is, and the first 64 bits of an IPv6 one: a single customer has that many.
+
+    Addresses of IPv4 callers on an IPv6 socket (``::ffff:192.0.2.1``) are IPv4's.
+    """
+    try:
+        parsed = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return str(parsed.ipv4_mapped or ipaddress.IPv6Network((parsed, 64), strict=False))

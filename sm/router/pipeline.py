@@ -29,7 +29,7 @@ from sm.errors import (
     TriremeError,
     as_trireme_error,
 )
-from sm.http.messages import Answer
+from sm.http.messages import Answer, caller_network
 from sm.plugins.registry import Registry
 from sm.router.admission import UNKNOWN, Admission, FairGate
 from sm.router.answers import Stream, encode_record, write, write_list, write_stream
@@ -339,8 +339,8 @@ class RunningInvocation:
 
     @property
     def caller(self) -> str:
-        """The name of the caller's API key, or the caller's address."""
-        return self.api_key_name or self.address
+        """The name of the caller's API key, or the caller's address; of IPv6, the network of one customer."""
+        return self.api_key_name or caller_network(self.address)
 
     def __enter__(self) -> RunningInvocation:
         if not self._entered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import socket
@@ -20,7 +21,7 @@ from sm.settings import Settings, names_of
 #: Connections that the kernel queues for the next accept (it caps this at net.core.somaxconn).
 BACKLOG = 4096
 LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"  # noqa: S104
+EVERYWHERE, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104
 #: The usual ports of Triton's HTTP, gRPC and metrics.
 DEFAULT_HTTP, DEFAULT_GRPC, DEFAULT_METRICS = 8000, 8001, 8002
 PORT_SETTINGS = ("triton_http_port", "triton_grpc_port", "triton_metrics_port")
@@ -32,18 +33,27 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
     The supervisor keeps it open, and the front inherits it: connections wait in the kernel's queue while the
     front restarts or stops.
     """
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    family = socket.AF_INET6 if public_address() == ANY_IPV6 else socket.AF_INET
     try:
-        listener.bind(("0.0.0.0", port))  # noqa: S104
-        listener.listen(BACKLOG)
+        # On an IPv6 address, IPv4 callers are served too.
+        listener = socket.create_server(
+            (public_address(), port), family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6
+        )
     except OSError as error:
-        listener.close()
         raise StartError(
             f"Port {port} cannot be opened ({error.strerror}): stop what listens there, or set {variable}."
         ) from error
     listener.setblocking(False)
     return listener
+
+
+@functools.cache
+def public_address() -> str:
+    """Return the address of the public ports: IPv6's, which takes IPv4 callers too, where the host has it."""
+    with contextlib.suppress(OSError, ValueError):
+        socket.create_server((ANY_IPV6, 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
+        return ANY_IPV6
+    return EVERYWHERE
 
 
 def bind_workers(path: Path) -> socket.socket:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +23,39 @@ def test_a_port_in_use_is_named_in_one_sentence() -> None:
 
 
 def test_a_connection_waits_at_the_bound_port_until_it_is_accepted() -> None:
-    with ports.listen(0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as caller:
+    with (
+        ports.listen(0) as listener,
+        socket.create_connection(listener.getsockname()[:2], timeout=5) as caller,
+    ):
         caller.sendall(b"x")
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.recv(1) == b"x"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_callers_of_both_families_are_served(address: str) -> None:
+    if ":" in address and not Path("/proc/net/if_inet6").is_file():
+        pytest.skip("no IPv6")
+    with ports.listen(0) as listener:
+        socket.create_connection((address, listener.getsockname()[1]), timeout=5).close()
+
+
+def test_a_host_without_ipv6_is_served_over_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = socket.create_server
+
+    def refuse_ipv6(address: tuple[str, int], **options: Any) -> socket.socket:
+        if options.get("family") == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return create(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", refuse_ipv6)
+    ports.public_address.cache_clear()
+    try:
+        with ports.listen(0) as listener:
+            assert listener.family == socket.AF_INET
+    finally:
+        ports.public_address.cache_clear()
 
 
 def test_tritons_three_ports_are_free_and_different() -> None:

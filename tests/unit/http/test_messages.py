@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sm.http.messages import given_id
+from sm.http.messages import caller_network, given_id
 from tests.support.request_id_examples import ACCEPTED, INFERENCE, REFUSED, ROOT, TRACE
 
 
@@ -31,3 +31,18 @@ def test_the_id_chosen_by_nginx_comes_first_unless_it_is_malformed() -> None:
     )
     assert given_id({**callers_headers, **wsgi_header("X-Trireme-Request-Id", ROOT)}) == ROOT
     assert given_id({**callers_headers, **wsgi_header("X-Trireme-Request-Id", "x" * 300)}) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_ipv6_network_are_one_caller(address: str, network: str) -> None:
+    assert caller_network(address) == network
