@@ -96,8 +96,8 @@ class Box:
     def served_names(self) -> list[str]:
         """Return the names of the models in that folder."""
         try:
-            found = [path.name for path in self.served.iterdir() if path.is_dir()]
-            return sorted(name for name in found if name[0] != ".")
+            found = (path.name for path in self.served.iterdir() if path.is_dir())
+            return sorted(filter(models.may_be_model, found))
         except OSError:
             return []
 

@@ -174,6 +174,8 @@ class _Copy:
             raise BadInput(f"{self._name_of(folder)}: the path is too long")
         target.mkdir(mode=0o700)
         for path in sorted(folder.iterdir()):
+            if path.name in models.LEFT_BY_OTHERS:
+                continue
             self._entries_left -= 1
             if self._entries_left < 0:
                 raise BadInput(f"the archive has more than {self._max_entries} files and folders")

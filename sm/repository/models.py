@@ -41,6 +41,10 @@ CONFIG = "config.pbtxt"
 MAX_VERSION = 2**63 - 1
 #: The folder of a team's clients beside the models; Triton would take it for a broken model.
 CODE = "code"
+#: Folders that file systems and tools make in any folder: ext4, Windows, macOS's archives, Synology, Python.
+LEFT_BY_OTHERS = frozenset(
+    {"lost+found", "System Volume Information", "$RECYCLE.BIN", "__MACOSX", "@eaDir", "__pycache__"}
+)
 #: Values of ``platform`` in older configurations, and their backends.
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
@@ -195,6 +199,16 @@ def _is_file_within(folder: Path, name: str) -> bool:
         return False
 
 
+def is_own(name: str) -> bool:
+    """True if a repository's entry of this name is the team's: not hidden, and not left by a file system."""
+    return not name.startswith(".") and name not in LEFT_BY_OTHERS
+
+
+def may_be_model(name: str) -> bool:
+    """True if a repository's folder of this name may be a model."""
+    return is_own(name) and name != CODE
+
+
 def is_model(folder: Path) -> bool:
     """True if a folder is a model: it has a ``config.pbtxt``, or a file of a known backend."""
     path = folder / CONFIG
@@ -223,16 +237,12 @@ def names(repository: Path) -> list[str]:
 
 
 def read(repository: Path) -> tuple[Model, ...]:
-    """Read the folders of a repository by name, without hidden ones and ``code``."""
+    """Read the folders of a repository that may be models, by name."""
     return tuple(Model.read(folder) for folder in _folders(repository))
 
 
 def _folders(repository: Path) -> list[Path]:
-    return [
-        path
-        for path in sorted(repository.iterdir())
-        if path.is_dir() and path.name[0] != "." and path.name != CODE
-    ]
+    return [path for path in sorted(repository.iterdir()) if may_be_model(path.name) and path.is_dir()]
 
 
 def digest(repository: Path, name: str) -> str:

@@ -88,7 +88,7 @@ def for_triton(
         if not entry.is_dir():
             link(entry, folder / entry.name)
         # Triton would take any other folder for a model that cannot be loaded, and never be ready.
-        elif entry.name != models.CODE and not entry.name.startswith("."):
+        elif models.may_be_model(entry.name):
             link_model(entry, folder / entry.name, named_files=models.Model.read(entry).named_files)
             if wrap is not None:
                 wrap(folder / entry.name)

@@ -45,9 +45,9 @@ def choose_repository(
 
 
 def _is_empty(folder: Path) -> bool:
-    """True if the folder does not exist or has no visible entry."""
+    """True if the folder does not exist or has no entry that is somebody's own."""
     try:
-        return all(path.name.startswith(".") for path in folder.iterdir())
+        return not any(models.is_own(path.name) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:  # a later check names the file that cannot be read
@@ -103,8 +103,7 @@ def unreadable(folder: Path) -> Iterator[Path]:
     """Yield every folder and file below ``folder`` that may not be read. Links are not followed."""
     listing_errors: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=listing_errors.append):
-        # Skip hidden folders, and one that file systems create.
-        folders[:] = [name for name in folders if name != "lost+found" and not name.startswith(".")]
+        folders[:] = [name for name in folders if models.is_own(name)]
         # A folder that can be listed but not entered hides its files.
         if not os.access(parent, os.X_OK):
             yield Path(parent)

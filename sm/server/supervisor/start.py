@@ -307,6 +307,8 @@ def keep_first_versions(box: Box, source: str, log: Log) -> Box:
     first = box.run / "first"
     first.mkdir()
     for entry in filter(Path.is_dir, box.repository.iterdir()):
+        if not models.is_own(entry.name):
+            continue
         try:
             copy_archive(entry.resolve(), first / entry.name)
         except (BadInput, OSError) as error:

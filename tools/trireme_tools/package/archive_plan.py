@@ -14,7 +14,7 @@ from sm.plugins.loading import ClientSource, discover
 from sm.plugins.registry import find_differences
 from sm.repository import models
 from sm.repository.ensembles import steps
-from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model
+from sm.repository.models import ENVIRONMENT, OWN_FOLDER, Model, is_own
 from trireme_tools.package.contents import Contents, Entry, Exclusion, is_cache
 
 CODE = "code"
@@ -73,7 +73,7 @@ def plan_one(
     tops = [
         path
         for path in sorted(repository.iterdir())
-        if path.name[0] != "."
+        if is_own(path.name)
         and not is_cache(path)
         and path.absolute() != output.absolute()
         and not exclusion.excludes(path)
