@@ -8,7 +8,7 @@ import hashlib
 import http.client
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,10 +24,12 @@ READ_TIMEOUT_S = 6
 ARCHIVE = ".tar.gz"
 S3, HTTPS, HUB = SCHEME, "https://", "hf://"
 REMOTE = (S3, HTTPS, HUB)
-#: What is fetched of a repository of the hub that is not a Triton repository: what a start can serve.
-CHECKPOINT = (
-    *("*.json", "*.txt", "model.onnx*", "onnx/model.onnx*"),
-    *("*encoder_model.onnx*", "*decoder_model.onnx*"),
+#: The graphs of a checkpoint, in the order of choice: one, or an encoder with its decoder.
+GRAPHS = (
+    ("model.onnx",),
+    ("onnx/model.onnx",),
+    ("encoder_model.onnx", "decoder_model.onnx"),
+    ("onnx/encoder_model.onnx", "onnx/decoder_model.onnx"),
 )
 NO_HEADERS: Mapping[str, str] = {}
 FIRST_BYTE = {"Range": "bytes=0-0"}
@@ -151,7 +153,8 @@ def list_hub(source: str) -> Listing:
         raise StartError(f"{source} cannot be fetched: {reason.rstrip('.')}.") from None
     found = info.siblings or []
     if not any(fnmatch(file.rfilename, "*/config.pbtxt") for file in found):
-        found = [file for file in found if any(fnmatch(file.rfilename, name) for name in CHECKPOINT)]
+        wanted = set(checkpoint_files([file.rfilename for file in found]))
+        found = [file for file in found if file.rfilename in wanted]
     # The folder has the name of the model.
     folder, token = name.rpartition("/")[2], get_token()
     secrets = {"Authorization": f"Bearer {token}"} if token else {}
@@ -163,6 +166,23 @@ def list_hub(source: str) -> Listing:
         read = functools.partial(read_https, url, "", secrets)
         remotes[f"{folder}/{file.rfilename}"] = Remote(digest(HUB, version), version, file.size or 0, read)
     return Listing(digest(HUB, name, str(info.sha)), _checked(source, remotes), folder)
+
+
+def checkpoint_files(names: Sequence[str]) -> list[str]:
+    """Choose the files of a checkpoint that are fetched: one variant of its graph, its weights, descriptions.
+
+    Weights beside a graph begin with its name: ``model.onnx_data``, ``model.onnx.data``.
+    Without a graph, the weights that can be exported are chosen. Python code and pickles are never chosen.
+    """
+    graphs = next((graphs for graphs in GRAPHS if set(graphs) <= set(names)), ())
+    weights = tuple(f"{graph}{mark}" for graph in graphs for mark in "._")
+    return [
+        name
+        for name in names
+        if name in graphs
+        or name.endswith((".json", ".txt"))
+        or (name.startswith(weights) if graphs else name.endswith(".safetensors"))
+    ]
 
 
 def _checked(source: str, remotes: Mapping[str, Remote]) -> Mapping[str, Remote]:

@@ -30,6 +30,7 @@ from sm.multimodel import origins
 from sm.multimodel.downloads import CHUNK_BYTES, PART, Interrupted, Part, Progress, Remote, Report, download
 from sm.multimodel.origins import shown
 from sm.repository.cache import sha256
+from sm.repository.models import is_own
 from sm.tracing.variables import are_traces_on
 
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
@@ -99,11 +100,12 @@ class Sources:
         homes: dict[str, str] = {}
         for part, folder in zip(parts, folders, strict=True):
             for path in sorted(folder.iterdir()):
+                if not is_own(path.name):
+                    continue
                 if path.name in places:
                     both = f"{path.name} of {shown(homes[path.name])} and {path.name} of {shown(part)}"
                     raise StartError(f"{both} are two models of one name.")
-                if not path.name.startswith("."):
-                    places[path.name], homes[path.name] = path, part
+                places[path.name], homes[path.name] = path, part
         target = self._folders / origins.digest(*map(str, places.values()))
         return self._linked(places, target, os.symlink)
 
@@ -225,10 +227,10 @@ class Sources:
                 for count, member in enumerate(tar):
                     if count >= MAX_ENTRIES:
                         raise StartError(f"{source} has more than {MAX_ENTRIES:,} files and folders.")
-                    if not (member.isreg() or member.isdir()):
+                    if not (member.isreg() or member.isdir() or member.islnk()):
                         raise StartError(f"{source}: {member.name!r} is not a regular file or folder.")
                     self._make_room(member.size)
-                    tar.extract(member, folder, filter="data")
+                    _extract(tar, member, folder)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             raise StartError(f"{source} cannot be unpacked: {error}.") from None
         folder.rename(target)
@@ -267,6 +269,21 @@ class Sources:
         for folder in sorted(used, key=lambda folder: used[folder]):
             if folder not in self._used and time.time() - used[folder] > MIN_IDLE_S and not _is_held(folder):
                 yield folder
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Unpack a file, folder or hard link into ``folder``. An entry replaces an earlier one of its name.
+
+    Raises:
+        tarfile.TarError: It leads out of the folder, or is a link to a file that does not come before it.
+    """
+    place = folder / tarfile.data_filter(member, str(folder)).name
+    if place.is_file():
+        # If it were written into, the files that are hard links to it would change too.
+        place.unlink()
+    if member.islnk() and not (folder / member.linkname).is_file():
+        raise tarfile.TarError(f"{member.name!r} is a link to {member.linkname!r}, which is not before it")
+    tar.extract(member, folder, filter="data")
 
 
 @contextlib.contextmanager

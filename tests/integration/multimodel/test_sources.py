@@ -84,6 +84,39 @@ def test_a_hostile_archive_is_refused(name: str, kind: bytes, tmp_path: Path) ->
     assert not list((tmp_path / "cache/folders").iterdir())
 
 
+def test_hard_links_in_an_archive_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind, content in [
+            ("a/model.onnx", tarfile.REGTYPE, b"one"),
+            ("b/model.onnx", tarfile.LNKTYPE, b""),
+            ("a/model.onnx", tarfile.REGTYPE, b"another"),
+        ]:
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, len(content)
+            member.linkname = "a/model.onnx" if kind == tarfile.LNKTYPE else ""
+            tar.addfile(member, io.BytesIO(content))
+    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    assert (folder / "b/model.onnx").read_bytes() == b"one"
+    # tar -r adds a newer entry of the same name, which must not change the files that were linked to the older one.
+    assert (folder / "a/model.onnx").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("target", ["a", "later", "../outside", "/etc/passwd", "folder"])
+def test_a_hard_link_to_anything_but_an_earlier_file_is_refused(tmp_path: Path, target: str) -> None:
+    path = tmp_path / "model.tar.gz"
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/outside").write_text("secret")
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind in (("folder", tarfile.DIRTYPE), ("a", tarfile.LNKTYPE), ("later", tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
     path.write_bytes(path.read_bytes()[:-30])

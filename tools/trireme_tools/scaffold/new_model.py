@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from sm.commands.build.samples import InProcess
 from sm.commands.build.targets import GRAPH
 from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
+from sm.multimodel.origins import checkpoint_files
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
@@ -32,8 +34,6 @@ from sm.settings import Settings
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
 HUB = "hf://"
-#: What is fetched of a repository: no Python code, no pickle.
-FETCHED = ("*.json", "*.txt", "*.onnx", "*.onnx_data", "*.safetensors")
 #: The tasks that need a tokenizer.
 TEXT_TASKS = (
     "fill-mask",
@@ -85,10 +85,13 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
 
 def fetch(name: str) -> Path:
     """Fetch a repository of the hub, without its code."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
+        info = HfApi().model_info(name)
+        files = checkpoint_files([file.rfilename for file in info.siblings or ()])
+        # The names are patterns there; a file called a[1] has another pattern.
+        return Path(snapshot_download(name, revision=info.sha, allow_patterns=list(map(glob.escape, files))))
     except Exception as error:  # the library's own classes, and those of the network
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CommandError(f"{HUB}{name} cannot be fetched: {reason}.") from None
