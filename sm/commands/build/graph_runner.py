@@ -64,8 +64,8 @@ class RandomInputs:
         if value.datatype == "TYPE_UINT8":
             return self.generator.integers(0, 256, shape).astype(kind)
         # An integer input without a table is most likely a mask; a mask of zeros would hide everything.
-        mask = self.generator.integers(0, 2, shape)
-        mask[..., :1] = 1
+        mask = np.asarray(self.generator.integers(0, 2, shape))
+        mask[(..., slice(1)) if shape else ...] = 1
         return mask.astype(kind)
 
 

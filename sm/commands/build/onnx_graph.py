@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -61,7 +62,8 @@ class Graph:
     def read(cls, path: Path) -> Graph:
         """Read a graph. Raises :class:`CommandError` if the file is not an ONNX model."""
         try:
-            graph = onnx.load(path, load_external_data=False).graph
+            model = onnx.load(path, load_external_data=False)
+            graph = model.graph
         except FileNotFoundError:
             raise CommandError(f"{path} is missing.") from None
         except Exception as error:  # protobuf's own classes differ between its implementations
@@ -72,8 +74,9 @@ class Graph:
             raise CommandError(f"{path} is not an ONNX model: it has no inputs or no outputs.")
         outputs = tuple(_value(value) for value in graph.output)
         convolves = any(node.op_type == "Conv" for node in graph.node)
+        data = _data(path, model)
         bounds, compared = _numbers_of_inputs(graph, weights, path.parent)
-        return cls(path, inputs, outputs, bounds, _data(path, graph), convolves, compared)
+        return cls(path, inputs, outputs, bounds, data, convolves, compared)
 
     @property
     def batched(self) -> bool:
@@ -133,25 +136,68 @@ def _numbers_of_inputs(
                 # A one-hot code compares its input with each number.
                 bounds[source] = weights[node.input[1]][-1]
             if node.input[1] in numbers:
-                number = onnx.numpy_helper.to_array(numbers[node.input[1]], base_dir=str(folder))
+                take_in(numbers[node.input[1]], folder)
+                number = onnx.numpy_helper.to_array(numbers[node.input[1]])
                 if number.size == 1 and number.dtype.kind in "iu":
                     compared[source] = int(number.reshape(-1)[0])
     return bounds, compared
 
 
-def _data(path: Path, graph: Any) -> tuple[Path, ...]:
+def _data(path: Path, model: onnx.ModelProto) -> tuple[Path, ...]:
     """Return the files with weights; a graph over 2 GB must have some."""
-    locations = [
-        entry.value
-        for weight in graph.initializer
-        for entry in weight.external_data
-        if entry.key == "location"
-    ]
-    files = tuple(path.parent / name for name in dict.fromkeys(locations))
+    files = tuple(path.parent / name for name in data_names(model))
     for file in files:
         if file.parent != path.parent or not file.is_file():
             raise CommandError(f"{path} has weights in {file}, which has to lie beside it.")
     return files
+
+
+def take_in(tensor: onnx.TensorProto, folder: Path) -> None:
+    """Read a tensor's numbers from its file beside the graph, if it has one, into the tensor.
+
+    ONNX's own function refuses files that are links or have hard links, as a cache's have.
+
+    Raises:
+        CommandError: The file does not have them.
+    """
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        with (folder / entries["location"]).open("rb") as file:
+            size, start = os.fstat(file.fileno()).st_size, int(entries.get("offset", 0))
+            end = start + int(entries.get("length", size - start))
+            if not 0 <= start <= end <= size:
+                raise ValueError(f"bytes {start} to {end} of {size}")
+            file.seek(start)
+            tensor.raw_data = file.read(end - start)
+    except (KeyError, ValueError, OSError) as error:
+        raise CommandError(f"the numbers of {tensor.name or 'a constant'} cannot be read: {error}.") from None
+    tensor.ClearField("data_location")
+    tensor.ClearField("external_data")
+
+
+def data_names(model: onnx.ModelProto) -> list[str]:
+    """Return the names of the files that have tensors of the model."""
+    tensors = (*model.graph.initializer, *inner_tensors(model))
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
+
+
+def inner_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors in attributes of nodes: those of Constant, and of the graphs of If, Loop and Scan."""
+    for graph in (model.graph, *model.functions):
+        yield from _attribute_tensors(graph)
+
+
+def _attribute_tensors(graph: Any) -> Iterator[onnx.TensorProto]:
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from inner.initializer
+            yield from _attribute_tensors(inner)
 
 
 def read_graph(name: str, **values: object) -> onnx.ModelProto:

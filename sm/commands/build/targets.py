@@ -74,7 +74,8 @@ def descriptions(model: Path) -> Iterator[Path]:
 def link(path: Path, target: Path) -> None:
     """Create a hard link, or a copy if the file system has no hard links."""
     try:
-        os.link(path, target)
+        # os.link() would link to a link, whose target ONNX Runtime refuses as outside of the graph's folder.
+        os.link(path.resolve(), target)
     except OSError:
         shutil.copy(path, target)
 

@@ -18,7 +18,7 @@ import onnx
 
 from sm.commands.build.build_request import Range
 from sm.commands.build.graph_runner import SizeSearch, newest_ir_version, session
-from sm.commands.build.onnx_graph import DATATYPES, ROWS, Graph, Value
+from sm.commands.build.onnx_graph import DATATYPES, ROWS, Graph, Value, data_names, inner_tensors, take_in
 from sm.commands.build.targets import link
 from sm.errors import CommandError
 
@@ -46,8 +46,8 @@ def adapt(
     """
     graph = Graph.read(path)  # refuses a file that is not a graph, or whose weights are not there
     model = onnx.load(path, load_external_data=False)
-    is_older = _lower_ir_version(model, say)
-    if is_older:
+    is_rewritten = _take_in_inner_tensors(model, path.parent) | _lower_ir_version(model, say)
+    if is_rewritten:
         _save(model, path, out)
         graph = Graph.read(out)
     weights = {weight.name for weight in model.graph.initializer}
@@ -71,7 +71,7 @@ def adapt(
     columns = [value for value in (*inputs, *model.graph.output) if graph.batched and _is_column(value)]
     for value in columns:
         _lift(model.graph, value, (-1,), is_input=any(value is other for other in inputs))
-    if not (lifted or columns or corrected or is_older):
+    if not (lifted or columns or corrected or is_rewritten):
         return path
     _save(model, path, out)
     if columns:
@@ -80,6 +80,17 @@ def adapt(
     if lifted:
         say(f"{', '.join(lifted)}: a scalar, which Triton does not support; it is served with the shape [1]")
     return out
+
+
+def _take_in_inner_tensors(model: onnx.ModelProto, folder: Path) -> bool:
+    """Load tensors of attributes that have a file beside the graph; False if there are none.
+
+    ONNX Runtime refuses them if the file has hard links, as a cache's and a served model's have.
+    """
+    tensors = [tensor for tensor in inner_tensors(model) if tensor.external_data]
+    for tensor in tensors:
+        take_in(tensor, folder)
+    return bool(tensors)
 
 
 def _lower_ir_version(model: Any, say: Callable[[str], None]) -> bool:
@@ -212,6 +223,6 @@ def _returned_sizes(
 
 def _save(model: Any, path: Path, out: Path) -> None:
     onnx.save(model, out)
-    for file in Graph.read(path).data:
-        if not (out.parent / file.name).exists():
-            link(file, out.parent / file.name)
+    for name in data_names(model):
+        if not (out.parent / name).exists():
+            link(path.parent / name, out.parent / name)

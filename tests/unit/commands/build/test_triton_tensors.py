@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from sm.commands.build.graph_runner import newest_ir_version, session
-from sm.commands.build.onnx_graph import Graph
+from sm.commands.build.graph_runner import RandomInputs, newest_ir_version, session
+from sm.commands.build.onnx_graph import DATATYPES, Graph
+from sm.commands.build.targets import place_on_cpu
 from sm.commands.build.triton_tensors import adapt
 from sm.errors import CommandError
 from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
@@ -21,6 +23,105 @@ FLOAT = TensorProto.FLOAT
 def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
     lines = [] if messages is None else messages
     return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
+
+
+@pytest.mark.parametrize("shape", [[], [1], [3], ["b", 2], ["b", 2, "n"], ["b", 1, 2, 2]], ids=str)
+@pytest.mark.parametrize(
+    "kind", sorted(set(DATATYPES) - {TensorProto.BFLOAT16}), ids=TensorProto.DataType.Name
+)
+def test_inputs_of_every_rank_and_type_are_made(tmp_path: Path, kind: int, shape: list[int | str]) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = adapted_graph(
+        save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
+    )
+    feed = RandomInputs(graph, seed=0).feed({"n": 3, "b": 2}, batch=2)
+    (answer,) = session(graph.path).run(["y"], feed)
+    assert np.array_equal(answer, feed["x"])
+
+
+@pytest.mark.parametrize("shape", [[], [3]], ids=str)
+@pytest.mark.parametrize("kind", [TensorProto.BOOL, TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING])
+def test_a_graph_that_was_not_adapted_gets_inputs_of_every_rank(
+    tmp_path: Path, kind: int, shape: list[int | str]
+) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
+    assert RandomInputs(graph, seed=0).feed({})["x"].shape == tuple(shape)
+
+
+def weight_in(file: str, folder: Path, name: str) -> onnx.TensorProto:
+    """Return a tensor of ones whose numbers are in a file of their own."""
+    tensor = numpy_helper.from_array(np.ones(4, np.float32), name)
+    (folder / file).write_bytes(tensor.raw_data)
+    external_data_helper.set_external_data(tensor, location=file, offset=0, length=len(tensor.raw_data))
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    return tensor
+
+
+def with_weights_in_if(folder: Path) -> list[onnx.NodeProto]:
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Add", ["x", name], [f"y_{name}"])],
+            *(name, [], [helper.make_tensor_value_info(f"y_{name}", FLOAT, None)]),
+            initializer=[weight_in(f"{name}.bin", folder, name)],
+        )
+        for name in ("one", "two")
+    ]
+    yes = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
+    return [yes, helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1])]
+
+
+def with_weights_in_loop(folder: Path) -> list[onnx.NodeProto]:
+    body = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["one"], value=weight_in("w.bin", folder, "one")),
+            helper.make_node("Identity", ["on"], ["on_out"]),
+            helper.make_node("Add", ["v", "one"], ["v_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v_out", FLOAT, None),
+        ],
+    )
+    once = helper.make_node("Constant", [], ["once"], value=numpy_helper.from_array(np.array(1)))
+    return [once, helper.make_node("Loop", ["once", "", "x"], ["y"], body=body)]
+
+
+def with_weights_in_constant(folder: Path) -> list[onnx.NodeProto]:
+    constant = helper.make_node("Constant", [], ["w"], value=weight_in("w.bin", folder, "value"))
+    return [constant, helper.make_node("Add", ["x", "w"], ["y"])]
+
+
+@pytest.mark.parametrize("nodes", [with_weights_in_if, with_weights_in_loop, with_weights_in_constant])
+@pytest.mark.parametrize("as_links", [False, True])
+def test_weights_beside_a_graph_go_with_it(
+    tmp_path: Path, nodes: Callable[[Path], list[onnx.NodeProto]], as_links: bool
+) -> None:
+    """Also those of inner graphs, and from a folder of links, as the hub's cache is one."""
+    source, served = tmp_path / "source", tmp_path / "served"
+    (source / "blobs").mkdir(parents=True)
+    served.mkdir()
+    total = helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0)
+    save_graph(
+        source / "model.onnx",
+        [*nodes(source), total],
+        {"x": (FLOAT, ["b", 4])},
+        {"y": (FLOAT, ["b", 4]), "total": (FLOAT, [])},
+    )
+    for file in [path for path in source.iterdir() if as_links and path.is_file()]:
+        file.rename(source / "blobs" / file.name)
+        file.symlink_to(source / "blobs" / file.name)
+    graph = adapted_graph(Graph.read(source / "model.onnx"))
+    place_on_cpu(graph, served)
+    answer, *_ = session(served / "model.onnx").run(["y"], {"x": np.ones((1, 4), np.float32)})
+    assert answer.tolist() == [[2.0] * 4]
 
 
 def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
