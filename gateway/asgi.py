@@ -14,7 +14,7 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from app import app as chalice_app
 from app import front
 from chalicelib.failures import SlowBody
 from chalicelib.front import DEADLINE_MARGIN_S, failure
-from chalicelib.keys import HEADER, Keys
+from chalicelib.keys import Keys, presented_key
 from chalicelib.options import Options
 from chalicelib.storage import may_name_object
 
@@ -154,7 +154,7 @@ class Application:
         if route == HEALTH_ROUTE:
             return await self._shared_health(event)
         if self._keys is not None:
-            self._keys.owner(headers.get(HEADER, ""))
+            self._keys.owner(presented_key(event))
         if route in (INFER, INFER_DEFAULT):
             event["body"] = await body.read()
             context.restart_clock(self._options.timeout)
@@ -269,11 +269,20 @@ def make_event(scope: Mapping[str, Any], headers: Mapping[str, str]) -> Answer:
     return {
         "requestContext": {"httpMethod": scope["method"], "resourcePath": route, "path": path},
         "headers": dict(headers),
+        "multiValueHeaders": _all_values(scope["headers"]),
         "pathParameters": arguments,
         "stageVariables": {},
         "multiValueQueryStringParameters": query or None,
         "body": b"",
     }
+
+
+def _all_values(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+    """Return the values of each header, of which a caller may send several."""
+    values: dict[str, list[str]] = {}
+    for name, value in lines:
+        values.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return values
 
 
 def find_route(path: str) -> tuple[str, dict[str, str]]:

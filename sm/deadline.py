@@ -5,6 +5,7 @@ It travels in a context variable, so that a client's code need not pass it to th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -81,6 +82,7 @@ class Deadline:
         "failed_status",
         "holds",
         "is_disconnected",
+        "latest",
         "listener",
         "model",
         "observations",
@@ -100,6 +102,8 @@ class Deadline:
         listener: Listener | None = None,
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
+        #: What :meth:`extend` may not pass.
+        self.latest = math.inf
         self.began = time.monotonic()
         self.request_id, self.model = request_id, model
         #: The calls to Triton whose answers the invocation used, unless they said whose they are.
@@ -116,6 +120,14 @@ class Deadline:
         self.holds: dict[str, Hold] | None = None
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
+
+    def extend(self, seconds: float) -> None:
+        """Allow more time, within what :meth:`limit` set."""
+        self.at = min(self.at + seconds, self.latest)
+
+    def limit(self, latest: float) -> None:
+        """End the invocation at ``latest`` at the latest, in seconds of the monotonic clock."""
+        self.at, self.latest = min(self.at, latest), latest
 
     def remaining(self) -> float:
         """Return the seconds left, at least 0."""

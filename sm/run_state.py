@@ -25,8 +25,6 @@ PLAIN_PATH = re.compile(r"[\w./+-]+")
 #: Bytes of the path of the temporary folder. The path of a Unix socket may have 107; this is the longest of a
 #: box.
 MAX_TEMPORARY_PATH_BYTES = 107 - len("/trireme-12345678/control.sock")
-#: Bytes of a body on a control-plane route. One process serves them all, and a load needs 1 KB.
-MAX_CONTROL_BODY_BYTES = 2**20
 
 
 class InRun:

@@ -27,7 +27,7 @@ from sm.router.answers import dumps
 from sm.server import logs
 
 from .failures import Unauthorized
-from .keys import HEADER, Keys
+from .keys import Keys, presented_key
 from .options import Options
 from .service import Api, open_api
 
@@ -54,7 +54,7 @@ class Front:
         try:
             options, api = self._api()
             if not open_to_all and options.keys is not None:
-                owner = Keys(options.keys).owner(request.headers.get(HEADER) or "")
+                owner = Keys(options.keys).owner(presented_key(request.to_original_event()))
             ends_at = time.monotonic() + available_seconds(request, options.timeout)
             with running(Deadline(ends_at, lambda: is_caller_gone(request), identity)):
                 status, body = view(api)

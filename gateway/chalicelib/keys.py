@@ -6,12 +6,27 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sm.errors import Forbidden
+from sm.errors import BadInput, Forbidden
 
 from .failures import Unauthorized
 
 HEADER = "x-api-key"
+
+
+def presented_key(event: Mapping[str, Any]) -> str:
+    """Return the key in a request's event of API Gateway; empty if it has none.
+
+    Raises:
+        BadInput: The header is there twice: which of the two counts would be anybody's guess.
+    """
+    single = {name: [value] for name, value in (event.get("headers") or {}).items()}
+    headers: Mapping[str, list[str]] = event.get("multiValueHeaders") or single
+    keys = [value for name, values in headers.items() if name.lower() == HEADER for value in values]
+    if len(keys) > 1:
+        raise BadInput(f"the request has {len(keys)} headers {HEADER}: send one")
+    return keys[0] if keys else ""
 
 
 @dataclass(frozen=True)

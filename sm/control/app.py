@@ -12,6 +12,7 @@ from flask import Flask
 
 from sm.control import canary, pages, routes
 from sm.control.history import Recorder
+from sm.control.paths import MAX_BODY_BYTES
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
@@ -26,7 +27,7 @@ from sm.plugins.loading import discover
 from sm.polling import Poll
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
-from sm.run_state import MAX_CONTROL_BODY_BYTES, Box, write_atomically
+from sm.run_state import Box, write_atomically
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.channel import Channel
@@ -48,7 +49,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
         listen: See :class:`~sm.multimodel.on_demand.OnDemand`.
     """
     app = Flask("trireme-control")
-    app.config["MAX_CONTENT_LENGTH"] = MAX_CONTROL_BODY_BYTES
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     handle_errors(app)
     app.register_blueprint(routes.blueprint(box))
     app.register_blueprint(routes.execution_parameters(settings))

@@ -8,6 +8,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+#: Bytes of a body on a path that needs none: a caller may send one to ``/ping``, and nobody has to read it.
+MAX_NEEDLESS_BODY_BYTES = 2**12
+#: Bytes of a body on the other paths of the control plane, which is one process for all callers.
+MAX_BODY_BYTES = 2**20
+
 
 class ControlPath(NamedTuple):
     """A path that answers while all workers are busy."""
@@ -20,6 +25,13 @@ class ControlPath(NamedTuple):
     is_scraped: bool = False
     #: True if it is asked every few seconds, and a trace of each time would say nothing.
     is_polled: bool = False
+    #: True if a request has a body that says something.
+    takes_body: bool = False
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of a body, at most."""
+        return MAX_BODY_BYTES if self.takes_body else MAX_NEEDLESS_BODY_BYTES
 
 
 PATHS = (
@@ -30,13 +42,15 @@ PATHS = (
     ControlPath("/page/<name>", is_open=True),
     ControlPath("/metrics", is_scraped=True, is_polled=True),
     ControlPath("/dashboard/data", is_scraped=True),
-    ControlPath("/models"),
+    ControlPath("/models", takes_body=True),
     ControlPath("/models/<name>"),
-    ControlPath("/models/<name>/versions"),
+    ControlPath("/models/<name>/versions", takes_body=True),
     ControlPath("/execution-parameters", is_polled=True),
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),
 )
+#: Bytes of a body, at most, by the path as Flask writes it.
+MAX_BODIES = {path.rule: path.max_body for path in PATHS}
 #: Paths of which no traces are made.
 POLLED = frozenset(path.rule for path in PATHS if path.is_polled)
 #: Paths that the configuration of nginx has locations of their own for, with a time-out or an exact path.
@@ -56,9 +70,11 @@ def pattern(paths: tuple[ControlPath, ...]) -> str:
 
 def nginx_values() -> dict[str, str]:
     """Return the values of nginx's template."""
-    others = tuple(path for path in PATHS if path.rule not in SPECIAL)
+    bodies = tuple(path for path in PATHS if path.takes_body)
+    others = tuple(path for path in PATHS if path.rule not in SPECIAL and not path.takes_body)
     return {
         "control_paths": pattern(PATHS),
+        "body_paths": pattern(bodies),
         "open_paths": pattern(tuple(path for path in others if path.is_open)),
         "scraped_paths": pattern(tuple(path for path in others if path.is_scraped)),
         "keyed_paths": pattern(tuple(path for path in others if not path.is_open and not path.is_scraped)),

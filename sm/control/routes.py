@@ -18,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sm import __version__, hardware
+from sm.control.paths import MAX_BODIES, MAX_BODY_BYTES
 from sm.control.series import read_families
 from sm.control.state import check_ready, is_ready, list_served, triton_metrics
 from sm.errors import BadInput, Forbidden, TooLarge, UnknownModel, WrongPayload
@@ -28,7 +29,7 @@ from sm.multimodel.model_loader import Loader
 from sm.multimodel.on_demand import LOADING, OnDemand
 from sm.multimodel.versions import ROLLED_BACK, SERVES, Versions
 from sm.polling import at_most_every
-from sm.run_state import MAX_CONTROL_BODY_BYTES, SHARED_MEMORY, Box, read_engines, read_json
+from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings
 
 #: More requests for ``/metrics`` get the same text: while series are collected, ``/ping`` is slower.
@@ -62,11 +63,12 @@ def router_metrics(box: Box) -> bytes:
     return generate_latest(registry)
 
 
-def limit_bodies(routes: Blueprint, limit: int = MAX_CONTROL_BODY_BYTES) -> None:
-    """Refuse bodies with a Content-Length of more than ``limit`` bytes on these routes."""
+def limit_bodies(routes: Blueprint) -> None:
+    """Refuse bodies with a Content-Length of more than the path's limit on these routes."""
 
     @routes.before_request
     def check_size() -> None:
+        limit = MAX_BODIES[request.url_rule.rule] if request.url_rule else MAX_BODY_BYTES
         if (request.content_length or 0) > limit:
             raise TooLarge(f"the body is larger than the {limit} bytes this box accepts here")
 

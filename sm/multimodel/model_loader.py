@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import logging
+import os
 import re
 import secrets
 import threading
@@ -30,7 +31,7 @@ from sm.multimodel.archive_layout import Archive, Plugin, callable_names, resolv
 from sm.multimodel.holds import alone
 from sm.multimodel.load_records import SEPARATOR, Record, Records
 from sm.multimodel.memory_room import MemoryRoom, needed_bytes
-from sm.multimodel.staging import Staging
+from sm.multimodel.staging import Staging, lost_file
 from sm.plugins.loading import discover
 from sm.polling import Poll
 from sm.repository.machine import Machine
@@ -106,7 +107,7 @@ class Loader:
             self._admit()
             started = time.monotonic()
             record = self._reserve(name, url, target)
-            with self._undone_if_it_fails(name):
+            with self._undone_if_it_fails(name), self._translate_lost_files(record, folder):
                 archive = self._read_copy(record, folder)
                 if archive.plugin is None and name in self._clients:
                     archive = replace(archive, plugin=Plugin(self._clients[name]))
@@ -136,7 +137,7 @@ class Loader:
             record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
             record = replace(record, folder=record.url, version=version)
             self.records.put(record)
-            with self._undone_if_it_fails(record.name):
+            with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
                 archive = self._read_copy(record, (repository / name).resolve())
                 if archive.plugin is None and (repository / CODE).is_dir():
                     code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
@@ -408,6 +409,19 @@ class Loader:
             self._triton.unload(model)
         self._staging.remove(record.models, record.id)
         self.records.remove(record.name)
+
+    @contextlib.contextmanager
+    def _translate_lost_files(self, record: Record, source: Path) -> Iterator[None]:
+        """Translate a file that is gone while its archive is read: large ones are links to the source."""
+        try:
+            yield
+        except OSError as error:
+            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+            copy = self._staging.folder_of(record.id)
+            place = next((place for place in (source, copy) if path and path.is_relative_to(place)), None)
+            if path is None or place is None:
+                raise
+            raise lost_file(error, repr(str(path.relative_to(place))[-200:])) from None
 
     @contextlib.contextmanager
     def _undone_if_it_fails(self, name: str) -> Iterator[None]:

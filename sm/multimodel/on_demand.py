@@ -25,7 +25,7 @@ from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO
 from sm.multimodel.holds import last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
-from sm.multimodel.origins import is_prefix
+from sm.multimodel.origins import is_prefix, shown
 from sm.polling import Poll, at_most_every
 from sm.repository.models import may_be_model
 from sm.run_state import Box
@@ -99,7 +99,7 @@ def run_sources(*arguments: str) -> str:
     )  # fmt: skip
     last_line = next(iter(process.stdout.splitlines()[-1:]), "")
     if process.returncode:
-        raise NotReady(last_line or f"the models cannot be fetched: {process.stderr[-200:]}")
+        raise NotReady(last_line or f"the models cannot be fetched: {shown(process.stderr[-200:])}")
     return last_line
 
 

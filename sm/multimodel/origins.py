@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import hashlib
@@ -14,6 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from sm.errors import NotReady, StartError
 from sm.http.s3 import SCHEME, S3Uri, is_passing, open_client, to_trireme_error
@@ -45,9 +47,29 @@ def is_prefix(source: str) -> bool:
     return source.startswith(S3) and not source.endswith(ARCHIVE) and "," not in source
 
 
-def shown(source: str) -> str:
-    """Return a source without what may be secret: the user of a URL, and the signature in its query."""
-    return re.sub(r"(?<=://)[^/@,]*@|\?[^#,]*", "", source)
+#: A URL's user and password, which end at the last @. A host and a port alone are none. A path has one slash
+#: for the two of the URL that it was made of.
+USER = re.compile(r"(\w:/{1,2}(?!/))(?![\w.\[\]-]+(?::\d*)?(?:[/?#,\s'\"]|$))[^?#,\s'\"]*@")
+#: What stands in the place of a port and is none: a password, if the @ was forgotten.
+PASSWORD = re.compile(r"(\w:/{1,2}(?!/)[\w.-]*):(?!\d*(?:[/?#,\s'\"]|$))[^/?#,\s'\"]*")
+#: A URL's query, which ends at the next source of a list.
+QUERY = re.compile(r"(\w:/[^?#'\"\n]*)\?[^#'\"\n]*?(?=,[\w+.-]+:/|,/|[#'\"\n]|$)")
+
+
+def shown(text: str) -> str:
+    """Return a text without what may be secret in its URLs: the user, and the signature in a query."""
+    return QUERY.sub(r"\1", PASSWORD.sub(r"\1", USER.sub(r"\1", text)))
+
+
+#: What a fetch over HTTP raises, also for an address that is none.
+HTTP_ERRORS = (OSError, http.client.HTTPException, ValueError)
+
+
+def explain(error: BaseException) -> str:
+    """Return the reason without the address, which http.client quotes if it cannot use it."""
+    if isinstance(error, http.client.InvalidURL | ValueError):
+        return "the address, or what its host answers, is not valid"
+    return shown(str(error)) or type(error).__name__
 
 
 def digest(*parts: str) -> str:
@@ -81,7 +103,7 @@ def list_s3(source: str) -> Listing:
             found = (entry for page in pages for entry in page.get("Contents", ()))
             entries = [entry for entry in found if not entry["Key"].endswith("/")]
     if not entries:
-        raise StartError(f"There is no object below {source}.")
+        raise StartError(f"There is no object below {shown(source)}.")
     remotes = {}
     for entry in entries:
         key, etag = entry["Key"], entry["ETag"]
@@ -141,7 +163,7 @@ def list_hub(source: str) -> Listing:
         from huggingface_hub import HfApi, get_token, hf_hub_url
     except ImportError:
         raise StartError(
-            f"{source} needs huggingface_hub, which is not installed: pip install huggingface_hub."
+            f"{shown(source)} needs huggingface_hub, which is not installed: pip install huggingface_hub."
         ) from None
     name, _, revision = source.removeprefix(HUB).partition("@")
     try:
@@ -150,7 +172,7 @@ def list_hub(source: str) -> Listing:
         )
     except Exception as error:  # the library's own classes, and those of its HTTP client
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise StartError(f"{source} cannot be fetched: {reason.rstrip('.')}.") from None
+        raise StartError(f"{shown(source)} cannot be fetched: {shown(reason).rstrip('.')}.") from None
     found = info.siblings or []
     if not any(fnmatch(file.rfilename, "*/config.pbtxt") for file in found):
         wanted = set(checkpoint_files([file.rfilename for file in found]))
@@ -188,7 +210,7 @@ def checkpoint_files(names: Sequence[str]) -> list[str]:
 def _checked(source: str, remotes: Mapping[str, Remote]) -> Mapping[str, Remote]:
     for name in remotes:
         if any(part in ("", ".", "..") for part in name.split("/")):
-            raise StartError(f"{source} has an object {name!r}, which is not the path of a file.")
+            raise StartError(f"{shown(source)} has an object {name!r}, which is not the path of a file.")
     return remotes
 
 
@@ -219,18 +241,26 @@ def read_https(url: str, etag: str, secrets: Mapping[str, str], start: int, end:
                 answer.read(start)
             while chunk := answer.read(CHUNK_BYTES):
                 yield chunk
-    except (OSError, http.client.HTTPException) as error:
-        if isinstance(error, HTTPError) and not is_passing(error.code):
-            raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
-        raise Interrupted(str(error) or type(error).__name__) from None
+    except HTTP_ERRORS as error:
+        if isinstance(error, ValueError) or (isinstance(error, HTTPError) and not is_passing(error.code)):
+            raise StartError(f"{shown(url)} cannot be fetched: {explain(error)}.") from None
+        raise Interrupted(explain(error)) from None
 
 
 @contextlib.contextmanager
 def opened(
     url: str, headers: Mapping[str, str] = NO_HEADERS, secrets: Mapping[str, str] = NO_HEADERS
 ) -> Iterator[http.client.HTTPResponse]:
-    """Yield the answer of an HTTP server. A host that it redirects to does not get the secret headers."""
-    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - http or https
+    """Yield the answer of an HTTP server. A host that it redirects to does not get the secret headers.
+
+    A user and a password in the URL are sent as such a header (RFC 7617).
+    """
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    if user:
+        secrets = {"Authorization": f"Basic {base64.b64encode(unquote_to_bytes(user)).decode()}", **secrets}
+    address = urlunsplit(parts._replace(netloc=host, fragment=""))
+    request = urllib.request.Request(address, headers=dict(headers))  # noqa: S310 - http or https
     for name, value in secrets.items():
         request.add_unredirected_header(name, value)
     with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S) as answer:  # noqa: S310

@@ -65,7 +65,7 @@ class Sources:
                 folders = [self._use(self._fetch_one(part)) for part in parts]
                 return folders[0] if len(folders) == 1 else self._use(self._join(parts, folders))
         except OSError as error:
-            raise StartError(f"{shown(source)} cannot be fetched: {error}.") from None
+            raise StartError(f"{shown(source)} cannot be fetched: {shown(str(error))}.") from None
 
     def remove_leftovers(self) -> None:
         """Remove what a killed fetch has left, unless another box fetches now: it has done so."""
@@ -161,12 +161,14 @@ class Sources:
 
     def _download(self, remotes: Iterable[Remote]) -> list[Path]:
         """Download the objects that the cache lacks; return their files."""
+        remotes = list(remotes)
+        # Files of one content are one object.
         files = {self._objects / remote.name: remote for remote in remotes}
         parts = [Part(remote, file) for file, remote in files.items() if not file.is_file()]
         self._used.update(files, (part.path for part in parts))
         self._make_room(sum(part.left for part in parts))
         self.fetched_bytes += download(parts, self._report)
-        return list(files)
+        return [self._objects / remote.name for remote in remotes]
 
     def _fetch_https(self, source: str) -> Path:
         url, _, wanted = source.partition("#sha256=")
@@ -189,8 +191,8 @@ class Sources:
                 else:
                     with origins.opened(url) as whole:
                         file = self._save(whole)
-        except (OSError, http.client.HTTPException) as error:
-            raise StartError(f"{shown(url)} cannot be fetched: {error}.") from None
+        except origins.HTTP_ERRORS as error:
+            raise StartError(f"{shown(url)} cannot be fetched: {origins.explain(error)}.") from None
         if wanted and sha256(file) != wanted:
             file.unlink()
             raise StartError(f"{shown(url)} has another SHA-256 than {wanted}.")
@@ -327,7 +329,11 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         repository = sources.fetch(source)
     except (StartError, Interrupted) as error:
-        say(str(error))
+        say(shown(str(error)))
+        return 1
+    except Exception as error:
+        # Its text may have the address as it is, or a header.
+        say(f"{shown(source)} cannot be fetched: unexpected {type(error).__name__}.")
         return 1
     if are_traces_on(os.environ):
         # Imported only here, as it brings OpenTelemetry.

@@ -5,6 +5,7 @@ Triton requires that folder and configuration have the model's name.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -27,7 +28,9 @@ READ_BY_THE_BOX = ("config.pbtxt", ".py")
 #: Limits of an archive: files and folders, and the depth of folders.
 MAX_ENTRIES, MAX_DEPTH = 100_000, 32
 #: Errors of an entry that may not be read, or that is removed or replaced meanwhile.
-READ_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+READ_ERRORS = frozenset(
+    (*(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM), errno.ELOOP, errno.ESTALE)
+)
 #: Bytes of a path in the copy. The kernel allows 4096, and Triton's folder is a little deeper.
 MAX_PATH_BYTES = 3500
 
@@ -39,6 +42,10 @@ class Staging:
 
     def __init__(self, repository: Path, archives: Path) -> None:
         self._repository, self._archives = repository, archives
+
+    def folder_of(self, record_id: str) -> Path:
+        """Return the folder of a record."""
+        return self._archives / record_id
 
     def copy(self, folder: Path, record_id: str, name: str) -> Path:
         """Copy the archive in ``folder`` into a folder called ``name``, which may become a model's name."""
@@ -160,6 +167,13 @@ def copy_archive(
     _Copy(archive, max_copied, max_entries).copy_folder(archive, target, 0)
 
 
+def lost_file(error: OSError, name: str) -> Exception:
+    """Return the error for a file of an archive that cannot be read; the error itself if it is the box's."""
+    if error.errno not in READ_ERRORS:
+        return error
+    return BadInput(f"{name} cannot be read: {error.strerror}; load the archive again when it is complete")
+
+
 class _Copy:
     """Copies one archive, and counts what it has copied."""
 
@@ -173,7 +187,11 @@ class _Copy:
         if len(os.fsencode(target)) > MAX_PATH_BYTES:
             raise BadInput(f"{self._name_of(folder)}: the path is too long")
         target.mkdir(mode=0o700)
-        for path in sorted(folder.iterdir()):
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError as error:
+            raise lost_file(error, self._name_of(folder)) from None
+        for path in entries:
             if path.name in models.LEFT_BY_OTHERS:
                 continue
             self._entries_left -= 1
@@ -181,8 +199,8 @@ class _Copy:
                 raise BadInput(f"the archive has more than {self._max_entries} files and folders")
             try:
                 self._copy_entry(path, target / path.name, depth)
-            except READ_ERRORS as error:
-                raise BadInput(f"{self._name_of(path)} cannot be read: {error.strerror}") from None
+            except OSError as error:
+                raise lost_file(error, self._name_of(path)) from None
 
     def _copy_entry(self, path: Path, target: Path, depth: int) -> None:
         source = self._resolve(path)
@@ -223,5 +241,7 @@ class _Copy:
 
     def _name_of(self, path: Path) -> str:
         """Format an entry for a message: its path in the archive, shortened."""
+        if path == self._archive:
+            return "the archive"
         name = str(path.relative_to(self._archive)).encode(errors="backslashreplace").decode()
         return repr(f"…{name[-200:]}" if len(name) > 200 else name)

@@ -119,20 +119,23 @@ class FairGate:
             model = self._models.get(name)
             if model is None:
                 model = self._add_model(name)
+            is_served = not model.queue and self._may_serve(model)
+            if not is_served:
+                if len(model.queue) >= self._model_room:
+                    raise self._refuse(model)
+                request = limit()
+                waiter = _Waiter(math.inf if request is None else request.at)
+                wait = WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
+                late_by = time.monotonic() + wait + model.seconds - waiter.until if model.seconds else 0.0
+                if late_by > 0:
+                    raise self._refuse(model, late_by)
+            # Last: nobody loses a place to a request that is refused itself.
             if self._requests >= self._capacity and not self._make_room(model):
                 raise self._refuse(model)
-            if not model.queue and self._may_serve(model):
+            if is_served:
                 self._requests += 1
                 self._serve(model)
                 return
-            if len(model.queue) >= self._model_room:
-                raise self._refuse(model)
-            request = limit()
-            waiter = _Waiter(math.inf if request is None else request.at)
-            wait = WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
-            late_by = time.monotonic() + wait + model.seconds - waiter.until if model.seconds else 0.0
-            if late_by > 0:
-                raise self._refuse(model, late_by)
             model.queue.append(waiter)
             self._waiting.setdefault(name, model)
             self._requests += 1

@@ -52,6 +52,7 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
             max_connections,
             settings.max_body,
             lambda: read_json(box.state_file, {}).get("draining", False),
+            settings.cors_origins,
         )
     )
     app.register_blueprint(v2_routes.blueprint(app))

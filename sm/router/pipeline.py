@@ -169,7 +169,7 @@ class Pipeline:
         deadline.model = invocation.model = request.model
         invocation.version = request.version
         if request.streamed:
-            deadline.at += self.extra_stream_seconds
+            deadline.extend(self.extra_stream_seconds)
 
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:

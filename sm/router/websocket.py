@@ -7,12 +7,13 @@ socket. wsproto implements the protocol.
 from __future__ import annotations
 
 import contextvars
+import re
 import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from wsproto.events import Message as MessagePart
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
-from sm.errors import BadInput, CallerGone, Overloaded, TriremeError
+from sm.control.paths import MAX_NEEDLESS_BODY_BYTES
+from sm.errors import BadInput, CallerGone, Forbidden, Overloaded, TriremeError
 from sm.http.messages import JSON, Answer, write_error
 from sm.router.answers import dumps, finish
 from sm.router.classify import SESSION_HEADER, Message
@@ -45,38 +47,41 @@ class WebSocket:
     """One connection, for one thread.
 
     A message of more than ``max_bytes`` ends it (1009), as does a frame that breaks the protocol (1002) or a
-    text that is not UTF-8 (1007).
+    text that is not UTF-8 (1007), and its time (1001).
+
+    Args:
+        connection: The socket.
+        max_bytes: Of a message.
+        seconds: The longest time that it is open, whatever the caller does: its API key was checked once.
     """
 
-    def __init__(self, connection: socket.socket, max_bytes: int) -> None:
+    def __init__(self, connection: socket.socket, max_bytes: int, seconds: float) -> None:
         self._socket, self._max_bytes = connection, max_bytes
+        #: The end of its time, in seconds of the monotonic clock.
+        self.ends_at = time.monotonic() + seconds
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._protocol = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
         self._partial = bytearray()
 
-    def messages(self, idle_timeout_s: float, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
+    def messages(self, is_stopping: Callable[[], bool]) -> Iterator[bytes]:
         """Yield the caller's messages, then close the connection.
 
         Args:
-            idle_timeout_s: Ends the connection if the caller sends nothing for so long.
             is_stopping: Ends the connection when it returns True.
         """
-        idle_until = time.monotonic() + idle_timeout_s
-        while self._open and not is_stopping():
+        while self._open and not is_stopping() and (seconds := self.ends_at - time.monotonic()) > 0:
             if self._messages:
                 yield self._messages.popleft()
-                idle_until = time.monotonic() + idle_timeout_s
-            elif time.monotonic() > idle_until:
-                break
             else:
-                self._receive(POLL_INTERVAL_S)
+                self._receive(min(POLL_INTERVAL_S, seconds))
         self.close(CloseReason.GOING_AWAY)
 
     def send(self, payload: bytes, text: bool) -> None:
         """Send a message. Raises :class:`CallerGone` if the connection is closed."""
-        while self._open and not self._messages and self._receive(0):
+        # A caller may send on without an end.
+        while self._open and not self._messages and time.monotonic() < self.ends_at and self._receive(0):
             pass
         if not self._open:
             raise CallerGone("the caller closed the connection")
@@ -152,10 +157,46 @@ class WebSocket:
 
 
 PATH = "/invocations-bidirectional-stream"
+#: An origin (RFC 6454): scheme, host and port. A URL's path or user is no part of it.
+ORIGIN = re.compile(r"(?i)(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+def parse_origin(text: str) -> tuple[str, str, str] | None:
+    """Return scheme, host and port of an origin; None for what is none, such as ``null``."""
+    match = ORIGIN.fullmatch(text)
+    if match is None:
+        return None
+    scheme = match[1].lower()
+    return scheme, match[2].lower(), match[3] or DEFAULT_PORTS[scheme]
+
+
+def check_origin(origin: str | None, own: str, listed: Collection[str]) -> None:
+    """Refuse a web page that may not use the box: browsers let a page of any origin open a WebSocket.
+
+    Args:
+        origin: The header; None if the caller sends none, as everything but a browser does.
+        own: The origin under which the caller reached the box. Its pages may use it.
+        listed: Other origins whose pages may.
+
+    Raises:
+        Forbidden: The origin is another one.
+    """
+    if origin is None:
+        return
+    parsed = parse_origin(origin)
+    if parsed is None or parsed not in map(parse_origin, (own, *listed)):
+        raise Forbidden(
+            "pages of this origin may not open a WebSocket here; TRIREME_CORS_ORIGINS lists those that may"
+        )
 
 
 def blueprint(
-    router: Router, max_connections: int, max_message: int, is_stopping: Callable[[], bool]
+    router: Router,
+    max_connections: int,
+    max_message: int,
+    is_stopping: Callable[[], bool],
+    origins: Collection[str] = (),
 ) -> Blueprint:
     """Create the WebSocket's route.
 
@@ -164,6 +205,7 @@ def blueprint(
         max_connections: Open connections of each worker.
         max_message: Bytes of a message.
         is_stopping: Returns True if the box is about to stop.
+        origins: Those of web pages that may open one, besides the box's own.
     """
     routes = Blueprint("websocket", __name__)
     slots = threading.BoundedSemaphore(max_connections)
@@ -172,8 +214,11 @@ def blueprint(
     @routes.get(PATH, websocket=True)
     @routes.get(PATH)
     def websocket() -> Response:
-        handshake = read_message(request.environ, max_message)
+        handshake = read_message(request.environ, MAX_NEEDLESS_BODY_BYTES)
         accept = accept_token(handshake)
+        scheme = handshake.headers.get("x-trireme-scheme", "http") if router.fronted else "http"
+        own = f"{scheme}://{handshake.headers.get('host', '')}"
+        check_origin(handshake.headers.get("origin"), own, origins)
         if not slots.acquire(blocking=False):
             raise Overloaded(
                 f"{max_connections} WebSockets are open here already, and other callers need the last thread"
@@ -184,10 +229,10 @@ def blueprint(
         environ.pop("HTTP_X_TRIREME_START", None)
 
         def serve(connection: Any) -> None:
-            websocket = WebSocket(connection, max_message)
+            websocket = WebSocket(connection, max_message, router.stream_timeout)
             with suppress(CallerGone, OSError):
                 headers = handshake.headers
-                for body in websocket.messages(router.stream_timeout, is_stopping):
+                for body in websocket.messages(is_stopping):
                     message = handshake._replace(body=body, headers=headers, in_parts=True)
                     answer_headers = _answer(websocket, router, environ, message)
                     if NEW_SESSION_ID in answer_headers:
@@ -247,6 +292,7 @@ def _answer(
     """Answer a message; return the headers that the answer would have over HTTP."""
     try:
         invocation = router.begin(environ)
+        invocation.deadline.limit(websocket.ends_at)
         answer = router.pipeline.answer(invocation, lambda: in_utf8(message))
         if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
             # A message has no headers, and these are all that the answer says.

@@ -272,9 +272,12 @@ POLL_INTERVAL_S = 0.5
 BACKLOG = 1024
 #: Bytes. nginx does not accept longer headers.
 MAX_HEAD_BYTES = 2**17
+#: The headers that may hold a key.
+KEY_HEADERS = X_API_KEY, AUTHORIZATION = b"x-api-key", b"authorization"
 END_OF_HEAD = b"\r\n\r\n"
 
 NO_KEY = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+REPEATED_KEY = b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: repeated_key\r\nContent-Length: 0\r\n\r\n"
 UNKNOWN_KEY = b"HTTP/1.1 403 Forbidden\r\nX-Trireme-Denial: unknown_key\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -314,7 +317,10 @@ class KeyStore:
 
 def answer(store: KeyStore, limits: RateLimits, head: bytes) -> bytes:
     """Answer a request of nginx's: 204 with the key's name, 401 without a key, else 403 with the reason."""
-    presented = presented_key(head)
+    try:
+        presented = presented_key(head)
+    except RepeatedKeyError:
+        return REPEATED_KEY
     if presented is None:
         return NO_KEY
     key = store.ring.find(presented)
@@ -330,19 +336,28 @@ def answer(store: KeyStore, limits: RateLimits, head: bytes) -> bytes:
     return b"HTTP/1.1 204 No Content\r\nX-Trireme-Key-Name: %s\r\n\r\n" % name
 
 
+class RepeatedKeyError(ValueError):
+    """A header that may hold the key was sent twice: which of the two counts would be anybody's guess."""
+
+
 def presented_key(head: bytes) -> bytes | None:
-    """Return the key in ``x-api-key``, else in ``Authorization: Bearer``; None if there is neither."""
-    bearer: bytes | None = None
+    """Return the key in ``x-api-key``, else in ``Authorization: Bearer``; None if there is neither.
+
+    Raises:
+        RepeatedKeyError: One of the two headers is there twice.
+    """
+    values: dict[bytes, bytes] = {}
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         name = name.lower()
-        if name == b"x-api-key":
-            return value.strip()
-        if name == b"authorization":
-            scheme, _, token = value.strip().partition(b" ")
-            if scheme.lower() == b"bearer":
-                bearer = token.strip()
-    return bearer
+        if name in KEY_HEADERS:
+            if name in values:
+                raise RepeatedKeyError
+            values[name] = value.strip()
+    if X_API_KEY in values:
+        return values[X_API_KEY]
+    scheme, _, token = values.get(AUTHORIZATION, b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
 
 
 class Connection(asyncio.Protocol):

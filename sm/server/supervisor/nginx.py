@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sm.control.paths import nginx_values
+from sm.control.paths import MAX_BODY_BYTES, MAX_NEEDLESS_BODY_BYTES, nginx_values
 from sm.errors import StartError
 from sm.hardware import cores, memory_limit
 from sm.http.messages import INFERENCE_ID, REQUEST_ID, TRACE_ID
 from sm.repository import models
-from sm.run_state import MAX_CONTROL_BODY_BYTES, Box
+from sm.run_state import Box
 from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.server.supervisor.ports import ANY_IPV6, public_address
 from sm.settings import HERE, Settings, names_of
@@ -219,7 +219,8 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         "medium_bodies": limits.medium_bodies,
         "large_bodies": limits.large_bodies,
         "max_body": settings.max_body,
-        "max_control_body": min(MAX_CONTROL_BODY_BYTES, settings.max_body),
+        "max_control_body": min(MAX_BODY_BYTES, settings.max_body),
+        "max_needless_body": min(MAX_NEEDLESS_BODY_BYTES, settings.max_body),
         "body_buffer": body_buffer(settings),
         "receive_timeout": max(1, round(settings.receive_timeout)),
         "send_timeout": math.ceil(settings.stream_stall),

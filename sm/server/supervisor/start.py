@@ -278,7 +278,7 @@ def find_catalog(settings: Settings, source: str) -> str:
         return source
     folder = choose_repository(settings)
     if not folder.is_dir():
-        raise StartError(f"There is no folder {folder} with models: set {REPOSITORY}.")
+        raise StartError(f"There is no folder {shown(str(folder))} with models: set {REPOSITORY}.")
     check_readable(folder)
     return str(folder)
 

@@ -59,6 +59,26 @@ def test_a_wrong_key_is_a_403_and_is_not_repeated(locked: LockedBox, wrong: str)
         assert wrong.encode() not in response[2]
 
 
+@pytest.mark.parametrize("name", ["x-api-key", "Authorization"])
+@pytest.mark.parametrize("path", ["/metrics", "/v2/health/ready", "/invocations-bidirectional-stream"])
+def test_two_keys_are_a_400_whichever_is_right(locked: LockedBox, name: str, path: str) -> None:
+    prefix = "Bearer " if name == "Authorization" else ""
+    for pair in (
+        (locked.key, "x"),
+        ("x", locked.key),
+        (locked.key, locked.key),
+        (locked.key, locked.other_key),
+    ):
+        lines = "".join(f"{name}: {prefix}{key}\r\n" for key in pair)
+        with locked.connect() as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n{lines}Connection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400"), answer
+        assert json.loads(body)["code"] == "bad_input"
+        assert locked.key.encode() not in answer
+
+
 def test_every_kind_of_route_answers_with_a_key(locked: LockedBox) -> None:
     v2_body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}'
     assert locked.request("POST", "/v2/models/echo/infer", v2_body, x_api_key=locked.key)[0] == 200

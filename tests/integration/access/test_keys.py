@@ -20,6 +20,7 @@ from sm.server.access.keys import (
     KeyFileError,
     KeyRing,
     RateLimits,
+    RepeatedKeyError,
     TokenBucket,
     presented_key,
 )
@@ -122,6 +123,16 @@ def test_only_the_whole_key_is_accepted() -> None:
 )
 def test_the_key_is_read_from_either_header(head: bytes, key: bytes | None) -> None:
     assert presented_key(head) == key
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Api-Key: ", "x-api-key:", "Authorization: Bearer ", "authorization: Basic "]
+)
+@pytest.mark.parametrize("values", [("a", "b"), ("a", "a"), ("", "a")])
+def test_a_header_of_a_key_may_be_there_once(name: str, values: tuple[str, str]) -> None:
+    lines = "\r\n".join(f"{name}{value}" for value in values)
+    with pytest.raises(RepeatedKeyError):
+        presented_key(f"GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n".encode())
 
 
 def test_the_checker_reads_split_and_repeated_requests_on_one_connection(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
 
 import pytest
 
 from tests.support.gateway_requests import RED
 from tests.support.gateways import KEY, KEY_SHA256, FakeBucket, Gateway
+from tests.support.raw_http import exchange
 
 
 def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> None:
@@ -17,6 +19,15 @@ def test_the_server_checks_keys_paths_and_methods(gateway_server: Gateway) -> No
     assert gateway_server.request("GET", "/nowhere").json()["code"] == "not_found"
     assert gateway_server.request("DELETE", "/models").json()["code"] == "method_not_allowed"
     assert gateway_server.request("POST", "/infer/..%2fmodels", json={}).status_code in (400, 404)
+
+
+def test_two_keys_are_a_400_whichever_is_right(gateway_server: Gateway) -> None:
+    port = gateway_server.url.rpartition(":")[2]
+    for first, second in ((KEY, "x"), ("x", KEY), (KEY, KEY)):
+        lines = f"Host: x\r\nx-api-key: {first}\r\nX-Api-Key: {second}\r\nConnection: close"
+        answer = exchange(int(port), f"GET /models HTTP/1.1\r\n{lines}\r\n\r\n".encode())
+        assert answer.split()[1] == b"400", answer
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "bad_input"
 
 
 def test_a_model_that_exceeds_the_time_limit_is_a_504(gateway_server: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import http.server
@@ -17,7 +18,7 @@ from sm.errors import StartError
 from sm.http.s3 import S3Uri
 from sm.multimodel.downloads import PART, Remote
 from sm.multimodel.origins import read_s3, shown
-from sm.multimodel.sources import Sources
+from sm.multimodel.sources import Sources, main
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
 
@@ -156,9 +157,91 @@ def test_an_unknown_kind_of_address_is_refused(tmp_path: Path) -> None:
         Sources(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
 
 
-def test_what_may_be_secret_in_an_address_is_not_shown() -> None:
-    address = "https://name:word@host/m.tar.gz?signature=x#sha256=0,s3://b/a/"
-    assert shown(address) == "https://host/m.tar.gz#sha256=0,s3://b/a/"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "https://name:secret@host/m.tar.gz?signature=secret#sha256=0,s3://b/a/",
+            "https://host/m.tar.gz#sha256=0,s3://b/a/",
+        ),
+        ("https://name:sec/ret@host/a", "https://host/a"),
+        ("https://name:sec@ret@host:8443/a", "https://host:8443/a"),
+        ("https://secret@host/a", "https://host/a"),
+        ("https:/name:secret@host/a", "https:/host/a"),
+        ("https://host:8443/a@b?x=secret", "https://host:8443/a@b"),
+        ("https://h/a?x=secret,secret&y=secret,hf://o/n@r", "https://h/a,hf://o/n@r"),
+        ("hf://owner/name@main", "hf://owner/name@main"),
+        ("s3://bucket/a@b/c.tar.gz", "s3://bucket/a@b/c.tar.gz"),
+        ("is it? 'https://u:secret@[::1]:1/a?secret' fails", "is it? 'https://[::1]:1/a' fails"),
+        ("https://name:secret/a", "https://name/a"),
+    ],
+)
+def test_what_may_be_secret_in_an_address_is_not_shown(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://name:secret@localhost:1/m.tar.gz",
+        "https://name:secret@localhost:1/m .tar.gz?secret",
+        "https://localhost:secret/m.tar.gz",
+        "https://name:sec ret@localhost:1/m.tar.gz",
+        "https://name:secret@local\u2100host/m.tar.gz",
+        "https://name:secret@[localhost/m.tar.gz",
+        "https://name:secret@\u00fc\u00fc..x/m.tar.gz",
+        "http://name:secret@localhost/m.tar.gz",
+        "ftp://name:secret@localhost/m.tar.gz",
+        "https://name:secret@localhost:1/m.tar.gz#sha256=0",
+        "s3://name:secret@bucket/m.tar.gz?secret",
+        "s3://?secret",
+    ],
+)
+def test_no_sentence_of_a_failed_fetch_has_a_secret(
+    source: str, s3_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main((source, str(tmp_path / "cache"))) == 1
+    out, err = capsys.readouterr()
+    assert out.strip()
+    assert "secret" not in out + err
+
+
+def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = archive(tmp_path / "m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE)).read_bytes()
+    certificate, key = certificates.write(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    received: list[tuple[str, str | None]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append((self.path, self.headers["Authorization"]))
+            if self.path == "/moved.tar.gz":
+                self.send_response(302)
+                self.send_header("Location", "/m.tar.gz")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        source = f"https://name:sec%40ret@localhost:{server.server_port}/moved.tar.gz"
+        folder = Sources(tmp_path / "cache", print).fetch(source)
+        server.shutdown()
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+    basic = "Basic " + base64.b64encode(b"name:sec@ret").decode()
+    assert received == [("/moved.tar.gz", basic), ("/m.tar.gz", None)] * (len(received) // 2)
+    assert "sec" not in capsys.readouterr().out
 
 
 def test_https_is_fetched_once_and_only_with_the_right_digest(

@@ -61,6 +61,19 @@ def test_a_triton_repository_is_served_as_it_is(hub: Hub, tmp_path: Path) -> Non
         assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
 
 
+def test_two_files_of_one_content_are_fetched_once_and_are_both_there(hub: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "hub/team/twins"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).write_text('{"same": true}')
+    (folder / "model.onnx").write_bytes(b"1" * LARGE)
+    is_fetched, result = fetch("hf://team/twins", tmp_path / "cache")
+    assert is_fetched, result
+    files = {path.name: path.read_text() for path in Path(result["repository"]).rglob("*.json")}
+    names = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
+    assert files == dict.fromkeys(names, '{"same": true}')
+
+
 def test_a_second_fetch_takes_only_what_has_changed(hub: Hub, tmp_path: Path) -> None:
     folder = tmp_path / "hub/team/mood"
     folder.mkdir(parents=True)

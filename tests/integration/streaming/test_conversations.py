@@ -194,6 +194,61 @@ def test_broken_frames_followed_by_a_flood_cost_no_memory(box: RunningBox) -> No
     assert box.invoke("slow", {"seconds": 0}).json()["result"] == 0
 
 
+@pytest.mark.parametrize("fixture", ["box", "box_without_nginx"])
+def test_only_pages_of_the_box_itself_may_open_a_websocket(
+    request: pytest.FixtureRequest, fixture: str
+) -> None:
+    box: RunningBox = request.getfixturevalue(fixture)
+    url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream"
+    for origin in (
+        *("http://evil.example", "null", f"https://127.0.0.1:{box.port}", "http://127.0.0.1"),
+        *(f"http://127.0.0.1:{box.port}.evil.example", f"http://evil.example:{box.port}"),
+    ):
+        with pytest.raises(websocket.WebSocketBadStatusException, match="403") as refused:
+            websocket.create_connection(url, timeout=30, origin=origin)
+        assert json.loads(refused.value.resp_body or b"{}")["code"] == "forbidden"
+    own = websocket.create_connection(url, timeout=30, origin=f"HTTP://127.0.0.1:{box.port}")
+    own.close()
+    websocket.create_connection(url, timeout=30, suppress_origin=True).close()
+
+
+@pytest.mark.parametrize("fixture", ["box", "box_without_nginx"])
+def test_a_handshake_needs_no_body(request: pytest.FixtureRequest, fixture: str) -> None:
+    box: RunningBox = request.getfixturevalue(fixture)
+    response = requests.get(f"{box.url}/invocations-bidirectional-stream", data=b" " * 5000, timeout=30)
+    assert (response.status_code, response.json()["code"]) == (413, "too_large")
+
+
+def test_a_websocket_that_is_used_all_the_time_ends_with_the_streams_time(
+    box_with_limits: RunningBox,
+) -> None:
+    """Its key is checked when it opens."""
+    connection = connect(box_with_limits)
+    opcode = websocket.ABNF.OPCODE_TEXT
+    while opcode != websocket.ABNF.OPCODE_CLOSE:
+        connection.send(message("slow", {"seconds": 0.1}))
+        opcode, content = connection.recv_data()
+    assert int.from_bytes(content[:2], "big") == 1001
+    connection.shutdown()  # type: ignore[no-untyped-call]
+
+
+def test_a_stream_in_a_websocket_ends_with_the_websockets_time(box_with_limits: RunningBox) -> None:
+    connection = connect(box_with_limits, Accept="text/event-stream")
+    for _ in range(30):
+        connection.send(message("slow", {"seconds": 0.1}))
+        connection.recv_data()
+    connection.send(message("words", {"text": "a " * 40, "seconds": 0.5}))
+    parts = []
+    while True:
+        opcode, content = connection.recv_data()
+        if opcode == websocket.ABNF.OPCODE_CLOSE:
+            break
+        parts.append(content)
+    assert 0 < len(parts) < 40
+    assert b"deadline_passed" in parts[-1]
+    connection.shutdown()  # type: ignore[no-untyped-call]
+
+
 def test_a_plain_get_instead_of_a_handshake_is_a_400(box: RunningBox) -> None:
     response = requests.get(f"{box.url}/invocations-bidirectional-stream", timeout=30)
     assert (response.status_code, response.json()["code"]) == (400, "bad_input")

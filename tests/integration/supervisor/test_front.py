@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import re
+import resource
+import shutil
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import h2.connection
+import h2.events
 import pytest
 
 from sm.errors import StartError
+from sm.server.access.certificates import CERTIFICATE, KEY
 from sm.server.supervisor import nginx as front
 from sm.server.supervisor.nginx import capacity
 from sm.settings import Settings
-from tests.support.boxes import descendants, wait_until
+from tests.support import certificates
+from tests.support.boxes import descendants, free_port, wait_until
 from tests.support.nginx_front import NGINX, Front, make_box, read_error, running_nginx
 from tests.support.request_id_examples import ACCEPTED, REFUSED
 
@@ -130,6 +139,131 @@ def slow_callers(nginx: Front, count: int, size: int, sent_bytes: int = 1) -> It
     finally:
         for caller in callers:
             caller.close()
+
+
+#: Paths that need no body.
+BODILESS_PATHS = (
+    *("/ping", "/", "/docs", "/dashboard", "/page/main.js", "/metrics", "/dashboard/data", "/openapi.json"),
+    *("/execution-parameters", "/models/a", "/samples/a/b", "/invocations-bidirectional-stream"),
+)
+#: The end of the head of a request with a body, the bytes that follow it, and how often.
+UNFINISHED_BODIES = {
+    "length": (b"Content-Length: 1000000\r\n\r\n", b" " * 900_000),
+    "small length": (b"Content-Length: 4000\r\n\r\n", b" " * 3_000),
+    "chunked": (b"Transfer-Encoding: chunked\r\n\r\n", b"dbba0\r\n" + b" " * 900_000),
+}
+
+
+def resident_bytes(pids: list[int]) -> int:
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * resource.getpagesize()
+
+
+def nginx_memory(nginx: Front) -> int:
+    return resident_bytes([nginx.process.pid, *descendants(nginx.process.pid)])
+
+
+@pytest.mark.parametrize("form", UNFINISHED_BODIES)
+def test_unfinished_bodies_on_paths_that_need_none_cost_no_memory(nginx: Front, form: str) -> None:
+    head, body = UNFINISHED_BODIES[form]
+    assert nginx.request("GET", "/ping")[0] == 200
+    before = nginx_memory(nginx)
+    with contextlib.ExitStack() as stack:
+        for path in BODILESS_PATHS * 5:
+            caller = stack.enter_context(socket.create_connection(("127.0.0.1", nginx.port), timeout=20))
+            with contextlib.suppress(OSError):  # nginx has refused it already
+                caller.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\n".encode() + head + body)
+        assert nginx.request("GET", "/ping")[0] == 200
+        assert nginx_memory(nginx) - before < 4 * 2**20
+        assert {path for _, path, *_ in nginx.upstream.received_requests} == {"/ping"}
+
+
+def test_a_large_body_on_a_path_that_needs_none_is_a_413(nginx: Front) -> None:
+    for path in BODILESS_PATHS:
+        read_error(nginx.request("POST", path, b" " * 5000), 413, "too_large")
+    assert nginx.upstream.received_requests == []
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{}", b" " * 1024])
+def test_ping_may_be_asked_with_a_small_body(nginx: Front, body: bytes | None) -> None:
+    assert nginx.request("POST", "/ping", body)[0] == 200
+    assert nginx.upstream.received_requests[0][:2] == ("control", "/ping")
+
+
+@pytest.mark.parametrize("path", ["/models", "/models/a/versions"])
+def test_unfinished_loads_are_counted_like_other_bodies(
+    run: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(front, "MEDIUM_BODIES", (1, 1))
+    with running_nginx(run, threads=1, queue=0) as nginx, contextlib.ExitStack() as stack:
+        for _ in range(nginx_bodies(nginx)):
+            caller = stack.enter_context(socket.create_connection(("127.0.0.1", nginx.port), timeout=20))
+            caller.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n ".encode())
+        wait_until(lambda: nginx.request("POST", path, b" " * 100_000)[0] == 429)
+        assert nginx.request("POST", path, b"{}")[0] == 200
+
+
+def nginx_bodies(nginx: Front) -> int:
+    """The bodies of 100 KB to 1 MB that nginx receives at once."""
+    text = (nginx.box.run / "nginx" / "nginx.conf").read_text()
+    match = re.search(r"limit_conn medium_bodies (\d+);", text)
+    assert match
+    return int(match[1])
+
+
+@contextmanager
+def http2_connection(port: int) -> Iterator[tuple[h2.connection.H2Connection, ssl.SSLSocket]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+    with context.wrap_socket(plain) as connection:
+        protocol = h2.connection.H2Connection()
+        protocol.initiate_connection()
+        connection.sendall(protocol.data_to_send())
+        yield protocol, connection
+
+
+def send_over_http2(port: int, method: str, path: str, size: int) -> str:
+    """Send a body without saying its length, until the server answers; return the status."""
+    with http2_connection(port) as (protocol, connection):
+        names = ((":method", method), (":path", path), (":scheme", "https"), (":authority", "a"))
+        protocol.send_headers(1, names)
+        status = ""
+        while not status:
+            room = min(size, protocol.local_flow_control_window(1), protocol.max_outbound_frame_size)
+            if room:
+                protocol.send_data(1, b" " * room)
+                size -= room
+                if not size:
+                    protocol.end_stream(1)
+            connection.sendall(protocol.data_to_send())
+            if room:
+                continue
+            for event in protocol.receive_data(connection.recv(2**16)):
+                if isinstance(event, h2.events.ResponseReceived):
+                    status = dict(event.headers)[b":status"].decode()
+        return status
+
+
+def test_http2_has_the_same_limits_for_bodies_of_unknown_length(run: Path) -> None:
+    certificate, key = certificates.write(run)
+    tls_port = free_port()
+    settings: dict[str, Any] = {"tls_certificate": certificate, "tls_key": key, "tls_port": tls_port}
+    folder = make_box(run).tls_folder
+    folder.mkdir(parents=True)
+    shutil.copy(certificate, folder / CERTIFICATE)
+    shutil.copy(key, folder / KEY)
+    with running_nginx(run, http2=True, **settings) as nginx:
+        assert nginx.request("GET", "/ping")[0] == 200
+        for path in BODILESS_PATHS:
+            assert send_over_http2(tls_port, "POST", path, 5000) == "413", path
+        for method in ("GET", "DELETE", "OPTIONS"):
+            assert send_over_http2(tls_port, method, "/invocations", 5000) == "413", method
+            assert send_over_http2(tls_port, method, "/v2/health/ready", 5000) == "413", method
+        assert send_over_http2(tls_port, "POST", "/ping", 2) == "200"
+        for path in ("/invocations", "/models"):
+            assert send_over_http2(tls_port, "POST", path, 5000) == "200"
 
 
 @pytest.mark.parametrize("size", [1000, 500_000, 20_000_000])

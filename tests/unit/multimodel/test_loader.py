@@ -6,10 +6,13 @@ tests/integration/reference/test_toolkit_hanging_models.py loads that do not end
 
 from __future__ import annotations
 
+import errno
+import shutil
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,3 +213,51 @@ def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(s
     setup.triton = HangingTriton(model_states={"a": "LOADING"})
     with pytest.raises(Conflict):
         setup.loader(namespaced=False).load("a", setup.platform.write_flat("a", multiplying_model()))
+
+
+@pytest.mark.parametrize("kind", ["gone", "file", "loop", "unreadable part"])
+def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
+    setup: LoaderSetup, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = setup.platform.write_nested("one", ENSEMBLE)
+    original, folder = Staging.copy, Path(url)
+
+    def replace_first(self: Staging, source: Path, record_id: str, name: str) -> Path:
+        if kind == "unreadable part":
+            shutil.rmtree(next(path for path in folder.rglob("1") if path.is_dir()))
+        else:
+            shutil.rmtree(folder)
+        if kind == "file":
+            folder.write_text("")
+        elif kind == "loop":
+            folder.symlink_to(folder)
+        return original(self, source, record_id, name)
+
+    monkeypatch.setattr(Staging, "copy", replace_first)
+    if kind == "unreadable part":
+        iterdir = Path.iterdir
+
+        def failing_iterdir(self: Path) -> Any:
+            if self.is_relative_to(folder) and self != folder:
+                raise OSError(errno.ESTALE, "Stale file handle", str(self))
+            return iterdir(self)
+
+        monkeypatch.setattr(Path, "iterdir", failing_iterdir)
+    with pytest.raises(BadInput):
+        setup.loader().load("one", url)
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_weights_that_are_gone_after_the_copy_are_a_400(
+    setup: LoaderSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large files are links to the archive."""
+    url = setup.platform.write_nested("one", ENSEMBLE)
+
+    def fail(*_: object) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{url}/pre/1/model.py")
+
+    monkeypatch.setattr("sm.multimodel.model_loader.needed_bytes", fail)
+    with pytest.raises(BadInput):
+        setup.loader().load("one", url)
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})

@@ -5,14 +5,18 @@ tests/integration/streaming/test_conversations.py plays all cases through the bo
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from sm.errors import CallerGone
-from sm.router.websocket import WebSocket
+from sm.deadline import Deadline
+from sm.errors import CallerGone, Forbidden
+from sm.router.websocket import WebSocket, check_origin
 from tests.support.websocket_frames import (
     BINARY,
     CASES,
@@ -28,13 +32,15 @@ from tests.support.websocket_frames import (
 )
 
 MAX_BYTES = 2**19
+#: Frames of a caller who sends on: many more than fit into the time of the test.
+MAX_FRAMES = 10**6
 
 
 def echo(connection: socket.socket) -> None:
     """Serve a connection: answer each message with itself."""
-    server = WebSocket(connection, MAX_BYTES)
+    server = WebSocket(connection, MAX_BYTES, 10.0)
     try:
-        for message in server.messages(10.0, lambda: False):
+        for message in server.messages(lambda: False):
             server.send(message, text=False)
     except (CallerGone, OSError):
         pass
@@ -74,3 +80,116 @@ def test_a_message_over_the_limit_ends_the_connection_whatever_follows_it(caller
     too_long = frame(BINARY, b"x" * (MAX_BYTES + 1), fin=False)
     case = Case("too long", [too_long, frame(PING) + frame(CONTINUATION)], close=TOO_BIG)
     check(play(caller, case), case)
+
+
+OWN = "http://box.example:8080"
+LISTED = ("https://app.example.com", "http://localhost:3000")
+
+
+@pytest.mark.parametrize(
+    ("origin", "own"),
+    [
+        (None, OWN),
+        (OWN, OWN),
+        ("HTTP://Box.Example:8080", OWN),
+        ("http://box.example", "http://BOX.example:80"),
+        ("https://box.example:443", "https://box.example"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("https://app.example.com", OWN),
+        ("https://APP.example.com:443", OWN),
+        ("http://localhost:3000", OWN),
+    ],
+)
+def test_pages_of_the_box_and_of_listed_origins_may_open_one(origin: str | None, own: str) -> None:
+    check_origin(origin, own, LISTED)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(
+            "http://evil.example",
+            "null",
+            "",
+            "NULL",
+            "*",
+            "file://",
+            "http://",
+            "about:blank",
+            "box.example:8080",
+        ),
+        *(
+            "http://box.example:8081",
+            "http://box.example",
+            "https://box.example:8080",
+            "ws://box.example:8080",
+        ),
+        *("http://box.example:8080.evil.example", "http://evil.box.example:8080", "http://xbox.example:8080"),
+        *("http://box.example:8080@evil.example", "http://evil.example/http://box.example:8080"),
+        *(
+            "http://box.example:8080/",
+            "http://box.example:8080 http://evil.example",
+            "http://box.example:808080",
+        ),
+        *("http://evil.example,http://box.example:8080", "http://box.example:8080,http://box.example:8080"),
+        *(
+            "http://box.example.:8080",
+            "http://box.example:8080\n",
+            "\nhttp://box.example:8080",
+            "http://[::1]:8080",
+        ),
+        *("https://app.example.com.evil.example", "http://app.example.com", "https://app.example.com:8443"),
+        *("http://localhost:3001", "https://localhost:3000", "http://localhost", "http://127.0.0.1:3000"),
+    ],
+)
+def test_pages_of_any_other_origin_may_not(origin: str) -> None:
+    with pytest.raises(Forbidden):
+        check_origin(origin, OWN, LISTED)
+
+
+def test_pages_of_other_hosts_are_not_those_of_a_box_without_a_name() -> None:
+    for own in ("http://", "http://a b", "http://null"):
+        with pytest.raises(Forbidden):
+            check_origin("http://evil.example", own, ())
+        with pytest.raises(Forbidden):
+            check_origin("null", own, ())
+
+
+@pytest.mark.parametrize("sent", [frame(BINARY, b"x"), frame(PING), frame(BINARY, b"x", fin=False)])
+def test_a_caller_who_sends_on_without_an_end_is_closed_when_the_time_is_over(sent: bytes) -> None:
+    caller, served = socket.socketpair()
+    caller.settimeout(20)
+    server = WebSocket(served, MAX_BYTES, 0.3)
+
+    def serve() -> None:
+        with suppress(CallerGone, OSError):
+            for message in server.messages(lambda: False):
+                server.send(message, text=False)
+
+    thread = threading.Thread(target=serve)
+    with caller, served:
+        thread.start()
+        with suppress(OSError):
+            for _ in range(MAX_FRAMES):
+                if not thread.is_alive():
+                    break
+                caller.sendall(sent)
+                caller.recv(2**16, socket.MSG_DONTWAIT) if readable(caller) else time.sleep(0.001)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def readable(connection: socket.socket) -> bool:
+    return bool(select.select([connection], [], [], 0)[0])
+
+
+def test_a_message_does_not_get_more_time_than_its_connection_has() -> None:
+    now = time.monotonic()
+    deadline = Deadline(now + 60)
+    deadline.limit(now + 5)
+    deadline.extend(420)
+    assert deadline.at == now + 5
+    longer = Deadline(now + 1)
+    longer.limit(now + 100)
+    longer.extend(50)
+    assert longer.at == now + 51
