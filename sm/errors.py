@@ -81,7 +81,7 @@ class Forbidden(TriremeError):
 
 
 class NotFound(TriremeError):
-    """No such path."""
+    """No such path, or a model says that something does not exist."""
 
     status, code = 404, "not_found"
 
@@ -174,8 +174,12 @@ class Interrupted(NotReady):
     """A process ended, or is in doubt, while it had the call. The call is sent again if it may be."""
 
 
+class Refused(NotReady):
+    """Triton answered the call: it does not run the model now. The call is sent again if it may be."""
+
+
 class Unavailable(NotReady):
-    """What the call waits for does not come: it waited for too long, or the box stops."""
+    """What the call waits for does not come: it waited for too long, the box stops, or a model says so."""
 
 
 class DeadlinePassed(TriremeError):

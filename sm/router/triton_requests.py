@@ -7,7 +7,7 @@ model's name is replaced in an answer, where Triton knows an archive by another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -26,20 +26,21 @@ from sm.http.messages import BINARY, JSON, Answer
 from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answers import finish, split_events
 from sm.router.classify import Message, TritonRequest
-from sm.triton.call_failures import translate_http_status
-from sm.triton.http_proxy import HEADER_SIZE, MODEL_PATH, Reply, Request, Upstream, end_to_end, model_in
+from sm.triton.call_failures import Failed, translate_http_status
+from sm.triton.http_proxy import (
+    ERRORS,
+    HEADER_SIZE,
+    MODEL_PATH,
+    Reply,
+    Request,
+    Upstream,
+    end_to_end,
+    failure_text,
+    model_in,
+)
 from sm.triton.inference_plan import REQUEST_TOKEN
 
 BINARY_CONTENT_TYPE = re.compile(re.escape(BINARY) + r"\s*;\s*json-header-size=([0-9]{1,18})", re.IGNORECASE)
-#: Triton answers 500 if it cannot parse a request.
-UNREADABLE_REQUEST = re.compile(
-    r"failed to parse the request JSON|Unable to parse '|parameter key '|"
-    # Other messages of its JSON parser; a model's own errors begin differently.
-    r"(?!Failed to process).*attempt to (get members|access (JSON|non-existing))"
-)
-#: Triton's answer to a request that names a region of shared memory which does not exist.
-FOREIGN_SHARED_MEMORY = re.compile(r"Unable to find (system |cuda )?shared memory region", re.IGNORECASE)
-
 QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 
 
@@ -150,9 +151,8 @@ def _rename_in_events(events: Iterator[bytes], old: bytes, new: bytes) -> Iterat
 
 def to_v2_answer(reply: Reply) -> Answer:
     """Convert Triton's reply for the caller of ``/v2``, unchanged. Raises Triton's errors."""
-    sentence = failure_text(reply)
-    if sentence is not None:
-        raise to_error(reply.status, sentence)
+    if reply.failure is not None:
+        raise to_error(reply.status, reply.failure)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
     body = reply.body if isinstance(reply.body, bytes) else _stream_events(reply.body)
     return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
@@ -175,39 +175,21 @@ def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
     events = split_events(chunks)
     try:
         for event in events:
-            if event.startswith(b'data: {"error":'):
-                raise to_error(500, failure_text(Reply(500, {}, event)) or "")
+            if event.startswith(ERRORS):
+                raise to_error(500, translate_http_status(500, failure_text(500, event) or ""))
             yield event
     finally:
         finish(events)
 
 
-def failure_text(reply: Reply) -> str | None:
-    """Return Triton's error message; None if the reply is not an error.
-
-    The generate extension sends some errors with status 200.
-    """
-    body = reply.body
-    if not isinstance(body, bytes) or (reply.status == 200 and not body.startswith(b'{"error":')):
-        return None
-    text = body.removeprefix(b"data: ").strip()
-    try:
-        error = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text.decode(errors="replace") or f"Triton answers {reply.status}"
-    return str(error.get("error", "")) if isinstance(error, Mapping) else str(error)
-
-
-def to_error(status: int, sentence: str) -> TriremeError:
-    """Translate an error from Triton's HTTP port to the same error as over gRPC."""
-    if sentence == "Not Found":
+def to_error(status: int, failure: Failed) -> TriremeError:
+    """Return the error for a failure of Triton's HTTP port, the same as over gRPC."""
+    if failure.text == "Not Found":
         return NotFound("Triton has no such path")
     if status == 405:
-        return MethodNotAllowed(sentence)
+        return MethodNotAllowed(failure.sentence)
     if status == 403:
-        return Forbidden(sentence)
-    if FOREIGN_SHARED_MEMORY.match(sentence):
+        return Forbidden(failure.sentence)
+    if failure.lost_region:
         return Forbidden("shared memory with Triton is the box's own")
-    if UNREADABLE_REQUEST.match(sentence) or status == 200:
-        return BadInput(sentence)
-    return translate_http_status(status, sentence).error
+    return BadInput(failure.sentence) if status == 200 else failure.error

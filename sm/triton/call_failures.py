@@ -1,4 +1,9 @@
-"""Translate a failed call to Triton: the error for the caller, and whether its region may be reused."""
+"""Translate a failed call to Triton: the error for the caller, and whether its region may be reused.
+
+A text of Triton's has the caller's words in it: the request's id, names of tensors, what a model quotes. So a
+text means something only if it has the code and the whole form of one of :data:`RULES`, from its beginning to
+its end. Whatever else a text says, it is a model's or a caller's own, and its code alone decides.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +12,21 @@ from dataclasses import dataclass
 
 from grpc import StatusCode as Code
 
+from sm.deadline import current
 from sm.errors import (
     BadInput,
     DeadlinePassed,
     Interrupted,
     ModelFailed,
+    NotFound,
     NotReady,
     OutOfMemory,
     Overloaded,
+    Refused,
     TriremeError,
+    Unavailable,
     UnknownModel,
     Unsupported,
-)
-
-#: Triton's and its backends' messages when memory is short.
-MEMORY = re.compile(
-    r"out of memory|bad_alloc|MemoryError|shared memory pool|failed to allocate", re.IGNORECASE
-)
-
-#: The python backend's message when it gives up on the process ("stub") of a model instance. It may begin
-#: with the request's id and the ensembles around the model. The whole message must match, because other
-#: messages may contain a caller's text.
-STALLED_STUB = re.compile(
-    r"(?:\[request id: .*?\] )?(?:in ensemble '[^']*', )*"
-    r"(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|Failed to obtain the health mutex)\.",
-    re.DOTALL,
 )
 
 
@@ -52,6 +47,11 @@ class Failed(Exception):
     #: The model instance whose process Triton gave up on; "" if Triton did not name it, None if there is
     #: none.
     stalled: str | None = None
+    #: The model that Triton does not have or does not run; None if it names none.
+    subject: str | None = None
+    #: What Triton answered; None if it was not Triton.
+    code: Code | None = None
+    text: str = ""
 
     @property
     def error(self) -> TriremeError:
@@ -62,20 +62,44 @@ class Failed(Exception):
         """
         return self.kind(self.sentence)
 
+    def of(self, model: str, seconds: float) -> Failed:
+        """Return this failure as that of a call of ``model`` which took ``seconds``.
+
+        A model may quote what Triton says of another model, or that a process does not respond.
+        """
+        is_quoted = self.subject not in (None, model) or (self.stalled is not None and seconds < STALL_S)
+        if self.code is None or not is_quoted:
+            return self
+        return _translate_code(self.code, self.text)
+
+
+#: Seconds that Triton waits for a sign of life before it gives up on a model's process, less its timer's
+#: inaccuracy. A call that ends sooner was ended by the model.
+STALL_S = 0.9
+
 
 @dataclass(frozen=True)
 class Rule:
-    """How to translate a failure. The first rule that matches is used."""
+    """What a text means. The first rule that fits is used."""
 
-    #: gRPC's code; None for any.
-    code: Code | None
-    #: A pattern in Triton's text.
-    text: str
+    #: The codes with which Triton says it; empty for any. A stream has UNKNOWN for all answers of a model,
+    #: HTTP's ``generate`` 400.
+    codes: tuple[Code, ...]
+    #: The whole text, without the ensembles around the model. The group ``subject`` is the model that it is
+    #: about, ``instance`` the instance whose process does not respond. Only one part of a form may have any
+    #: length, or a caller's text makes it slow.
+    text: re.Pattern[str]
     kind: type[TriremeError]
     #: False if Triton may still write an answer.
     finished: bool
     #: Empty for Triton's own text.
     sentence: str = ""
+    lost_region: bool = False
+    overflowed: bool = False
+
+
+def _said(*forms: str) -> re.Pattern[str]:
+    return re.compile("|".join(forms), re.DOTALL)
 
 
 #: gRPC's codes for the statuses of Triton's HTTP.
@@ -88,59 +112,199 @@ HTTP_CODES = {
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
 }
+#: With these codes a text may be a model's answer.
+ANSWERED = (Code.INTERNAL, Code.UNKNOWN, Code.INVALID_ARGUMENT)
 
 UNREACHABLE = "Triton is not there; it is starting or being started again"
-#: Triton's message for a model that is being loaded or unloaded.
-MODEL_NOT_READY = "in a not-ready state|not at ready state"
+LATE = "the invocation's time ended while Triton ran the model"
+#: Before a text about a request, which may have an id of any characters.
+ID = r"(?:\[request id: .*\] )?"
+#: Before the text of a Python model's exception, which begins with the exception's type.
+PYTHON_FAILED = r"Failed to process the request\(s\) for model (?:instance )?'([^']*)', message: "
+#: Types of Python's exceptions for a lack of memory: Python's own, NumPy's, and that of PyTorch and CuPy.
+MEMORY_ERRORS = r"(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)(?::.*)?"
+#: The forms in which Triton, its backends and their libraries say that memory is short.
+MEMORY = (
+    r"Failed to (?:increase the shared memory pool size|create new mapped region for the grown).*",
+    r"(?i:failed|unable) to allocate "
+    r"(?:(?:[\w-]+ ){0,3}memory|[0-9]+ bytes|buffer for output|contiguous buffer).*",
+    r"CUDA (?:runtime )?error: out of memory.*",
+    r"(?:onnx runtime error [0-9]+|PyTorch execute failure): .*"
+    r"(?:[Oo]ut of memory|[Ff]ailed to allocate memory|can't allocate memory|bad_alloc).*",
+    r"[\w ]{0,40}TensorRT[\w ]{0,40}: .*(?:[Oo]ut of memory|OutOfMemory|OUT_OF_MEMORY).*",
+)
+
+#: What the releases 2.51 and 2.71 say. A rule may have a form of each release.
 RULES = (
-    Rule(None, MODEL_NOT_READY, NotReady, True),
-    Rule(None, "unknown model|model version from specified version string", UnknownModel, True),
-    Rule(None, "maximum queue size", Overloaded, True, "the model's queue in Triton is full"),
     Rule(
-        Code.UNAVAILABLE,
-        "timeout expired",
+        (Code.UNAVAILABLE,),
+        _said(r"Request for unknown model: '(?P<subject>.*)' version [0-9]+ is not at ready state"),
+        Refused,
+        True,
+    ),
+    Rule(
+        (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
+        _said(
+            r"Request for unknown model: '(?P<subject>.*)' "
+            r"(?:(?:version [0-9]+ )?is not found|has no available versions)"
+        ),
+        UnknownModel,
+        True,
+    ),
+    Rule(
+        (Code.NOT_FOUND, Code.INVALID_ARGUMENT),
+        _said(
+            # The routes of the trace's settings.
+            r"Request for unknown model : .*",
+            r"failed to get model version from specified version string '.*"
+            r"version should be an integral value > 0",
+        ),
+        UnknownModel,
+        True,
+    ),
+    Rule(
+        (Code.UNAVAILABLE,),
+        _said(ID + "Exceeds maximum queue size"),
+        Overloaded,
+        True,
+        "the model's queue in Triton is full",
+    ),
+    Rule(
+        (Code.UNAVAILABLE, *ANSWERED),
+        _said("Request timeout expired"),
         DeadlinePassed,
         True,
         "the invocation's time ended in Triton's queue",
     ),
-    Rule(Code.UNAVAILABLE, "failed to connect", NotReady, True, UNREACHABLE),
-    Rule(Code.UNAVAILABLE, "", Interrupted, False, UNREACHABLE),
-    Rule(Code.CANCELLED, "", Interrupted, False, UNREACHABLE),
     Rule(
-        Code.DEADLINE_EXCEEDED,
-        "",
-        DeadlinePassed,
-        False,
-        "the invocation's time ended while Triton ran the model",
+        (Code.NOT_FOUND,),
+        _said(r"Unable to find (?:system |cuda )?shared memory region: '.*'"),
+        NotReady,
+        True,
+        "Triton lost its shared memory",
+        lost_region=True,
     ),
-    Rule(Code.NOT_FOUND, "", UnknownModel, True),
-    Rule(Code.INVALID_ARGUMENT, "", BadInput, True),
-    Rule(Code.UNIMPLEMENTED, "", Unsupported, True),
-    Rule(Code.RESOURCE_EXHAUSTED, "", Overloaded, False),
-    Rule(None, MEMORY.pattern, OutOfMemory, False),
     Rule(
-        None,
-        "Stub process .*is not healthy|Failed to obtain the health mutex",
+        ANSWERED,
+        _said(
+            r"shared memory size specified with the request for output '.*' \([0-9]+ bytes\) "
+            r"should be at least [0-9]+ bytes to hold the results"
+        ),
+        ModelFailed,
+        True,
+        overflowed=True,
+    ),
+    # gRPC's client, before it sent the call and after.
+    Rule((Code.UNAVAILABLE,), _said("[Ff]ailed to connect.*"), NotReady, True, UNREACHABLE),
+    Rule(
+        (Code.UNAVAILABLE, Code.CANCELLED),
+        _said(
+            r"(?:[Ss]ocket closed|Stream removed|[\w ]{0,40}[Cc]onnection (?:reset|refused|aborted|closed)|"
+            r"recvmsg:|sendmsg:|Broken pipe|GOAWAY|[Kk]eepalive|[Pp]ing timeout|[Tt]ransport |[Ee]ndpoint |"
+            r"EOF|Channel closed|Locally cancelled).*",
+            # Triton, while it stops.
+            "Server (?:not ready|exiting|shutdown)",
+            "Server is stopping, scheduler for model has stopped accepting new inference requests",
+            "(?:CANCELLED|Cancelled)?",
+        ),
+        Interrupted,
+        False,
+        UNREACHABLE,
+    ),
+    Rule(
+        ANSWERED,
+        _said(
+            ID + r"(?:in ensemble '[^']*', )*(?:Stub process (?:'(?P<instance>[^']*)' )?is not healthy|"
+            r"Failed to obtain the health mutex)\.",
+        ),
         Interrupted,
         False,
         "the model's process does not respond; it is started again",
     ),
-    Rule(None, "Failed to process the request", ModelFailed, True),
-    Rule(None, "", ModelFailed, False),
+    Rule(
+        ANSWERED,
+        _said(*MEMORY, PYTHON_FAILED + MEMORY_ERRORS, *(PYTHON_FAILED + form for form in MEMORY)),
+        OutOfMemory,
+        False,
+    ),
+    Rule(
+        (), _said(r"Failed to process the request(?:s\.|\(s\) for model |s? for model ).*"), ModelFailed, True
+    ),
+    # Triton's parser of JSON, which answers 500 over HTTP.
+    Rule(
+        (Code.INTERNAL,),
+        _said(
+            r"failed to parse the request JSON buffer: .*",
+            r"(?:Unable to (?:parse|set)|Failed to parse) '[a-z_]+'(?: field)?: .*",
+            r"Unable to parse JSON bytes array: .*",
+            r"failed to get request params\.: .*",
+            r"parameter key '.*' was not found in the JSON",
+            r"(?:Expected JSON object for|Converting) keyword: '.*' ?: attempt to .*",
+            r"attempt to (?:get members|access (?:JSON|non-existing)) .*",
+        ),
+        BadInput,
+        True,
+    ),
 )
+#: What a text means that fits no rule, and whether Triton has finished the request.
+KINDS: dict[Code, tuple[type[TriremeError], bool]] = {
+    Code.NOT_FOUND: (NotFound, True),
+    Code.INVALID_ARGUMENT: (BadInput, True),
+    Code.UNIMPLEMENTED: (Unsupported, True),
+    Code.RESOURCE_EXHAUSTED: (Overloaded, False),
+    Code.UNAVAILABLE: (Unavailable, False),
+    Code.DEADLINE_EXCEEDED: (DeadlinePassed, False),
+}
+
+#: What :data:`ID` begins and ends with.
+REQUEST_ID, END_OF_ID = "[request id: ", "] "
+#: Before a text about a step of an ensemble.
+ENSEMBLES = re.compile(r"(?:in ensemble '[^']*', )*")
 
 
-def translate_status(code: Code, text: str) -> Failed:
-    """Translate the status with which a call ended."""
-    if "Unable to find shared memory region" in text:
-        return Failed(NotReady, "Triton lost its shared memory", finished=True, lost_region=True)
-    if "shared memory size specified with the request for output" in text:
-        return Failed(ModelFailed, sentence(text), finished=True, overflowed=True)
-    rule = next(
-        rule for rule in RULES if rule.code in (None, code) and re.search(rule.text, text, re.IGNORECASE)
+def translate_status(code: Code | None, text: str) -> Failed:
+    """Translate the status with which a call ended.
+
+    Args:
+        code: None if Triton refused the call itself and gives no code, as in a stream.
+        text: Triton's.
+    """
+    said = ENSEMBLES.sub("", text, count=1)
+    for rule in RULES:
+        if rule.codes and code and code not in rule.codes:
+            continue
+        if match := rule.text.fullmatch(said):
+            return _apply(rule, match, code or Code.INVALID_ARGUMENT, text, is_step=len(said) < len(text))
+    return _translate_code(code or Code.INVALID_ARGUMENT, text)
+
+
+def _apply(rule: Rule, match: re.Match[str], code: Code, text: str, is_step: bool) -> Failed:
+    groups = match.groupdict()
+    return Failed(
+        rule.kind,
+        rule.sentence or sentence(text),
+        rule.finished,
+        rule.lost_region,
+        rule.overflowed,
+        stalled=(groups["instance"] or "") if "instance" in groups else None,
+        # What is said of a step concerns the whole ensemble.
+        subject=None if is_step else groups.get("subject"),
+        code=code,
+        text=text,
     )
-    stalled = stalled_instance(text) if code in (Code.INTERNAL, Code.UNKNOWN) else None
-    return Failed(rule.kind, rule.sentence or sentence(text), rule.finished, stalled=stalled)
+
+
+def _translate_code(code: Code, text: str) -> Failed:
+    kind, finished = KINDS.get(code, (ModelFailed, False))
+    said = LATE if kind is DeadlinePassed else sentence(text)
+    return Failed(kind, said, finished, code=code, text=text)
+
+
+def lost_connection(code: Code = Code.UNAVAILABLE, reason: str = "") -> Failed:
+    """Return the failure of a call whose connection ended, or that the server reset with a code."""
+    if code in (Code.UNAVAILABLE, Code.CANCELLED):
+        return Failed(Interrupted, UNREACHABLE, finished=False)
+    return _translate_code(code, reason)
 
 
 def translate_http_status(status: int, text: str) -> Failed:
@@ -148,21 +312,31 @@ def translate_http_status(status: int, text: str) -> Failed:
     return translate_status(HTTP_CODES.get(status, Code.INTERNAL), text)
 
 
-def stalled_instance(text: str) -> str | None:
-    """Return the model instance whose process Triton gave up on.
+def without_request_id(text: str) -> str:
+    """Return a text without the id of its request, which may have any characters in it.
 
-    Returns:
-        Empty if Triton did not name it; None for any other failure.
+    If the id is not known, what follows the last end of an id is taken.
     """
-    match = STALLED_STUB.fullmatch(text)
-    return None if match is None else match["instance"] or ""
+    if not text.startswith(REQUEST_ID):
+        return text
+    running = current()
+    for known in (running.request_id if running else "", "<id_unknown>"):
+        prefix = f"{REQUEST_ID}{known}{END_OF_ID}"
+        if known and text.startswith(prefix):
+            return text[len(prefix) :]
+    return text[text.rfind(END_OF_ID) + len(END_OF_ID) :]
 
 
 #: Places in the box's run folder; what follows is the model's own.
-RUN_PATHS = re.compile(r"/[^\s'\":(]*/trireme-\w{8}/(?:archives/\w+/files/|models/|repository/)?")
+RUN_FOLDER = re.compile(r"/trireme-\w{8}/(?:archives/\w+/files/|models/|repository/)?")
+#: What may be a path. A path with a space is cut in two.
+WORD = re.compile(r"[^\s'\":(]+")
 #: Names of shared memory: the box's and its Python models', and the Python backend's default. Whoever knows
 #: one is a step nearer to reading it (CVE-2025-23320).
 REGION_NAMES = re.compile(r"/?\b(?:trireme-[0-9a-f]|triton_python_backend_shm)[\w-]*")
+PYTHON_FAILURE = re.compile(PYTHON_FAILED)
+#: Characters of an error's sentence, and of the text that it is made from.
+MAX_SENTENCE, MAX_TEXT = 500, 4000
 
 
 def sentence(text: str) -> str:
@@ -170,12 +344,16 @@ def sentence(text: str) -> str:
 
     The names of shared memory and the path of the run folder are left out.
     """
-    text = RUN_PATHS.sub("", text.partition("\n\nAt:")[0])
-    text = REGION_NAMES.sub("…", text)
-    text = re.sub(r"^\[request id: [^\]]*\] ", "", text)
-    text = re.sub(
-        r"^Failed to process the request\(s\) for model (?:instance )?'(.+?)(?:_\d+)*', message: ",
-        r"model '\1' failed: ",
-        text,
-    )
-    return " ".join(text.split())[:500]
+    text = without_request_id(text)[:MAX_TEXT].partition("\n\nAt:")[0]
+    text = REGION_NAMES.sub("…", WORD.sub(lambda match: _without_run_folder(match[0]), text))
+    if match := PYTHON_FAILURE.match(text):
+        model = match[1]
+        while model.rpartition("_")[2].isdecimal():
+            model = model.rpartition("_")[0]
+        text = f"model {model!r} failed: {text[match.end() :]}"
+    return " ".join(text.split())[:MAX_SENTENCE]
+
+
+def _without_run_folder(word: str) -> str:
+    ends = [match.end() for match in RUN_FOLDER.finditer(word)]
+    return word[: word.index("/")] + word[ends[-1] :] if ends else word

@@ -289,7 +289,7 @@ def _answers(call: Any) -> Generator[Any, None, None]:
         if answer.error_message:
             # It has no code. Without parameters Triton refused the request itself.
             reached_model = bool(answer.infer_response.parameters)
-            code = grpc.StatusCode.UNKNOWN if reached_model else grpc.StatusCode.INVALID_ARGUMENT
+            code = grpc.StatusCode.UNKNOWN if reached_model else None
             error = error or translate_status(code, answer.error_message)
         elif error is None:
             yield answer.infer_response

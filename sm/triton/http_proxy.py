@@ -31,11 +31,13 @@ from sm.errors import (
     HeadersTooLong,
     Interrupted,
     NotReady,
+    Refused,
     StreamStalled,
     TooLarge,
+    UnknownModel,
     UnsupportedType,
 )
-from sm.triton.call_failures import MODEL_NOT_READY, UNREACHABLE, sentence, stalled_instance
+from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
 from sm.triton.retries import Retries
@@ -65,8 +67,8 @@ HOP_BY_HOP = {
 STREAM = "text/event-stream"
 MODEL_PATH = re.compile(r"/v2/models/([^/?]+)")
 VERSION_PATH = re.compile(r"/v2/models/[^/?]+/versions/([^/?]+)")
-#: In Triton's message about a model that it does not have.
-UNKNOWN_MODEL = "unknown model"
+#: Beginnings of an error's body, and of an event with an error.
+ERRORS = (b'{"error":', b'data: {"error":')
 #: Headers of a caller's trace.
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 #: The default limit in bytes.
@@ -103,6 +105,8 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes | Iterator[bytes]
+    #: What the reply means if it is an error.
+    failure: Failed | None = None
 
 
 class Upstream:
@@ -158,6 +162,7 @@ class Upstream:
             return reply
 
     def _send(self, request: Request, model: str, deadline: Deadline, admission: Admission) -> Reply:
+        began = time.monotonic()
         connection = self._connection()
         connection.check = partial(self._retries.check, admission)
         try:
@@ -165,7 +170,7 @@ class Upstream:
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
                     parts = connection.stream_body(deadline)
-                    return replace(reply, body=self._confirm_parts(parts, model, admission))
+                    return replace(reply, body=self._confirm_parts(parts, model, admission, began))
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException as error:
@@ -175,22 +180,23 @@ class Upstream:
             raise
         if connection.prepare_next():
             self._idle.append(connection)
-        self._confirm(body, admission)
-        text = failure_text(body) if reply.status >= 400 else ""
-        version = VERSION_PATH.search(request.target)
-        if re.search(MODEL_NOT_READY, text) or (
-            UNKNOWN_MODEL in text and self._retries.is_lost(model, version[1] if version else "")
-        ):
-            raise NotReady(sentence(text))
-        return complete
+        failure = _failure(reply.status, body, model, began)
+        self._confirm(failure, admission)
+        if failure is None:
+            return complete
+        version = VERSION_PATH.match(request.target)
+        is_lost = failure.kind is UnknownModel and self._retries.is_lost(model, version[1] if version else "")
+        if failure.kind is Refused or is_lost:
+            raise Refused(failure.sentence)
+        return replace(complete, failure=failure)
 
     def _confirm_parts(
-        self, parts: Generator[bytes, None, None], model: str, admission: Admission
+        self, parts: Generator[bytes, None, None], model: str, admission: Admission, began: float
     ) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         try:
             for piece in parts:
-                self._confirm(piece, admission)
+                self._confirm(_failure(200, piece, model, began), admission)
                 self._guard.note_part(model)
                 yield piece
         except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
@@ -199,11 +205,10 @@ class Upstream:
         finally:
             parts.close()
 
-    def _confirm(self, body: bytes, admission: Admission) -> None:
-        """Raise :class:`NotReady` if ``body`` may be the answer to another request."""
-        instance = stalled_instance(failure_text(body))
-        if instance is not None:
-            self._guard.report_stall(admission, instance)
+    def _confirm(self, failure: Failed | None, admission: Admission) -> None:
+        """Raise :class:`NotReady` if a reply may be the answer to another request."""
+        if failure is not None and failure.stalled is not None:
+            self._guard.report_stall(admission, failure.stalled)
         self._guard.confirm(admission)
 
     def close(self) -> None:
@@ -336,16 +341,26 @@ def model_in(target: str) -> str:
     return unquote(match[1]) if match else ""
 
 
-def failure_text(body: bytes) -> str:
-    """Return the text of Triton's error in a body or an event; empty if it is not an error."""
+def failure_text(status: int, body: bytes) -> str | None:
+    """Return Triton's error message in a reply or an event; None if it is not an error.
+
+    The generate extension sends some errors with status 200.
+    """
     text = body.removeprefix(b"data: ")
-    if not text.startswith(b'{"error":'):
-        return ""
+    if status == 200 and not text.startswith(b'{"error":'):
+        return None
     try:
-        decoded = orjson.loads(text)
+        error = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return ""
-    return str(decoded["error"])
+        return text.strip().decode(errors="replace") or f"Triton answers {status}"
+    return str(error.get("error", "")) if isinstance(error, Mapping) else str(error)
+
+
+def _failure(status: int, body: bytes, model: str, began: float) -> Failed | None:
+    """Return what a reply means, or an event with status 200, if it is an error."""
+    text = failure_text(status, body) if status >= 300 or body.startswith(ERRORS) else None
+    # An event has no status of its own.
+    return None if text is None else translate_http_status(status, text).of(model, time.monotonic() - began)
 
 
 def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:

@@ -14,13 +14,30 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from sm.errors import BadInput, DeadlinePassed, NotReady, OutOfMemory, TriremeError, UnknownModel
-from sm.triton.call_failures import MEMORY, Failed
+from sm.errors import (
+    BadInput,
+    DeadlinePassed,
+    NotFound,
+    NotReady,
+    OutOfMemory,
+    TriremeError,
+    UnknownModel,
+)
+from sm.triton.call_failures import MEMORY_ERRORS, Failed
 from sm.triton.channel import Channel
 
+#: Beginning of a Python exception, in which only the type says that memory is short.
+PYTHON_ERROR = re.compile(r"[A-Za-z_]\w*(?:: |$)")
+#: Types of such exceptions: those of calls, an engine's, and a full disk's.
+PYTHON_MEMORY = re.compile(
+    rf"{MEMORY_ERRORS}|OSError: \[Errno (?:12|28)\] .*|RuntimeError: CUDA (?:error: )?out of memory.*|"
+    r"\w+: \[ONNXRuntimeError\] : [0-9]+ : .*(?:bad.alloc|[Ff]ailed to allocate memory).*",
+    re.DOTALL,
+)
 #: Other messages of Triton and its backends for a lack of memory.
 OUT_OF_MEMORY = re.compile(
-    rf"{MEMORY.pattern}|no space left|cannot allocate memory|out_?of_?memory|ALLOC_FAILED|\bOOM\b",
+    r"out of memory|bad_alloc|shared memory pool|failed to allocate|no space left|cannot allocate memory|"
+    r"out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
 #: Seconds between two checks whether a model is unloaded: at first, and at most.
@@ -119,10 +136,9 @@ class ModelControl:
             try:
                 return self._channel.call(method, request, seconds, check)
             except Failed as failure:
-                error, attempts = _explain(failure.error, model, seconds or self._seconds), attempts + 1
-                is_passing = isinstance(error, BadInput) and FOLDER_REMOVED.search(error.sentence)
-                if not is_passing or attempts == MAX_ATTEMPTS:
-                    raise error from None
+                attempts += 1
+                if not FOLDER_REMOVED.match(failure.sentence) or attempts == MAX_ATTEMPTS:
+                    raise _explain(failure.error, model, seconds or self._seconds) from None
             time.sleep(RETRY_INTERVAL_S)
 
 
@@ -135,7 +151,7 @@ def is_ready(channel: Channel, model: str) -> bool:
     try:
         return bool(channel.call("ModelReady", pb.ModelReadyRequest(name=model)).ready)
     except Failed as failure:
-        if issubclass(failure.kind, (UnknownModel, BadInput)):
+        if issubclass(failure.kind, (UnknownModel, NotFound, BadInput)):
             return False
         raise
 
@@ -145,10 +161,17 @@ def _explain(error: TriremeError, model: str, seconds: float) -> TriremeError:
         return DeadlinePassed(f"Triton was not done with {model!r} within {seconds:g} s")
     if isinstance(error, NotReady):
         return error
-    if isinstance(error, OutOfMemory) or OUT_OF_MEMORY.search(error.sentence):
-        return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
     reason = LOAD_FAILED.sub("", error.sentence)
+    if isinstance(error, OutOfMemory) or _lacks_memory(reason):
+        return OutOfMemory(f"there is no room for {model!r}: {error.sentence}")
     if match := ONNX_ERROR.match(reason):
         kind = match[1].lower().replace("_", " ")
         reason = f"ONNX Runtime refuses its graph ({kind}); the log has the reason"
     return BadInput(f"Triton cannot load {model!r}: {reason}")
+
+
+def _lacks_memory(reason: str) -> bool:
+    """True if a load failed for a lack of memory."""
+    if PYTHON_ERROR.match(reason):
+        return PYTHON_MEMORY.fullmatch(reason) is not None
+    return OUT_OF_MEMORY.search(reason) is not None

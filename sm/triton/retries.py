@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sm.deadline import Deadline, current
-from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Unavailable
+from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
 from sm.metrics import REPEATS
 from sm.run_state import Box
 from sm.triton.answer_guard import AnswerGuard
@@ -83,7 +83,8 @@ class Retries:
 
         Args:
             model: The model that is called.
-            send: Sends the call. It raises :class:`Interrupted` if a process may have begun with it.
+            send: Sends the call. It raises :class:`Interrupted` if a process may have begun with it, and
+                :class:`Refused` if Triton answered that it did not begin.
 
         Raises:
             DeadlinePassed, CallerGone: The invocation ended during the wait.
@@ -120,7 +121,8 @@ class Retries:
     ) -> Answer:
         while True:
             interrupted = isinstance(failures.last, Interrupted)
-            may_repeat = not interrupted or (deadline.repeatable and not self._has_state(model))
+            was_sent = interrupted or isinstance(failures.last, Refused)
+            may_repeat = not was_sent or (deadline.repeatable and not self._has_state(model))
             if isinstance(failures.last, Unavailable) or not may_repeat:
                 # A new one: a stored exception that is raised would form a cycle with its traceback.
                 raise type(failures.last)(failures.last.sentence)

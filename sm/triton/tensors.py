@@ -82,9 +82,14 @@ def from_bytes(raw: bytes, name: str, shape: Sequence[int]) -> Array:
     return items.reshape(shape)
 
 
-#: Parts of Triton's messages. The first one is needed because metadata does not tell optional inputs.
-MISSING = "missing required input"
-BATCH_SIZE = re.compile(r"batch[- ]size")
+#: Beginnings of Triton's messages. The first one is needed because metadata does not tell optional inputs.
+MISSING = re.compile(
+    r"expected (?:number of inputs between [0-9]+ and [0-9]+|[0-9]+ inputs) but got [0-9]+ inputs "
+)
+BATCH_SIZE = re.compile(
+    r"inference request (?:batch-size must be <= |to model '[^']*' must specify batch-size 1 )|"
+    r"input '[^']*' (?:batch size does not match |has no shape but model requires batch dimension )"
+)
 
 
 class Mismatch(NamedTuple):
@@ -119,7 +124,7 @@ def _mismatches(
             yield Mismatch("name", f"it asks {metadata.name!r} for an output {name!r}")
     # Names before shapes: only shapes may come from a caller.
     yield from sorted(input_mismatches(metadata, inputs), key=lambda mismatch: mismatch.fault != "name")
-    if MISSING in refusal:
+    if MISSING.match(refusal):
         missing = ", ".join(name for name in metadata.inputs if name not in inputs)
         yield Mismatch("name", f"it gives {metadata.name!r} no {missing}")
     rows = max((array.shape[0] for array in map(np.asarray, inputs.values()) if array.ndim), default=0)
@@ -129,7 +134,7 @@ def _mismatches(
             "self.triton.infer(…, split=True) sends them in parts"
         )
         yield Mismatch("batch", sentence)
-    elif BATCH_SIZE.search(refusal):
+    elif BATCH_SIZE.match(refusal):
         yield Mismatch("shape", refusal)
 
 

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import secrets
+import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from sm.errors import (
     DeadlinePassed,
     ModelFailed,
     NotReady,
+    Refused,
     StreamStalled,
     TriremeError,
     UnknownModel,
@@ -99,6 +101,7 @@ class Transport:
         return self._retries.run(model, lambda admission: self._infer(make(), admission))
 
     def _infer(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
+        began = time.monotonic()
         try:
             if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
                 answer = self._infer_through_region(plan, admission)
@@ -107,7 +110,7 @@ class Transport:
                 SHARED_MEMORY_FALLBACKS.inc()
             return self._infer_by_message(plan, admission)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission) from None
+            raise self._explain_refusal(failure, plan, admission, began) from None
 
     def stream(
         self,
@@ -132,6 +135,7 @@ class Transport:
 
     def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()
+        began = time.monotonic()
         try:
             with contextlib.closing(self._channel.stream(plan.request())) as answers:
                 for answer in answers:
@@ -141,7 +145,7 @@ class Transport:
                         self._guard.note_part(plan.model)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, streamed=True) from None
+            raise self._explain_refusal(failure, plan, admission, began, streamed=True) from None
         except (GeneratorExit, StreamStalled):
             self._guard.report_abandoned(admission, plan.model, streamed=True)
             raise
@@ -268,7 +272,9 @@ class Transport:
             request = pb.ModelConfigRequest(name=model, version=version)
             config = self._channel.call("ModelConfig", request).config
         except Failed as failure:
-            raise self._to_error(failure, model, version) from None
+            error = self._to_error(failure, model, version)
+            # No model has been called yet.
+            raise NotReady(error.sentence) if isinstance(error, Refused) else error from None
         batch, outputs = config.max_batch_size, _tensors(metadata.outputs, config.max_batch_size)
         # With Triton's response cache, a right answer may have another request's token.
         identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
@@ -277,8 +283,14 @@ class Transport:
         )
 
     def _explain_refusal(
-        self, failure: Failed, plan: InferencePlan, admission: Admission, streamed: bool = False
+        self,
+        failure: Failed,
+        plan: InferencePlan,
+        admission: Admission,
+        began: float,
+        streamed: bool = False,
     ) -> TriremeError:
+        failure = failure.of(plan.model, time.monotonic() - began)
         if failure.stalled is not None:
             self._guard.report_stall(admission, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
@@ -301,7 +313,7 @@ class Transport:
                 self._served_folder is None or (self._served_folder / model).is_dir()
             )
             if was_served or self._retries.is_lost(model, version):
-                return NotReady(f"Triton has not loaded {subject} again yet")
+                return Refused(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)

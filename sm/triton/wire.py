@@ -18,7 +18,8 @@ from urllib.parse import unquote_to_bytes
 
 from grpc import StatusCode
 
-from sm.triton.call_failures import Failed, translate_status
+from sm.errors import NotReady
+from sm.triton.call_failures import UNREACHABLE, Failed, lost_connection, translate_status
 
 #: Bytes of a message that fits into one frame of the size that every server accepts.
 MAX_FRAME_BYTES = 2**14 - 5
@@ -190,7 +191,7 @@ class Connection:
         try:
             self._socket = socket.create_connection(("127.0.0.1", port), seconds)
         except OSError:
-            raise translate_status(StatusCode.UNAVAILABLE, "failed to connect") from None
+            raise Failed(NotReady, UNREACHABLE, finished=True) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel applies the time-out. With Python's own, each read would be two system calls.
         self._socket.settimeout(None)
@@ -259,7 +260,7 @@ class Connection:
             except OSError:
                 content = b""
             if not content:
-                raise translate_status(StatusCode.UNAVAILABLE, "the connection ended")
+                raise lost_connection()
             self._parse_frames(content)
         # Drop the parts now, as they may be megabytes.
         parts, self._parts = self._parts, []
@@ -280,7 +281,7 @@ class Connection:
         try:
             self._socket.sendall(content)
         except OSError:
-            raise translate_status(StatusCode.UNAVAILABLE, "the connection ended") from None
+            raise lost_connection() from None
 
     def _parse_frames(self, content: bytes) -> None:
         """Handle all complete frames, and keep the rest."""
@@ -317,7 +318,7 @@ class Connection:
             # After the answer's end, a reset only means that the server ignores the rest of the request.
             number = int.from_bytes(payload, "big")
             code = RESET_CODES.get(number, StatusCode.INTERNAL)
-            raise translate_status(code, f"Triton ended the call: RST_STREAM with error code {number}")
+            raise lost_connection(code, f"Triton ended the call: RST_STREAM with error code {number}")
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
         self._unacknowledged += len(payload)

@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from grpc import StatusCode as Code
 
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.triton import answer_guard
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.call_failures import stalled_instance
+from sm.triton.call_failures import translate_status
 from sm.triton.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
 
 
@@ -189,4 +190,4 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
     ],
 )
 def test_only_tritons_own_message_counts_as_a_stall(text: str, instance: str | None) -> None:
-    assert stalled_instance(text) == instance
+    assert translate_status(Code.INTERNAL, text).stalled == instance
