@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from sm.errors import CallerGone, DeadlinePassed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sm.triton.generation import Admission
+    from sm.triton.retries import Patience
 
 PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
@@ -77,6 +80,7 @@ class Deadline:
 
     __slots__ = (
         "admissions",
+        "arrival",
         "at",
         "began",
         "failed_status",
@@ -85,7 +89,9 @@ class Deadline:
         "latest",
         "listener",
         "model",
+        "note",
         "observations",
+        "patience",
         "repeatable",
         "repeats",
         "request_id",
@@ -112,6 +118,12 @@ class Deadline:
         self.stages: dict[str, float] = {}
         #: False if no call may be sent twice, and how often calls were sent again.
         self.repeatable, self.repeats = True, 0
+        #: What tells this request from others of its id, as nginx says it; empty without nginx.
+        self.arrival = ""
+        #: The note that it runs, if it may run only once.
+        self.note: Path | None = None
+        #: How long its calls have waited; None if none did.
+        self.patience: Patience | None = None
         #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
         self.failed_status = 0
         #: The stages that are counted when the invocation ends; None to count each at once.

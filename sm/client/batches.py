@@ -208,12 +208,14 @@ class Batches:
         limit.repeatable = self._client.repeatable
         # They all use this client, which is made for one version of each model.
         limit.holds = lead.limit.holds
+        limit.patience = lead.limit.patience
         try:
             return lead.context.run(self._call, limit, [record.payload for record in records])
         finally:
             for each in limits:
                 each.admissions |= limit.admissions
                 each.repeats += limit.repeats
+                each.patience = each.patience or limit.patience
                 for stage, seconds in limit.stages.items():
                     each.stages[stage] = each.stages.get(stage, 0.0) + seconds
 

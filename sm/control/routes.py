@@ -6,6 +6,7 @@ import contextlib
 import hmac
 import logging
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -106,6 +107,7 @@ def batch_parameters(settings: Settings) -> dict[str, object]:
 log = logging.getLogger(__name__)
 #: Models on a page of the list.
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 100, 1000
+PAGE_SIZE = re.compile(r"[0-9]{1,4}")
 MAX_NAME_CHARACTERS = 256
 #: SageMaker's own limit for Target-Model.
 MAX_TARGET_CHARACTERS = 1024
@@ -279,7 +281,7 @@ def describe_record(record: Record) -> dict[str, str]:
 def page(loader: Loader, query: dict[str, str]) -> dict[str, Any]:
     """Return a page of the list, sorted by name. The token is the last name of the page before."""
     size = query.get("limit", str(DEFAULT_PAGE_SIZE))
-    if not size.isdecimal() or not 1 <= int(size) <= MAX_PAGE_SIZE:
+    if not PAGE_SIZE.fullmatch(size) or not 1 <= int(size) <= MAX_PAGE_SIZE:
         raise BadInput(f"limit must be a number from 1 to {MAX_PAGE_SIZE}, not {size[:20]!r}")
     records = sorted(loader.records.read().loaded(), key=lambda record: record.name)
     start = bisect_right([record.name for record in records], query.get("next_page_token", ""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -161,6 +161,11 @@ class LoadedClients(Mapping[str, Client]):
             else:
                 time.sleep(UNLOAD_INTERVAL_S)
 
+    def made(self) -> list[Client]:
+        """Return the clients that exist."""
+        self.refresh()
+        return [slot.client for slot in list(self._slots.values()) if slot.client is not None]
+
     def is_repeatable(self, model: str) -> bool:
         """False if a client says that calls of its archive's models may not be sent twice."""
         slots = (slot for slot in list(self._slots.values()) if model in slot.record.models.values())
@@ -253,6 +258,9 @@ class LoadedRegistry(Registry):
 
     def is_served(self, name: str) -> bool:
         return self.clients.find(name) is not None
+
+    def made_clients(self) -> Iterable[Client]:
+        return self.clients.made()
 
     def is_repeatable(self, model: str) -> bool:
         return self.clients.is_repeatable(model)

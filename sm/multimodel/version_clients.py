@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,12 @@ class VersionClients(Mapping[str, Client]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def made(self) -> list[Client]:
+        """Return the clients that exist, of each name the newest."""
+        return list(
+            {each.name: each for each in (*self._first.values(), *list(self._made.values()))}.values()
+        )
 
     def _make(self, name: str, first: Client | None, records: list[Record]) -> Client:
         """Make a client as at the start: its class, or the code that came with a version, then its checks."""
@@ -178,6 +184,9 @@ class VersionRegistry(Registry):
 
     def served_without_client(self, name: str) -> bool:
         return self.is_served(name) and name not in self.clients
+
+    def made_clients(self) -> Iterable[Client]:
+        return self.clients.made()
 
     def is_repeatable(self, model: str) -> bool:
         records = self.clients.versions.refresh().loaded()

@@ -134,9 +134,16 @@ class Registry:
         """True if a model or a client of that name is served."""
         return name in self.clients or name in self.models
 
+    def made_clients(self) -> Iterable[Client]:
+        """Return the clients that exist. Clients of archives are made when they are first called."""
+        return self.clients.values()
+
     def is_repeatable(self, model: str) -> bool:
-        """False if a client says that calls of this Triton model may not be sent twice."""
-        return all(each.repeatable or model not in each.required_models() for each in self.clients.values())
+        """False if a client says that calls of this Triton model, or of its own, may not be sent twice."""
+        return all(
+            each.repeatable or model not in (each.name, *each.required_models())
+            for each in self.clients.values()
+        )
 
     def served_without_client(self, name: str) -> bool:
         """True if Triton serves a model of that name and no client has the name."""

@@ -19,6 +19,7 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
+from sm.router.once import OnceNotes
 from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_overdue
 from sm.router.records import OrderedRunner
 from sm.router.triton_requests import Triton
@@ -94,6 +95,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
         settings.longest_stream - settings.timeout,
         settings.wait_seconds > 0,
         capture,
+        OnceNotes(box.run / "once"),
     )
 
 

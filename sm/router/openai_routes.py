@@ -96,7 +96,8 @@ def blueprint(router: Router) -> Blueprint:
 
 
 def embedding_clients(registry: Registry) -> Iterator[EmbeddingClient]:
-    return (client for client in registry.clients.values() if isinstance(client, EmbeddingClient))
+    """Return the clients that give embeddings, of those that this worker has made: asking makes none."""
+    return (client for client in registry.made_clients() if isinstance(client, EmbeddingClient))
 
 
 def find_client(registry: Registry, name: str) -> None:

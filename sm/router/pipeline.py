@@ -44,6 +44,7 @@ from sm.router.classify import (
     estimate_parsed_bytes,
 )
 from sm.router.dispatch import run_record, stream
+from sm.router.once import OnceNotes
 from sm.router.records import OrderedRunner, answer_lines, run_records
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
@@ -77,6 +78,8 @@ class Pipeline:
     waits: bool = False
     #: Keeps samples of payloads and answers; None if that is off.
     capture: Capture | None = None
+    #: Keeps a request from a second worker if it may run only once; None without other workers.
+    once: OnceNotes | None = None
 
     def answer(self, invocation: RunningInvocation, read: Callable[[], Message]) -> Answer:
         """Answer a request; count and log it in every case. Raises :class:`~sm.errors.TriremeError`.
@@ -182,18 +185,27 @@ class Pipeline:
         invocation.records = answer.read().count(b"\n") + 1
         return answer
 
+    def _run_once(self, deadline: Deadline) -> None:
+        """Note that the request may not run twice: not here, and not in another worker."""
+        deadline.repeatable = False
+        if self.once is not None:
+            self.once.begin(deadline)
+
     def _run(self, invocation: RunningInvocation, request: ModelRequest) -> Answer:
         """Run a request, or a line."""
         listener = invocation.deadline.listener
         if not isinstance(request, DispatchRequest):
             if listener is not None:
                 listener.resolved(request.model, request.version, 0)
+            if not self.registry.is_repeatable(request.model):
+                self._run_once(invocation.deadline)
             invocation.model, answer = self.triton.run(request)
             return answer
         if request.client is None:
             request.client = self.registry.get(request.model)
         request.describe_error = self.registry.describe_error
-        invocation.deadline.repeatable &= request.client.repeatable
+        if not request.client.repeatable:
+            self._run_once(invocation.deadline)
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:
@@ -358,6 +370,8 @@ class RunningInvocation:
         self.slot.leave()
         for hold in (self.deadline.holds or {}).values():
             hold.give_back()
+        if self.deadline.note is not None:
+            OnceNotes.end(self.deadline)
         self.record(None if error is None else describe_error(error), -1.0)
         if self.deadline.listener is not None:
             self.deadline.listener.ended(error)

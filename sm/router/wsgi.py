@@ -112,7 +112,7 @@ def read_query(query: str) -> Mapping[str, str]:
 def read_body(environ: WSGIEnvironment, max_body: int) -> bytes:
     """Read the whole body. Werkzeug would hold a large one in memory twice for a moment."""
     text = environ.get("CONTENT_LENGTH", "")
-    plain = text.isdecimal() and text.isascii() and "HTTP_TRANSFER_ENCODING" not in environ
+    plain = len(text) < 19 and text.isdecimal() and text.isascii() and "HTTP_TRANSFER_ENCODING" not in environ
     length = int(text) if plain else get_content_length(environ)
     if length is None:
         return _read_chunks(environ, max_body)
@@ -291,12 +291,13 @@ class Router(Flask):
 
         Without nginx, callers could set its headers themselves.
         """
-        waited, fronted = 0.0, self.fronted
+        waited, arrival, fronted = 0.0, "", self.fronted
         if fronted:
             if identity := environ.get("HTTP_X_TRIREME_REQUEST_ID"):
                 environ[REQUEST_ID_KEY] = identity  # nginx has checked it
             try:
-                waited = max(0.0, time.time() - float(environ["HTTP_X_TRIREME_START"]))
+                arrival = environ["HTTP_X_TRIREME_START"]
+                waited = max(0.0, time.time() - float(arrival))
             except (KeyError, ValueError):
                 waited = 0.0
         deadline = Deadline(
@@ -305,6 +306,7 @@ class Router(Flask):
             environ.get(REQUEST_ID_KEY) or request_id(environ),
             listener=environ.get(LISTENER_KEY),
         )
+        deadline.arrival = arrival
         return RunningInvocation(
             self.sample,
             deadline,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MAX_SPANS = 256
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"})
 #: A variable in a rule of werkzeug's: ``<name>`` or ``<path:rest>``.
+#: A length that is a number of bytes.
+BYTE_COUNT = re.compile(r"[0-9]{1,18}")
 RULE_VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 #: The header of an answer that names its trace: https://w3c.github.io/trace-context/#traceresponse-header
 RESPONSE_HEADER = "traceresponse"
@@ -244,7 +246,7 @@ def describe(environ: WSGIEnvironment, fronted: bool) -> dict[str, Value]:
     """Return the attributes of OpenTelemetry's HTTP conventions; without the query, which may have a key."""
     method = environ["REQUEST_METHOD"]
     host, _, port = environ.get("HTTP_HOST", "").rpartition(":")
-    if not port.isdecimal() or len(port) > len("65535"):
+    if not (port.isascii() and port.isdecimal()) or len(port) > len("65535"):
         host, port = environ.get("HTTP_HOST", ""), ""
     size = environ.get("CONTENT_LENGTH", "")
     attributes: dict[str, Value] = {
@@ -256,7 +258,7 @@ def describe(environ: WSGIEnvironment, fronted: bool) -> dict[str, Value]:
         "user_agent.original": environ.get("HTTP_USER_AGENT", ""),
         # Behind nginx this is the version that nginx speaks to the router, not the caller's.
         "network.protocol.version": "" if fronted else environ["SERVER_PROTOCOL"].removeprefix("HTTP/"),
-        "http.request.body.size": int(size) if size.isdecimal() else "",
+        "http.request.body.size": int(size) if BYTE_COUNT.fullmatch(size) else "",
     }
     if method not in METHODS:
         attributes["http.request.method_original"] = method

@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from sm.deadline import NO_HEADERS, Deadline, Value, current, part
-from sm.errors import CallerGone, NotReady, TriremeError, Unavailable
+from sm.errors import CallerGone, Interrupted, NotReady, TriremeError, Unavailable
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_status
 from sm.triton.read_ahead import read_ahead
@@ -148,6 +148,8 @@ class Channel:
                     unusable.close()
                     log.warning(UNREADABLE, error)
                     GRPC_CLIENT_FALLBACKS.inc()
+                if deadline is not None and not deadline.repeatable:
+                    raise Failed(Interrupted, "Triton's answer cannot be read", finished=True) from None
                 return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
             return pb.ModelInferResponse.FromString(answer)
 

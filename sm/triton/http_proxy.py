@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 import select
 import socket
@@ -82,10 +81,17 @@ HEADER_SIZE = "inference-header-content-length"
 COMPRESSIONS = ("gzip", "deflate")
 #: Levels of JSON. orjson has about the same limit; Triton crashes somewhere between 10,000 and 100,000.
 MAX_DEPTH = 1000
-#: ``"shape": [...]``. JSON allows to write each letter as an escape.
+#: Tensors of a request, and dimensions of a tensor, that are inspected. No model has as many.
+MAX_SHAPES, MAX_DIMENSIONS = 10_000, 100
+#: ``"shape": [...]``, whose list has numbers only: no two matches begin in the same bytes, so that the search
+#: takes linear time. JSON allows to write each letter as an escape.
 SHAPE = re.compile(
-    rb'"(?:s|\\u0073)(?:h|\\u0068)(?:a|\\u0061)(?:p|\\u0070)(?:e|\\u0065)"\s*:\s*\[([^\]]*)\]',
+    rb'"(?:s|\\u0073)(?:h|\\u0068)(?:a|\\u0061)(?:p|\\u0070)(?:e|\\u0065)"\s*:\s*\[([-+.\w\s,]*)\]',
 )
+#: A dimension, one of nothing, and the digits of the largest that Triton reads.
+DIMENSION, NOTHING, MAX_DIGITS = re.compile(rb"\s*([0-9]+)\s*"), re.compile(rb"(?:^|,)\s*0\s*(?:,|$)"), 20
+#: A number of bytes in a header.
+BYTE_COUNT = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -389,14 +395,19 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
         UnsupportedType: Triton cannot decompress it.
     """
     content = decompress(body, headers.get("content-encoding", ""), max_bytes)
-    size = headers.get(HEADER_SIZE, "")
-    text = content[: int(size)] if size.isdecimal() else content
+    size = headers.get(HEADER_SIZE)
+    if size is not None and not BYTE_COUNT.fullmatch(size):
+        raise BadInput(f"{HEADER_SIZE} must be a number of bytes, not {size[:40]!r}")
+    text = content if size is None else content[: int(size)]
     check_depth(text)
-    for match in SHAPE.finditer(text):
-        elements = element_count(match[1])
+    for number, match in enumerate(SHAPE.finditer(text)):
+        if number >= MAX_SHAPES or match[1].count(b",") >= MAX_DIMENSIONS:
+            raise BadInput(
+                f"a request has at most {MAX_SHAPES} tensors of at most {MAX_DIMENSIONS} dimensions"
+            )
         # An element takes at least a byte, in JSON and in binary.
-        if elements > len(content):
-            raise BadInput(f"a tensor of {elements} elements cannot be in a body of {len(content)} bytes")
+        if has_more_elements(match[1], len(content)):
+            raise BadInput(f"a tensor has more elements than the body of {len(content)} bytes can have")
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
@@ -434,9 +445,15 @@ def check_depth(text: bytes) -> None:
             raise BadInput(f"the body is not JSON, or more than {MAX_DEPTH} levels deep") from None
 
 
-def element_count(dimensions: bytes) -> int:
-    """Return the number of elements of a shape; 0 if it is not a shape."""
-    try:
-        return math.prod(int(part) for part in dimensions.split(b","))
-    except ValueError:
-        return 0
+def has_more_elements(dimensions: bytes, limit: int) -> bool:
+    """True if a shape has more than ``limit`` elements; False if it is not a shape, which Triton refuses."""
+    count = 1
+    if NOTHING.search(dimensions):
+        return False
+    for dimension in dimensions.split(b","):
+        match = DIMENSION.fullmatch(dimension)
+        if match is None:
+            return False
+        if len(match[1]) > MAX_DIGITS or (count := count * int(match[1])) > limit:
+            return True
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,7 +26,12 @@ HEADROOM_FACTOR = 1.25
 
 @dataclass(eq=False)
 class Kind:
-    """Requests that probably have outputs of the same sizes."""
+    """Requests that probably have outputs of the same sizes.
+
+    ``once``: they may not run twice. An output that outgrew its room would need that, so they have no room.
+    """
+
+    once: bool = False
 
     #: The largest bytes of each output so far, and how often one was larger than predicted.
     sizes: dict[str, int] = field(default_factory=dict)
@@ -37,6 +42,8 @@ class Kind:
 
     def predict(self, metadata: ModelMetadata, batch: int) -> dict[str, int]:
         """Return the bytes of each output: as in earlier requests of this kind, or by its fixed shape."""
+        if self.once:
+            return {}
         if self.sizes or self.overflows:
             return dict(self.sizes) if self.overflows < MAX_OVERFLOWS else {}
         rows = max(1, batch) if metadata.max_batch_size else 1
@@ -103,9 +110,13 @@ class Template:
 
 
 class Plans:
-    """Makes the plans of a worker, with one template for each kind of request."""
+    """Makes the plans of a worker, with one template for each kind of request.
 
-    def __init__(self) -> None:
+    ``has_state`` returns True if a model keeps state between calls, so that none may run twice.
+    """
+
+    def __init__(self, has_state: Callable[[str], bool] = lambda _: False) -> None:
+        self._has_state = has_state
         self._kinds: dict[tuple[Hashable, ...], Kind] = {}
         self._lock = threading.Lock()
 
@@ -128,12 +139,14 @@ class Plans:
         """
         requested = tuple(outputs or metadata.outputs)
         arrays: dict[str, Array] = {}
-        parts: list[Hashable] = [metadata.name, version, requested]
+        running = current()
+        once = running is not None and not running.repeatable
+        parts: list[Hashable] = [metadata.name, version, requested, once]
         for name, value in inputs.items():
             arrays[name] = array = np.asarray(value)
             parts += (name, array.dtype, array.shape)
         key = tuple(parts)
-        kind = self._kinds.get(key) or self._add(key)
+        kind = self._kinds.get(key) or self._add(key, once or self._has_state(metadata.name))
         template = kind.template
         if template is None or template.metadata is not metadata:
             with kind.lock:
@@ -145,11 +158,11 @@ class Plans:
         with self._lock:
             self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] not in models}
 
-    def _add(self, key: tuple[Hashable, ...]) -> Kind:
+    def _add(self, key: tuple[Hashable, ...], once: bool) -> Kind:
         with self._lock:
             if len(self._kinds) >= MAX_REQUEST_KINDS:
                 del self._kinds[next(iter(self._kinds))]
-            return self._kinds.setdefault(key, Kind())
+            return self._kinds.setdefault(key, Kind(once))
 
 
 def _template(

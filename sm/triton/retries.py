@@ -11,6 +11,7 @@ while new calls wait: the one under which a process crashes again ends with ``mo
 from __future__ import annotations
 
 import fcntl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,13 +41,52 @@ WAIT = "wait"
 Answer = TypeVar("Answer")
 
 
+class Patience:
+    """Counts the seconds in which calls of one request wait. Calls that wait side by side count once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting, self._since, self._spent = 0, 0.0, 0.0
+
+    @classmethod
+    def of(cls, request: Deadline) -> Patience:
+        """Return the one of a request."""
+        with _PATIENCE_LOCK:
+            if request.patience is None:
+                request.patience = cls()
+            return request.patience
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count until the end of the block."""
+        with self._lock:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._spent += time.monotonic() - self._since
+
+    def spent(self) -> float:
+        """Return the seconds so far."""
+        with self._lock:
+            return self._spent + (time.monotonic() - self._since if self._waiting else 0.0)
+
+
+_PATIENCE_LOCK = threading.Lock()
+
+
 class Retries:
     """Sends the calls of a process to Triton, again where needed; for all its threads.
 
     Args:
         guard: Admits the calls.
         has_state: Returns True if a model keeps state between calls. Its calls are not sent twice.
-        seconds: Longest wait; 0 for none.
+        seconds: Longest wait of a request, all its waits together; 0 for none.
         folder: For the locks of the calls that are sent alone.
         loaded: The folder of the models that the box has loaded on demand; None if it loads none.
     """
@@ -59,7 +99,7 @@ class Retries:
         folder: Path = Path(),
         loaded: Path | None = None,
     ) -> None:
-        self.guard, self._shared, self._has_state = guard, guard.shared, has_state
+        self.guard, self._shared, self.has_state = guard, guard.shared, has_state
         self._seconds, self._folder, self._loaded = seconds, folder, loaded
 
     @classmethod
@@ -122,12 +162,14 @@ class Retries:
         while True:
             interrupted = isinstance(failures.last, Interrupted)
             was_sent = interrupted or isinstance(failures.last, Refused)
-            may_repeat = not was_sent or (deadline.repeatable and not self._has_state(model))
+            may_repeat = not was_sent or (deadline.repeatable and not self.has_state(model))
             if isinstance(failures.last, Unavailable) or not may_repeat:
                 # A new one: a stored exception that is raised would form a cycle with its traceback.
                 raise type(failures.last)(failures.last.sentence)
+            patience = Patience.of(deadline)
             with self._turn(failures.suspect) as take_turn:
-                admission = self._wait(model, failures, deadline, take_turn)
+                with patience.waiting():
+                    admission = self._wait(model, failures, deadline, take_turn, patience)
                 if failures.triton_crashed():
                     continue  # perhaps alone
                 if interrupted:
@@ -139,7 +181,12 @@ class Retries:
                     failures.add(error.with_traceback(None), admission)
 
     def _wait(
-        self, model: str, failures: _Failures, deadline: Deadline, take_turn: Callable[[], bool]
+        self,
+        model: str,
+        failures: _Failures,
+        deadline: Deadline,
+        take_turn: Callable[[], bool],
+        patience: Patience,
     ) -> Admission:
         """Wait until a call of the model may be sent."""
         began = time.monotonic()
@@ -152,7 +199,7 @@ class Retries:
             deadline.check_caller()
             if self._shared.triton == STOPPED:
                 raise Unavailable(f"the box is stopping: {sentence}")
-            if time.monotonic() > began + self._seconds:
+            if patience.spent() > self._seconds:
                 raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
             if self._shared.triton != SERVES or not take_turn():
                 continue

@@ -79,7 +79,7 @@ class Transport:
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
-        self._plans = Plans()
+        self._plans = Plans(self._retries.has_state)
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()

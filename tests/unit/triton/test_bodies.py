@@ -26,6 +26,8 @@ SAFE_BODIES: dict[str, tuple[bytes, dict[str, str]]] = {
     "empty tensor": (v2_body([0, 2**60], data=[]), {}),
     "scalar": (v2_body([], data=[]), {}),
     "invalid shape": (v2_body(["a", None], data=[1]), {}),
+    "empty tensor at its end": (v2_body([2**60, 0], data=[]), {}),
+    "not numbers": (v2_body([1], data=[1]).replace(b"[1]", b"[1e9, -5, null, 1.5]", 1), {}),
     "negative shape": (v2_body([-1], data=[1]), {}),
     "empty": (b"", {}),
     "text": (b"no JSON", {}),
@@ -55,6 +57,10 @@ CRASHING_BODIES = {
     "overflowing product": v2_body([2**62, 2**62], data=[1]),
     "spaces": v2_body([1], data=[1]).replace(b"[1]", b"[ 99999 ]", 1).replace(b'"shape":', b'"shape" :'),
     "escaped key": v2_body([99999], data=[1]).replace(b"shape", b"\\u0073h\\u0061pe"),
+    "many nines": b'{"inputs":[{"shape":[' + b"9," * 500_000 + b"9]}]}",
+    "many ones": b'{"inputs":[{"shape":[' + b"1," * 500_000 + b"1]}]}",
+    "5,000 digits": b'{"inputs":[{"shape":[' + b"9" * 5000 + b"]}]}",
+    "many tensors": b'{"inputs":[' + b'{"shape":[1]},' * 50_000 + b"]}",
     "deep list": b'{"inputs":' + b"[" * 2000,
     "deep object": b'{"a":' * 2000 + b"1" + b"}" * 2000,
     "after a text": b'{"a": "' + b"]" * 2000 + b'", "b": ' + b"[" * 2000 + b"]" * 2000 + b"}",
@@ -65,8 +71,8 @@ CRASHING_BODIES = {
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 def test_a_body_that_would_crash_triton_is_a_400(name: str, encoding: str) -> None:
     content = gzipped(CRASHING_BODIES[name]) if encoding else CRASHING_BODIES[name]
-    with pytest.raises(BadInput, match=r"elements cannot be in a body|levels deep"):
-        check_json(content, {"content-encoding": encoding}, MAX_BODY_BYTES)
+    with pytest.raises(BadInput, match=r"more elements than|dimensions|levels deep"):
+        check_json(content, {"content-encoding": encoding}, 2**21)
 
 
 @pytest.mark.parametrize(
@@ -92,3 +98,11 @@ def test_a_body_that_decompresses_to_more_than_the_limit_is_a_413() -> None:
 def test_a_compression_that_triton_does_not_know_is_a_415(encoding: str) -> None:
     with pytest.raises(UnsupportedType, match="only gzip or deflate"):
         check_json(v2_body([3], data=[1, 2, 3]), {"content-encoding": encoding}, MAX_BODY_BYTES)
+
+
+@pytest.mark.parametrize(
+    "size", ["9" * 5000, "1_000", "+5", "-5", " 5", "5 ", "\u0665", "0x5", "nan", "", "1.0"]
+)
+def test_a_header_size_that_is_not_a_number_of_bytes_is_a_400(size: str) -> None:
+    with pytest.raises(BadInput):
+        check_json(v2_body([1], data=[1]), {"inference-header-content-length": size}, MAX_BODY_BYTES)

@@ -17,6 +17,7 @@ from sm.errors import (
     Interrupted,
     ModelCrashed,
     NotReady,
+    Refused,
     TriremeError,
     Unavailable,
 )
@@ -30,7 +31,7 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
-from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Retries
+from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Patience, Retries
 
 
 @pytest.fixture
@@ -223,3 +224,48 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
     assert order == ["suspect"] * 4 + ["new"]
     time.sleep(RESERVATION_S)
     assert not shared.is_reserved("m")
+
+
+def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Deadline) -> None:
+    """Triton refuses the call for ever; each refusal begins another wait."""
+    call = Call(*[Refused("not at ready state")] * 1000)
+    retries = repeats_of(shared, 0.3)
+    with pytest.raises(Unavailable):
+        retries.run("m", call)
+    sent = call.sent
+    assert 1 < sent < 100
+    # The same request calls another model, which has no time left.
+    with pytest.raises(Unavailable):
+        retries.run("other", call)
+    assert call.sent - sent <= 2
+
+
+def test_waits_side_by_side_count_once(deadline: Deadline) -> None:
+    patience = Patience.of(deadline)
+    assert Patience.of(deadline) is patience
+    with patience.waiting(), patience.waiting():
+        time.sleep(0.05)
+    spent = patience.spent()
+    assert spent >= 0.05
+    time.sleep(0.05)
+    assert patience.spent() == spent
+
+
+@pytest.mark.parametrize("reason", ["the client", "the model"])
+@pytest.mark.parametrize("failure", [Refused("not at ready state"), Interrupted("gone")])
+def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
+    shared: SharedGeneration, deadline: Deadline, reason: str, failure: NotReady
+) -> None:
+    deadline.repeatable = reason != "the client"
+    call = Call(failure)
+    with pytest.raises(type(failure)):
+        repeats_of(shared, state=reason == "the model").run("m", call)
+    assert call.sent == 1
+
+
+def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    deadline.repeatable = False
+    call = Call(NotReady("Triton is not there"))
+    assert repeats_of(shared).run("m", call) == "answer"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
+import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
+from sm.deadline import Deadline, running
 from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, Kind, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
@@ -51,3 +55,18 @@ def test_a_model_that_was_replaced_is_learnt_again() -> None:
     assert kind_of(plans, 1) is kind
     plans.forget({"m"})
     assert kind_of(plans, 1) is not kind
+
+
+@pytest.mark.parametrize("reason", ["the client", "the model"])
+def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) -> None:
+    plans = Plans(lambda _: reason == "the model")
+    request = Deadline(time.monotonic() + 10)
+    request.repeatable = reason != "the client"
+    fixed = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (4,))})
+    with running(request):
+        plan = plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None)
+        assert not plan.outputs
+        plan.kind.learn({"y": 100})
+        assert not plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None).outputs
+    if reason == "the client":
+        assert plans.make(fixed, "", {"x": np.zeros(4, np.float32)}, None).outputs
