@@ -209,9 +209,10 @@ class Doubt:
     model: str
     #: The Python models that may hang, with their generations: the model, or the steps of an ensemble.
     suspects: tuple[tuple[str, int], ...]
-    #: Of the first request.
+    #: Of the request that began first, and when the last one began.
     request_id: str
     began: float
+    last_began: float
     #: When the model is judged: after the first request's deadline. Infinite for streams that ended sooner.
     due: float
     #: When the last request was given up.
@@ -262,11 +263,19 @@ class HangWatch:
         if not suspects or pid is None or (left - began < MIN_AGE_S and not streamed):
             return
         due = at + GRACE_S if not streamed or left >= at else float("inf")
-        doubt = Doubt(model, suspects, deadline.request_id, began, due, left, pid, None)
+        doubt = Doubt(model, suspects, deadline.request_id, began, began, due, left, pid, None)
         with self._lock:
-            first = self._doubts.get((model, streamed))
-            if first and (first.suspects, first.triton) == (suspects, pid):
-                doubt = replace(first, due=min(first.due, due), left=left)
+            known = self._doubts.get((model, streamed))
+            if known and (known.suspects, known.triton) == (suspects, pid):
+                # Impatient callers leave before the one who has waited for longest.
+                first = min(known, doubt, key=lambda each: each.began)
+                doubt = replace(
+                    first,
+                    last_began=max(known.last_began, began),
+                    due=min(known.due, due),
+                    left=left,
+                    bytes=known.bytes,
+                )
             elif streamed:
                 doubt = replace(doubt, bytes=hardware.anonymous_bytes(pid))
             self._doubts[model, streamed] = doubt
@@ -314,11 +323,11 @@ class HangWatch:
             if ended is None:  # Triton is busy; the supervisor watches it
                 return False
             # A step may have ended its part of the request. The model itself has done so only after that.
-            if ended >= (doubt.left if model == doubt.model else doubt.began):
+            if ended >= (doubt.left if model == doubt.model else doubt.last_began):
                 continue
             if time.time() < doubt.due:
                 return time.time() >= doubt.left + STREAM_WATCH_S
-            if is_stream and self._shared.answered(doubt.model) >= doubt.began:
+            if is_stream and self._shared.answered(doubt.model) >= doubt.last_began:
                 return True
             if self._silent_seconds(max(ended, doubt.began)) >= self._box.model_timeout:
                 reason = "has answered nothing, although the time of a request is over"

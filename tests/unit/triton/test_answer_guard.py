@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode as Code
 
+from sm.deadline import Deadline
 from sm.errors import NotReady
 from sm.metrics import MISMATCHED_ANSWERS
-from sm.triton import answer_guard
-from sm.triton.answer_guard import AnswerGuard
+from sm.run_state import Box
+from sm.triton import answer_guard, server
+from sm.triton.answer_guard import AnswerGuard, HangWatch
 from sm.triton.call_failures import translate_status
 from sm.triton.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
+from sm.triton.python_models import PythonModels, Reach
 
 
 @pytest.fixture
@@ -173,6 +177,35 @@ def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard.report_stall(admission, "")
     guard.report_abandoned(admission, "resnet")
     guard.confirm(admission)
+
+
+def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
+    tmp_path: Path, shared: SharedGeneration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller who left after 3 s says nothing of how long the model has answered nobody."""
+    model_timeout_s = 1000.0
+    box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, model_timeout=model_timeout_s)
+    taken_out, done = [], threading.Event()
+
+    def take_out(model: str, number: int, reason: str) -> bool:
+        taken_out.append((model, number))
+        done.set()
+        return True
+
+    monkeypatch.setattr(answer_guard, "triton_pid", lambda _: os.getpid())
+    # It has ended nothing since.
+    monkeypatch.setattr(server, "last_end", lambda *_: 1.0)
+    models = PythonModels(box)
+    monkeypatch.setattr(models, "of", lambda _: Reach(("resnet",), ("resnet",), False, False))
+    watch = HangWatch(box, shared, models, take_out)
+    impatient, patient = Deadline(time.monotonic() + 60), Deadline(time.monotonic() - 1)
+    impatient.began = time.monotonic() - 3
+    patient.began = time.monotonic() - 2 * model_timeout_s
+    admission = AnswerGuard(shared).admit("resnet")
+    watch.add(admission, "resnet", impatient, streamed=False)
+    watch.add(admission, "resnet", patient, streamed=False)
+    assert done.wait(10)
+    assert taken_out == [("resnet", 0)]
 
 
 @pytest.mark.parametrize(
