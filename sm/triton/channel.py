@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import grpc
@@ -153,8 +152,13 @@ class Channel:
                 return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
             return pb.ModelInferResponse.FromString(answer)
 
-    def stream(self, request: Any) -> Generator[Any, None, None]:
-        """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton."""
+    def stream(self, request: Any, interrupt: Callable[[], None]) -> Generator[Any, None, None]:
+        """Yield each of a model's answers as it arrives. Closing the generator cancels the work in Triton.
+
+        Args:
+            request: A ModelInferRequest.
+            interrupt: Called every 0.1 s of a wait for the next answer; if it raises, the stream ends.
+        """
         with self._part(STREAM_INFER, request, nests=False) as headers, self._methods() as stub:
             deadline = _checked_deadline()
             seconds = deadline.remaining() if deadline else self._timeout
@@ -164,8 +168,13 @@ class Channel:
             except ValueError:
                 raise Failed(Unavailable, "the worker is ending", finished=True) from None
             size_of = pb.ModelInferResponse.ByteSize
+
+            def check() -> None:
+                _check_caller(deadline)
+                interrupt()
+
             try:
-                yield from read_ahead(_answers(call), size_of, call.cancel, partial(_check_caller, deadline))
+                yield from read_ahead(_answers(call), size_of, call.cancel, check)
             except grpc.RpcError as error:
                 raise translate_status(error.code(), error.details() or "") from None
             finally:

@@ -175,8 +175,9 @@ class Upstream:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    parts = connection.stream_body(deadline)
-                    return replace(reply, body=self._confirm_parts(parts, model, admission, began))
+                    check = partial(self._check_stream, deadline, admission)
+                    parts = connection.stream_body(deadline, check)
+                    return replace(reply, body=self._confirm_parts(parts, model, admission, began, check))
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException as error:
@@ -196,12 +197,23 @@ class Upstream:
             raise Refused(failure.sentence)
         return replace(complete, failure=failure)
 
+    def _check_stream(self, deadline: Deadline, admission: Admission) -> None:
+        """Raise if a stream must end now: Triton ends none whose model's process is gone."""
+        deadline.check()
+        self._guard.confirm_delivery((admission,))
+
     def _confirm_parts(
-        self, parts: Generator[bytes, None, None], model: str, admission: Admission, began: float
+        self,
+        parts: Generator[bytes, None, None],
+        model: str,
+        admission: Admission,
+        began: float,
+        check: Callable[[], None],
     ) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         try:
             for piece in parts:
+                check()
                 self._confirm(_failure(200, piece, model, began), admission)
                 self._guard.note_part(model)
                 yield piece
@@ -275,11 +287,11 @@ class Connection:
         while isinstance(event := self._next(deadline), h11.Data):
             yield bytes(event.data)
 
-    def stream_body(self, deadline: Deadline) -> Generator[bytes, None, None]:
-        """Yield the body in chunks, and close the connection at the end."""
+    def stream_body(self, deadline: Deadline, check: Callable[[], None]) -> Generator[bytes, None, None]:
+        """Yield the body in chunks, and close the connection at the end. ``check`` may end a wait."""
         try:
             with _errors_for_caller(Interrupted):
-                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, deadline.check)
+                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, check)
         finally:
             self.close()
 

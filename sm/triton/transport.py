@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 MIN_SHARED_BYTES = 2**16
 #: Bits of a request's first token. It is random, so that workers do not share tokens.
 TOKEN_BITS = 62
+#: Seconds without an answer after which a stream with tokens ends, if a process of its model is gone.
+MAX_SILENCE_S = 5.0
 
 
 class Transport:
@@ -135,10 +137,18 @@ class Transport:
 
     def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()
-        began = time.monotonic()
+        began = last_answer = time.monotonic()
+
+        def check() -> None:
+            """End the stream if its process is gone: Triton never does."""
+            # Another instance of a model may be gone. An answer with a token may still come from this one.
+            if not _identifies(plan, admission) or time.monotonic() - last_answer > MAX_SILENCE_S:
+                self._guard.confirm_delivery((admission,))
+
         try:
-            with contextlib.closing(self._channel.stream(plan.request())) as answers:
+            with contextlib.closing(self._channel.stream(plan.request(), check)) as answers:
                 for answer in answers:
+                    last_answer = time.monotonic()
                     # The last answer may be empty.
                     if answer.outputs:
                         self._accept(plan, answer, admission)
@@ -205,8 +215,7 @@ class Transport:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(admission, plan.model)
-        # A token says nothing about the models that the model calls.
-        identified = bool(plan.token) and len(admission.generations) == 1
+        identified = _identifies(plan, admission)
         self._guard.confirm(admission, identified)
         invocation = current()
         if invocation and not identified:
@@ -318,6 +327,11 @@ class Transport:
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)
         return error
+
+
+def _identifies(plan: InferencePlan, admission: Admission) -> bool:
+    """True if an answer says whose it is. A token says nothing about the models that the model calls."""
+    return bool(plan.token) and len(admission.generations) == 1
 
 
 def _tensors(tensors: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:

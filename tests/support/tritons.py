@@ -123,6 +123,22 @@ class StubbornModel(DecoupledModel):
         return EXECUTE_DECOUPLED.replace("if sender.is_cancelled():", "if False:")
 
 
+@dataclass(frozen=True)
+class ParallelModel(DecoupledModel):
+    """A decoupled model that answers each request in a thread of its own."""
+
+    def execute(self) -> str:
+        answer_one = EXECUTE_DECOUPLED.replace(
+            "def execute(self, requests)", "def answer_all(self, requests)"
+        )
+        return f"""{answer_one}
+    def execute(self, requests):
+        import threading
+        for request in requests:
+            threading.Thread(target=self.answer_all, args=([request],)).start()
+"""
+
+
 #: Yields texts of ``size`` bytes for ``seconds``, as fast as it can.
 TORRENT = """
 text = b"x" * int(tensor(request, "size")[0])

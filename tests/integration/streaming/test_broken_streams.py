@@ -1,0 +1,178 @@
+"""Every stream ends: soon after its model's process or Triton died, and at its deadline, on each route."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+import requests
+import websocket
+from botocore.exceptions import EventStreamError
+
+from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box, wait_until
+from tests.support.faults.attack import stubs, triton
+from tests.support.runtime_client import runtime_client
+from tests.support.tritons import ParallelModel
+
+#: Seconds that a stream may take, and after which a stream that has not ended counts as one without an end.
+DEADLINE_S, PATIENCE_S = 20, 40
+#: Waits for ever after its first part; goes on for much longer than a stream may take.
+STALLS, FLOWS = {"count": 2, "seconds": -1.0}, {"count": 1_000_000, "seconds": 0.02}
+MODEL = ParallelModel(
+    """
+for number in range(int(tensor(request, "count")[0])):
+    seconds = float(tensor(request, "seconds")[0])
+    while number and seconds < 0:
+        time.sleep(0.1)
+    time.sleep(max(0, seconds))
+    yield {"number": np.array([number])}
+""",
+    {"count": ("INT64", [1]), "seconds": ("FP32", [1])},
+    {"number": ("INT64", [1])},
+)
+
+Read = Callable[[RunningBox, str, dict[str, float]], Iterator[str]]
+
+
+@pytest.fixture(scope="module", params=["auto", "off"], ids=["nginx", "without nginx"])
+def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
+    folder = tmp_path_factory.mktemp("broken")
+    MODEL.write(folder / "repository" / "parallel")
+    with running_box(
+        folder,
+        folder / "repository",
+        clients=(CLIENT_FOLDERS / "parallel",),
+        SAGEMAKER_MODEL_SERVER_WORKERS="1",
+        SAGEMAKER_MODEL_SERVER_TIMEOUT=str(DEADLINE_S),
+        SAGEMAKER_TRITON_INFERENCE_TYPE="generate_stream",
+        SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="parallel",
+        TRIREME_STREAM_TIMEOUT=str(DEADLINE_S),
+        TRIREME_THREADS="16",
+        TRIREME_NGINX=request.param,
+        TRIREME_RESTARTS="10",
+    ) as started:
+        yield started
+
+
+def read_events(response: requests.Response) -> Iterator[str]:
+    """Yield ``part`` for each event, and the code of an error."""
+    assert response.status_code == 200, response.text
+    for line in response.iter_lines(chunk_size=None):  # as it arrives
+        if line.startswith(b"data: "):
+            yield json.loads(line.removeprefix(b"data: ")).get("code", "part")
+
+
+def client(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+    body = {"modelname": model, "payload": payload}
+    yield from read_events(
+        requests.post(
+            f"{box.url}/invocations",
+            json=body,
+            headers={"Accept": "text/event-stream"},
+            stream=True,
+            timeout=PATIENCE_S,
+        )
+    )
+
+
+def generate_stream(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+    url = f"{box.url}/v2/models/{model}/generate_stream"
+    yield from read_events(requests.post(url, json=payload, stream=True, timeout=PATIENCE_S))
+
+
+def invocations_generate_stream(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+    url = f"{box.url}/invocations?modelname={model}"
+    yield from read_events(requests.post(url, json=payload, stream=True, timeout=PATIENCE_S))
+
+
+def boto3(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+    body = json.dumps({"modelname": model, "payload": payload})
+    response: Any = runtime_client(box.url).invoke_endpoint_with_response_stream(
+        EndpointName="any", ContentType="application/json", Body=body
+    )
+    with closing(response["Body"]) as events:
+        try:
+            for _ in events:
+                yield "part"
+        except EventStreamError as error:
+            yield error.response["Error"]["Code"]
+
+
+def web_socket(box: RunningBox, model: str, payload: dict[str, float]) -> Iterator[str]:
+    url = f"ws://127.0.0.1:{box.port}/invocations-bidirectional-stream"
+    with closing(websocket.create_connection(url, timeout=PATIENCE_S)) as connection:
+        connection.send(json.dumps({"modelname": model, "payload": payload}))
+        while message := connection.recv():
+            code = json.loads(message).get("code", "part")
+            yield code
+            if code != "part":
+                return
+
+
+ROUTES: tuple[Read, ...] = (client, generate_stream, invocations_generate_stream, boto3, web_socket)
+
+
+def ends_of_streams(
+    box: RunningBox, payload: dict[str, float], disturb: Callable[[], None] = lambda: None
+) -> dict[str, str]:
+    """Open a stream on each route, and disturb the box when all have begun; return the last word of each."""
+    begun: set[str] = set()
+
+    def read(route: Read) -> str:
+        last = "no part"
+        for word in route(box, "parallel", payload):
+            begun.add(route.__name__)
+            last = word
+        return last
+
+    with ThreadPoolExecutor(len(ROUTES)) as pool:
+        ends = {route.__name__: pool.submit(read, route) for route in ROUTES}
+        wait_until(
+            lambda: len(begun) == len(ROUTES) or any(end.done() for end in ends.values()),
+            description="the first part of each stream",
+        )
+        disturb()
+        return {name: end.result() for name, end in ends.items()}
+
+
+def wait_until_served(box: RunningBox) -> None:
+    """Wait until a whole stream arrives again."""
+    few: dict[str, float] = {"count": 2, "seconds": 0.0}
+
+    def is_served() -> bool:
+        url = f"{box.url}/v2/models/parallel/generate_stream"
+        response = requests.post(url, json=few, timeout=PATIENCE_S)
+        return response.ok and response.text.count('"number"') == 2
+
+    wait_until(is_served, description="a whole stream")
+
+
+#: What each route says of a stream that broke, and of one whose time is over.
+BROKEN = {**dict.fromkeys((route.__name__ for route in ROUTES), "not_ready"), "boto3": "ModelStreamError"}
+LATE = {
+    **dict.fromkeys((route.__name__ for route in ROUTES), "deadline_passed"),
+    "boto3": "ModelStreamError",
+}
+
+
+@pytest.mark.parametrize("victim", [stubs, triton], ids=["its model's process", "Triton"])
+def test_a_stream_ends_with_an_error_when_its_server_dies(
+    box: RunningBox, victim: Callable[[RunningBox], list[int]]
+) -> None:
+    def kill() -> None:
+        for pid in victim(box):
+            os.kill(pid, signal.SIGKILL)
+
+    assert ends_of_streams(box, FLOWS, kill) == BROKEN
+    wait_until_served(box)
+
+
+@pytest.mark.parametrize("payload", [STALLS, FLOWS], ids=["stalls", "does not pause"])
+def test_a_stream_that_goes_on_ends_at_its_deadline(box: RunningBox, payload: dict[str, float]) -> None:
+    assert ends_of_streams(box, payload) == LATE
