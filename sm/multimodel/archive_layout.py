@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from sm.repository import ensembles, models, problems
 from sm.repository.ensembles import is_ensemble, steps
 from sm.repository.machine import Machine
 from sm.repository.models import CodeFolder, Model
+from sm.repository.problems import Problem
 
 log = logging.getLogger(__name__)
 #: Bytes. Larger files are linked, and the box itself reads none of them: copies of weights would double a
@@ -102,11 +103,11 @@ class Archive:
     @classmethod
     def _inspect(cls, folder: Path, machine: Machine) -> Archive:
         plugin = Plugin.find(folder / "code")
-        if models.is_model(folder):
-            all_models: tuple[Model, ...] = (Model.read(folder),)
-        else:
-            all_models = models.read(folder)
+        is_flat = models.is_model(folder)
+        all_models = (Model.read(folder),) if is_flat else models.read(folder)
         all_models = tuple(model for model in all_models if models.is_model(model.folder))
+        # The name of the archive's own folder is the platform's, and no name in Triton.
+        _refuse(problem for model in all_models if not is_flat for problem in problems.name_problems(model))
         _check_problems(all_models, machine)
         entry = _choose_entry(all_models, folder, plugin is not None)
         ordered = sorted(all_models, key=lambda model: (model is entry, is_ensemble(model)))
@@ -145,7 +146,12 @@ def _check_problems(all_models: tuple[Model, ...], machine: Machine) -> None:
     model_problems = [problem for model in all_models for problem in problems.of_model(model, machine)]
     # An ensemble's steps come from its own archive: another archive's models come and go.
     ensemble_problems = map(problems.Problem, ensembles.problems(all_models))
-    for problem in (*model_problems, *ensemble_problems, *problems.gpu_problems(all_models, machine)):
+    _refuse((*model_problems, *ensemble_problems, *problems.gpu_problems(all_models, machine)))
+
+
+def _refuse(found: Iterable[Problem]) -> None:
+    """Raise :class:`BadInput` for a certain problem, and log the others."""
+    for problem in found:
         if problem.is_certain:
             raise BadInput(problem.sentence.rstrip("."))
         log.warning("%s", problem.sentence)

@@ -59,6 +59,12 @@ PLATFORMS = {
 OWN_FOLDER, ENVIRONMENT = "$$TRITON_MODEL_DIRECTORY", "EXECUTION_ENV_PATH"
 #: Where Triton reads the data that warm-ups and first states name.
 WARM_UP, FIRST_STATE = "warmup", "initial_state"
+#: Backends whose models are not run by Triton's python backend. Any other may be written in Python.
+NATIVE = {*FILES, *PLATFORMS.values(), "identity", "repeat", "square", "fil"} - {"python", "vllm"}
+#: What a shell takes for more than a letter. Triton 2.51 starts the process of a Python model by a shell, and
+#: names of the model are part of the command. Triton 2.71 starts it without, and refuses these names too, but
+#: for white space.
+NOT_A_LETTER = re.compile(r"""[\0-\x20\x7f;|&$`<>()\[\]{}\\"'*?~#!]""")
 #: Bytes. Real configurations have a few kilobytes, and the text parser takes seconds for a megabyte.
 MAX_CONFIG_BYTES = 2**20
 #: Messages of the text parser for a field or a value that it does not know.
@@ -155,6 +161,29 @@ class Model:
         return Path(location) if location.startswith("/") else None
 
     @property
+    def may_be_python(self) -> bool:
+        """True if a process of Triton's python backend may run the model."""
+        runtime = self.config.runtime if self.config else ""
+        return runtime.endswith(".py") or (bool(self.backend) and self.backend not in NATIVE)
+
+    @property
+    def names_in_command(self) -> Iterator[tuple[str, str]]:
+        """Yield what Triton 2.51 puts into a shell's command for a Python model, without the model's name.
+
+        Each is its place in the configuration, and the text.
+        """
+        if self.config is None or not self.may_be_python:
+            return
+        yield from (("the name of an instance_group", group.name) for group in self.config.instance_group)
+        yield "default_model_filename", self.config.default_model_filename
+        environment = self.environment
+        if environment is None:
+            if ENVIRONMENT in self.config.parameters:
+                yield ENVIRONMENT, self.config.parameters[ENVIRONMENT].string_value
+        elif not environment.is_file():  # Triton unpacks an archive to a folder of its own
+            yield ENVIRONMENT, str(environment.resolve())
+
+    @property
     def has_own_environment(self) -> bool:
         """True if the environment is in the model's folder, so that it moves with the repository."""
         return self.environment is not None and self.folder in self.environment.parents
@@ -207,6 +236,12 @@ def is_own(name: str) -> bool:
 def may_be_model(name: str) -> bool:
     """True if a repository's folder of this name may be a model."""
     return is_own(name) and name != CODE
+
+
+def fault_of_name(name: str) -> str:
+    """Return what is wrong with a name that Triton gives to a Python model's process; empty if nothing."""
+    found = NOT_A_LETTER.search(name)
+    return f"{found[0]!r} in {name[:200]!r}" if found else ""
 
 
 def is_model(folder: Path) -> bool:

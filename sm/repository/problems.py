@@ -112,6 +112,7 @@ def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
         return
     if model.config is None and not model.backend:
         return
+    yield from _names_in_command(model)
     yield from _missing_config(model, machine)
     yield from _backend(model, machine)
     yield from _files(model)
@@ -197,6 +198,7 @@ def holds_plan(folder: Path) -> bool:
 
 def _shape(model: Model) -> Iterator[Problem]:
     """Check that the folder is a model, that it has one name, and that it has versions."""
+    yield from name_problems(model)
     if model.fault:
         return
     if model.config is None and not model.backend:
@@ -212,6 +214,28 @@ def _shape(model: Model) -> Iterator[Problem]:
         return
     for number in sorted(set(model.served) - set(model.versions)):
         yield Problem(f"{model.folder} has no version folder {number}, which its config.pbtxt wants served.")
+
+
+def name_problems(model: Model) -> Iterator[Problem]:
+    """Check a model's name. Triton calls a process of a Python model by it."""
+    fault = models.fault_of_name(model.name) if model.may_be_python else ""
+    if fault:
+        yield Problem(
+            f"The folder of the Python model {model.folder} has {fault}, which Triton refuses or gives to a "
+            "shell: give it a name of letters, digits and any of . _ - @ + = % , :",
+            hangs=True,
+        )
+
+
+def _names_in_command(model: Model) -> Iterator[Problem]:
+    for place, name in model.names_in_command:
+        if fault := models.fault_of_name(name):
+            yield Problem(
+                f"{model.folder / CONFIG}: {place} has {fault}, which Triton refuses or gives to a shell: "
+                "take that character out.",
+                hangs=True,
+            )
+            return
 
 
 def _missing_config(model: Model, machine: Machine) -> Iterator[Problem]:

@@ -1,0 +1,116 @@
+"""No name that a shell would read as a command reaches Triton's python backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sm.errors import BadInput
+from sm.multimodel.archive_layout import Archive
+from sm.repository import problems
+from sm.repository.problems import Problem
+
+#: Triton 2.51 gives these to a shell or waits for ever, or 2.71 refuses them.
+UNUSABLE = [f"a{character}b" for character in ";|&$`<>()[]{}\\\"'*?~#! \t\n\r\x01\x7f"] + ["a&touch x&"]
+#: Both load these.
+USABLE = [
+    "plain",
+    "a.b",
+    "a-b",
+    "a_b",
+    "a@b",
+    "a+b",
+    "a=b",
+    "a%b",
+    "a,b",
+    "a:b",
+    "a^b",
+    "-a",
+    "modèle",
+    "模型",
+]
+CONFIG = 'backend: "python"\nmax_batch_size: 0\n'
+
+
+def write_model(folder: Path, config: str = CONFIG, file: str = "model.py") -> Path:
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(config)
+    (folder / "1" / file).write_text("pass\n")
+    return folder
+
+
+def certain(repository: Path) -> list[Problem]:
+    return [problem for problem in problems.find(repository) if problem.is_certain]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+@pytest.mark.parametrize("has_config", [True, False])
+def test_a_python_model_with_an_unusable_name_is_refused(tmp_path: Path, name: str, has_config: bool) -> None:
+    folder = write_model(tmp_path / name)
+    if not has_config:
+        (folder / "config.pbtxt").unlink()
+    (problem,) = certain(tmp_path)
+    # Also where a start goes on without a model that does not load.
+    assert problem.hangs
+    with pytest.raises(BadInput, match="has"):
+        Archive.read(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_a_name_that_every_triton_takes_is_used(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path / name)
+    assert certain(tmp_path) == []
+    assert Archive.read(tmp_path, tmp_path).entry == name
+
+
+def test_a_model_that_no_process_runs_may_have_any_name(tmp_path: Path) -> None:
+    write_model(tmp_path / "a b", 'platform: "ensemble"\n')
+    assert not any("shell" in problem.sentence for problem in certain(tmp_path))
+
+
+def test_the_folder_of_a_flat_archive_is_not_the_models_name(tmp_path: Path) -> None:
+    """The loader names the model after what the platform says, in plain characters."""
+    folder = write_model(tmp_path / "a b")
+    assert Archive.read(folder, folder).entry == "a b"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'instance_group [{name: "NAME", count: 1, kind: KIND_CPU}]',
+        'default_model_filename: "NAME"',
+        'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "NAME"}}',
+        'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "/NAME"}}',
+        'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/NAME"}}',
+    ],
+)
+@pytest.mark.parametrize(
+    "backend", ['backend: "python"', 'backend: "ours"', 'backend: "x", runtime: "model.py"']
+)
+def test_what_a_configuration_adds_to_the_command_is_refused(tmp_path: Path, line: str, backend: str) -> None:
+    name = "a;touch x"
+    folder = write_model(tmp_path / "a", f"{backend}\n{line.replace('NAME', name)}\n")
+    (folder / name / "bin").mkdir(parents=True)
+    assert any("shell" in problem.sentence and problem.hangs for problem in certain(tmp_path))
+    for archive in (tmp_path, folder):
+        with pytest.raises(BadInput):
+            Archive.read(archive, archive)
+
+
+def test_a_link_to_an_environment_with_an_unusable_name_is_refused(tmp_path: Path) -> None:
+    parameter = (
+        'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/env"}}'
+    )
+    folder = write_model(tmp_path / "a", f"{CONFIG}{parameter}\n")
+    (folder / "e;x").mkdir()
+    (folder / "env").symlink_to("e;x")
+    assert any("shell" in problem.sentence for problem in certain(tmp_path))
+
+
+def test_an_archive_of_an_environment_may_be_anywhere(tmp_path: Path) -> None:
+    """Triton unpacks it to a folder of its own."""
+    parameter = 'parameters {key: "EXECUTION_ENV_PATH", value: {string_value: "$$TRITON_MODEL_DIRECTORY/my env.tar.gz"}}'
+    folder = write_model(tmp_path / "a", f"{CONFIG}{parameter}\n")
+    (folder / "my env.tar.gz").write_bytes(b"")
+    assert not any("shell" in problem.sentence for problem in certain(tmp_path))
