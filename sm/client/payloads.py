@@ -442,7 +442,7 @@ class TensorPayload(Payload):
             array = self.tensor
         else:
             try:
-                array = array_of(self.tensor)
+                array = array_of(self.tensor, max_text_bytes=0)
             except ValueError:
                 array = np.asarray(None)
         if array.dtype.kind not in "biuf":
@@ -594,6 +594,9 @@ def _read_npy(body: bytes) -> NDArray[Any]:
     count, start = math.prod(shape), stream.tell()
     if count * dtype.itemsize > len(body) - start:
         raise ValueError("truncated")
+    # As lists, an empty array has a list for each of the others' places.
+    if not count and math.prod(filter(None, shape)) > len(body):
+        raise ValueError("no shape")
     flat = np.frombuffer(body, dtype, count, start) if count else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran_order else "C").copy(order="K")
 
@@ -610,17 +613,17 @@ def write_npy(value: object) -> bytes:
 MAX_TEXT_BYTES = 2**26
 
 
-def array_of(value: object) -> NDArray[Any]:
+def array_of(value: object, max_text_bytes: int = MAX_TEXT_BYTES) -> NDArray[Any]:
     """Return ``np.array(value)``.
 
     Raises:
-        ValueError: NumPy refuses the lists, or their strings take more than :data:`MAX_TEXT_BYTES`.
+        ValueError: NumPy refuses the lists, or their strings take more than ``max_text_bytes``.
     """
     level = [value]
     while (kinds := set(map(type, level))) == {list}:
         level = list(chain.from_iterable(cast("list[list[object]]", level)))
     if str in kinds:
         longest = max(len(item) for item in level if isinstance(item, str))
-        if 4 * longest * len(level) > MAX_TEXT_BYTES:
+        if 4 * longest * len(level) > max_text_bytes:
             raise ValueError("the array of these strings would take too much memory")
     return np.array(value)

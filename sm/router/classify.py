@@ -22,7 +22,7 @@ from sm.client.sessions import Session, Sessions
 from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
 from sm.http.media_types import choose_kind, kind_of, media_type, parse
-from sm.http.messages import BINARY, EVENTS, JSON, JSON_LINES, OCTET_STREAM, check_not_empty, not_json
+from sm.http.messages import BINARY, CSV, EVENTS, JSON, JSON_LINES, OCTET_STREAM, check_not_empty, not_json
 from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.
@@ -172,15 +172,21 @@ def read_address(message: Message) -> Address:
 
 
 def estimate_parsed_bytes(message: Message) -> int:
-    """Estimate the memory of a large body's parsed JSON; 0 for other bodies.
+    """Estimate the memory of a large body's parsed JSON or CSV; 0 for other bodies.
 
-    25 MiB of empty lists become 760 MiB of Python objects. A comma or a bracket stands for each of them. It
-    is not part of the classification, because it decides whether the body may be parsed now.
+    25 MiB of empty lists become 760 MiB of Python objects. A comma, a bracket or a line stands for each of
+    them. It is not part of the classification, because it decides whether the body may be parsed now.
     """
     body = message.body
-    if len(body) < MIN_BASE64_BYTES or not (message.kind == JSON or OBJECT.match(body)):
+    if len(body) < MIN_BASE64_BYTES:
         return 0
-    return BYTES_PER_MARK * sum(_count_marks(body, mark) for mark in (b",", b"[", b"{"))
+    if message.kind == JSON or OBJECT.match(body):
+        marks: tuple[bytes, ...] = (b",", b"[", b"{")
+    elif message.kind == CSV:
+        marks = (b",", b"\n")
+    else:
+        return 0
+    return BYTES_PER_MARK * sum(_count_marks(body, mark) for mark in marks)
 
 
 def _count_marks(body: bytes, mark: bytes) -> int:

@@ -1,7 +1,9 @@
-"""Measure the memory of a box's workers from ``/proc``."""
+"""Measure the memory of a box's workers, or of this process, from ``/proc``."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.boxes import RunningBox, descendants, memory_field
@@ -18,6 +20,15 @@ class PeakMemory:
     @property
     def bytes(self) -> int:
         return max(_status_field(pid, "VmHWM:") - before for pid, before in self._before.items())
+
+
+def peak_of_process(work: Callable[[], object]) -> int:
+    """Return how much this process's memory has grown at its peak during ``work``, in bytes."""
+    pid = os.getpid()
+    before = _status_field(pid, "VmRSS:")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets VmHWM to VmRSS
+    work()
+    return _status_field(pid, "VmHWM:") - before
 
 
 def _status_field(pid: int, name: str) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sm.client.base import TensorMetadata, Tensors
+from sm.client.decode_budget import DECODED
 from sm.client.payloads import Base64Bytes, Payload
 from sm.client.results import Classes, Text
 from sm.client.tasks.task_file import Activation, Classifier, Task, TaskFile, Top
@@ -26,6 +27,10 @@ Samples = NDArray[np.float32]
 RECORDING = re.compile(rb"RIFF.{4}WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]", re.DOTALL)
 #: Frames that are decoded at once, the channels of one, and the frames of a second.
 BLOCK_FRAMES, MAX_CHANNELS, MAX_RATE = 2**16, 8, 192_000
+#: Bytes of memory for each frame while it is decoded (blocks, whole, normalised), and while the rate changes.
+DECODE_BYTES, RESAMPLE_BYTES = 16, 32
+#: Formats whose header says how many frames there are; of others it may be an estimate.
+COUNTED = ("WAV", "WAVEX", "FLAC")
 #: 0.1 s of silence, a WAV of 8 bits.
 EXAMPLE_SOUND = base64.b64encode(
     b"RIFF\x44\x03\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x40\x1f\0\0\x40\x1f\0\0\1\0\x08\0data\x20\x03\0\0"
@@ -149,31 +154,42 @@ def read_recording(content: bytes, rate: int, max_seconds: float) -> Samples:
 
     if not RECORDING.match(content):
         raise BadInput("the bytes are not a WAV, FLAC, MP3 or OGG recording")
-    blocks, count = [], 0
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
-            sent_rate = file.samplerate
+            sent_rate: int = file.samplerate
             if file.channels > MAX_CHANNELS or not 0 < sent_rate <= MAX_RATE:
                 raise BadInput(
                     f"the recording has {file.channels} channels of {sent_rate:,} samples a second; at most "
                     f"{MAX_CHANNELS} of {MAX_RATE:,} are read"
                 )
-            # Its header may claim any length: what is decoded counts.
-            while len(block := file.read(BLOCK_FRAMES, "float32", always_2d=True)):
-                count += len(block)
-                if count > max_seconds * sent_rate:
-                    raise BadInput(
-                        f"the recording is longer than {max_seconds:g} s, which the model takes at most"
-                    )
-                blocks.append(block.mean(axis=1))
+            most = int(max_seconds * sent_rate)
+            frames = min(file.frames, most) if file.format in COUNTED else most
+            size = DECODE_BYTES * frames
+            if sent_rate != rate:
+                size += RESAMPLE_BYTES * (frames + frames * rate // sent_rate)
+            # Silence of an hour may be a few kilobytes.
+            with DECODED.reserve(size):
+                samples = _decode(file, most, max_seconds)
+                return samples if sent_rate == rate else resample(samples, sent_rate, rate)
     except soundfile.SoundFileError as error:
         raise BadInput(f"the recording is damaged: {error}") from None
+
+
+def _decode(file: Any, most: int, max_seconds: float) -> Samples:
+    """Return the samples of an open recording, which may have so many frames at ``most``."""
+    blocks, count = [], 0
+    # Its header may claim any length: what is decoded counts.
+    while len(block := file.read(BLOCK_FRAMES, "float32", always_2d=True)):
+        count += len(block)
+        if count > most:
+            raise BadInput(f"the recording is longer than {max_seconds:g} s, which the model takes at most")
+        blocks.append(block.mean(axis=1))
     if not count:
         raise BadInput("the recording is empty")
-    samples = np.concatenate(blocks)
+    samples: Samples = np.concatenate(blocks)
     if not np.isfinite(samples).all():
         raise BadInput("the recording has samples that are not numbers")
-    return samples if sent_rate == rate else resample(samples, sent_rate, rate)
+    return samples
 
 
 def resample(samples: Samples, sent_rate: int, rate: int) -> Samples:

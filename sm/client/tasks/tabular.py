@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,12 @@ DTYPES = {
 }
 
 
+#: Rows of a request.
+MAX_ROWS = 10_000
+#: Characters of a number's text. NumPy gives every text of a column the size of the longest one.
+MAX_NUMBER_CHARACTERS = 100
+
+
 class Columns(TaskFile):
     """The names of the columns of a model with one input for all; a model with one for each names them."""
 
@@ -40,16 +47,17 @@ class Rows(Payload):
     content_types = ("text/csv",)
 
     rows: list[dict[str, Any] | list[Any]] = Field(
-        min_length=1, max_length=10_000, examples=[[{"age": 31, "income": 52000}]]
+        min_length=1, max_length=MAX_ROWS, examples=[[{"age": 31, "income": 52000}]]
     )
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
         try:
-            rows = list(csv.reader(io.StringIO(body.decode("utf-8-sig")), strict=True))
+            rows = filter(None, csv.reader(io.StringIO(body.decode("utf-8-sig")), strict=True))
+            # One more than are taken is refused. Lines without an end would be lists without an end.
+            return {"rows": list(itertools.islice(rows, MAX_ROWS + 1))}
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadInput(f"the body is not CSV in UTF-8: {error}") from None
-        return {"rows": [row for row in rows if row]}
 
 
 class Tabular(TensorClient):
@@ -116,6 +124,8 @@ class Tabular(TensorClient):
         if tensor.datatype == "BYTES":
             return np.array([str(value).encode() for value in values], np.object_)
         try:
+            if any(not _is_short(value) for value in values):
+                raise ValueError("not a number")
             sent = np.array(values)
             converted: Array = sent.astype(DTYPES[tensor.datatype])
             fits = bool(np.isfinite(converted).all()) and (sent.dtype.kind != "f" or is_near(converted, sent))
@@ -131,6 +141,13 @@ class Tabular(TensorClient):
     def postprocess(self, outputs: Tensors, payload: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
         columns = {name: _plain(array) for name, array in outputs.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _is_short(value: object) -> bool:
+    """True if a value can be one number: not a list, nor a long text."""
+    return not isinstance(value, list | dict) and (
+        not isinstance(value, str) or len(value) <= MAX_NUMBER_CHARACTERS
+    )
 
 
 def is_near(converted: Array, sent: Array) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -326,11 +326,27 @@ class ZeroShotClassification(TextTask):
 
     def inference(self, payload: Any) -> list[dict[str, Any]]:
         """Score a sentence for each label, in one call or as many as the model's batch needs."""
-        options = payload.parameters
-        sentences = [options.hypothesis.replace("{}", label) for label in payload.labels]
-        inputs = self.preprocess_batch([Pair(text=payload.text, sentence=each) for each in sentences])
+        pairs = self.pairs(payload)
+        # One after the other: each has the whole text, and the tokenizer keeps what it cuts off.
+        ids, types = zip(*(self.read(pair) for pair in pairs), strict=True)
+        inputs = self.pad(ids, types)
         outputs = self.triton.infer(self.model, inputs, outputs=[self.output.name], split=True)
         return self.postprocess(outputs, payload)
+
+    def pairs(self, payload: Candidates) -> Iterator[Pair]:
+        """Yield the text with the sentence of each label. A sentence is made once its length is known."""
+        hypothesis = payload.parameters.hypothesis
+        places = hypothesis.count("{}")
+        for label in payload.labels:
+            characters = len(payload.text) + len(hypothesis) + places * (len(label) - len("{}"))
+            if characters > self.settings.max_characters:
+                raise self.wrong_text(f"has, with a label, over {self.settings.max_characters:,} characters")
+            yield Pair(text=payload.text, sentence=hypothesis.replace("{}", label))
+
+    def read(self, pair: Pair) -> tuple[list[int], list[int]]:
+        """Return a pair's tokens and their types."""
+        (encoding,) = self.encode([pair])
+        return encoding.ids, encoding.type_ids
 
     def takes_batches(self) -> bool:
         return False  # a record is a batch already
@@ -392,17 +408,18 @@ class QuestionAnswering(TextTask):
         assert encoding is not None  # preprocess has set it
         in_context = np.array(encoding.sequence_ids, object) == 1
         start, end = (self.probabilities(outputs[name], in_context) for name in OUTPUTS)
-        # Every answer that begins before it ends, and is short.
-        scores = np.tril(np.triu(np.outer(start, end)), MAX_ANSWER_TOKENS - 1)
+        # Every answer that begins before it ends, and is short: [first token, further tokens].
+        ends = np.pad(end, (0, MAX_ANSWER_TOKENS - 1))
+        scores = start[:, None] * np.lib.stride_tricks.sliding_window_view(ends, MAX_ANSWER_TOKENS)
         answers: list[dict[str, Any]] = []
         for flat in np.argsort(-scores, axis=None, kind="stable")[: payload.parameters.top]:
-            first, last = np.unravel_index(flat, scores.shape)
-            if scores[first, last] > 0:
-                begin, finish = self.word(encoding, int(first))[0], self.word(encoding, int(last))[1]
+            first, further = divmod(int(flat), MAX_ANSWER_TOKENS)
+            if scores[first, further] > 0:
+                begin, finish = self.word(encoding, first)[0], self.word(encoding, first + further)[1]
                 answers.append(
                     {
                         "answer": payload.context[begin:finish],
-                        "score": float(scores[first, last]),
+                        "score": float(scores[first, further]),
                         "start": begin,
                         "end": finish,
                     }
