@@ -13,7 +13,7 @@ from sm.repository import machine
 from sm.settings import Settings
 from sm.triton import server
 from tests.support.boxes import wait_until
-from tests.support.tritons import MODELS, SETTINGS, TritonProcess, prepare_triton
+from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
 pytestmark = pytest.mark.core
 
@@ -26,9 +26,14 @@ def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "IMAGE", tmp_path / "tritonserver")
-    assert machine.find_server(SETTINGS).parts[-4:] == ("pytriton", "tritonserver", "bin", "tritonserver")
+    assert machine.find_server(Settings.read({})).parts[-4:] == (
+        "pytriton",
+        "tritonserver",
+        "bin",
+        "tritonserver",
+    )
     (tmp_path / "tritonserver").touch()
-    assert machine.find_server(SETTINGS) == tmp_path / "tritonserver"
+    assert machine.find_server(Settings.read({})) == tmp_path / "tritonserver"
 
 
 @pytest.mark.parametrize(
