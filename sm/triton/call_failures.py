@@ -205,6 +205,7 @@ RULES = (
             # Triton, while it stops.
             "Server (?:not ready|exiting|shutdown)",
             "Server is stopping, scheduler for model has stopped accepting new inference requests",
+            r"GRPC server is shutting down and has stopped accepting new requests\.",  # not in 2.51
             "(?:CANCELLED|Cancelled)?",
         ),
         Interrupted,

@@ -410,6 +410,8 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
     size = headers.get(HEADER_SIZE)
     if size is not None and not BYTE_COUNT.fullmatch(size):
         raise BadInput(f"{HEADER_SIZE} must be a number of bytes, not {size[:40]!r}")
+    if size is not None and int(size) > len(content):  # Triton 2.71 ends at a number of more than 31 bits
+        raise BadInput(f"{HEADER_SIZE}: {size} is more than the body's {len(content)} bytes")
     text = content if size is None else content[: int(size)]
     check_depth(text)
     for number, match in enumerate(SHAPE.finditer(text)):

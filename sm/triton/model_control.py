@@ -20,6 +20,7 @@ from sm.errors import (
     NotFound,
     NotReady,
     OutOfMemory,
+    Refused,
     TriremeError,
     UnknownModel,
 )
@@ -151,7 +152,7 @@ def is_ready(channel: Channel, model: str) -> bool:
     try:
         return bool(channel.call("ModelReady", pb.ModelReadyRequest(name=model)).ready)
     except Failed as failure:
-        if issubclass(failure.kind, (UnknownModel, NotFound, BadInput)):
+        if issubclass(failure.kind, (UnknownModel, NotFound, BadInput, Refused)):
             return False
         raise
 

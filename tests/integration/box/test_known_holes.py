@@ -107,7 +107,9 @@ def test_a_binary_size_that_lies_reads_nothing_else(box: RunningBox, size: objec
     refused(response)
 
 
-@pytest.mark.parametrize("size", ["-1", "99999999999999999999", "0x10", "1e3", "", "5, 5", "nan"])
+@pytest.mark.parametrize(
+    "size", ["-1", "2147483648", "99999999999999999999", "0x10", "1e3", "", "5, 5", "nan"]
+)
 def test_a_malformed_header_reaches_nothing(box: RunningBox, size: str) -> None:
     """CVE-2026-24173, 24174 and 24175: malformed requests and headers."""
     response = requests.post(
@@ -132,7 +134,11 @@ def test_100_000_requested_outputs_are_one_error(box: RunningBox) -> None:
     outputs = [{"name": f"y{number}"} for number in range(100_000)]
     refused(requests.post(box.url + INFER, json={"inputs": [ECHO], "outputs": outputs}, timeout=60))
     same = {"inputs": [ECHO], "outputs": [{"name": "y"}] * 100_000}
-    assert len(requests.post(box.url + INFER, json=same, timeout=60).json()["outputs"]) == 1
+    response = requests.post(box.url + INFER, json=same, timeout=60)
+    if response.status_code == 200:
+        assert len(response.json()["outputs"]) == 1
+    else:  # from 2.71 on
+        refused(response)
 
 
 @pytest.fixture(scope="module")

@@ -106,3 +106,16 @@ def test_a_compression_that_triton_does_not_know_is_a_415(encoding: str) -> None
 def test_a_header_size_that_is_not_a_number_of_bytes_is_a_400(size: str) -> None:
     with pytest.raises(BadInput):
         check_json(v2_body([1], data=[1]), {"inference-header-content-length": size}, MAX_BODY_BYTES)
+
+
+@pytest.mark.parametrize(
+    "size", ["31", "2147483648", "999999999999999999", "9" * 5000, "-1", "0x10", "1e3", ""]
+)
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_a_header_size_that_the_body_does_not_have_is_a_400(size: str, encoding: str) -> None:
+    """Triton 2.71 ends at one that an int cannot hold."""
+    body = b'{"inputs": []}'
+    content = gzipped(body) if encoding else body
+    headers = {"content-encoding": encoding, "inference-header-content-length": size}
+    with pytest.raises(BadInput, match="inference-header-content-length"):
+        check_json(content, headers, MAX_BODY_BYTES)

@@ -40,6 +40,13 @@ GRPC_STATUSES = [
     (Code.INVALID_ARGUMENT, "unexpected inference output 'zz' for model 'x'", errors.BadInput, True),
     (Code.UNAVAILABLE, "failed to connect to all addresses; last error: ...", errors.NotReady, True),
     (Code.UNAVAILABLE, "Socket closed", errors.Interrupted, False),
+    (
+        Code.UNAVAILABLE,
+        "GRPC server is shutting down and has stopped accepting new requests.",
+        errors.Interrupted,
+        False,
+    ),
+    (Code.INTERNAL, "Failed to parse 'data' field: shape does not match true shape", errors.BadInput, True),
     (Code.UNAVAILABLE, "Exceeds maximum queue size", errors.Overloaded, True),
     (Code.UNAVAILABLE, "Request timeout expired", errors.DeadlinePassed, True),
     (Code.UNIMPLEMENTED, "no such operation", errors.Unsupported, True),
