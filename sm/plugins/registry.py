@@ -291,8 +291,6 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         if isinstance(client, TensorClient) and model == client.model:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")
-    if client.takes_batches():
-        client.batches = Batches(client)
     try:
         client.setup()
     except StartError as error:
@@ -301,6 +299,8 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         raise StartError(f"{source.display_path}: {error.sentence}") from error
     except BaseException as error:  # also a client's sys.exit() and KeyboardInterrupt
         raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
+    if client.takes_batches():  # a task knows it when it has read its model's files
+        client.batches = Batches(client)
 
 
 def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:

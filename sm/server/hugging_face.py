@@ -16,6 +16,8 @@ from typing import Any
 from sm.client.tasks import TASKS
 from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
+from sm.server.checkpoint import texts
+from sm.server.checkpoint.files import read_json
 from sm.settings import PACKAGE, Settings
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
@@ -47,9 +49,13 @@ ALIASES = {
     "image-feature-extraction": "image-embeddings",
     "sentence-similarity": "sentence-embeddings",
 }
+#: The tasks whose scores become probabilities, and what does that for each ``problem_type``.
+CLASSIFICATIONS = ("audio-classification", "image-classification", "text-classification")
+ACTIVATIONS = {
+    "multi_label_classification": "sigmoid",
+    "regression": "none",
+}
 POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}
-#: What transformers writes if a tokenizer has no limit.
-NO_LIMIT = 10**9
 OPTIONS = ", ".join(TASKS)
 
 
@@ -146,16 +152,23 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
             found.files["vocab.json"] = _json(vocabulary)
     elif task != "tabular":
         if (folder / "tokenizer.json").is_file():
-            found.files["tokenizer.json"] = (folder / "tokenizer.json").read_text("utf-8-sig")
-        options = _limits(folder, config)
-        if config.get("problem_type") == "multi_label_classification":
-            options["activation"] = "sigmoid"
+            text = (folder / "tokenizer.json").read_text("utf-8-sig")
+            found.files["tokenizer.json"] = texts.configured_tokenizer(folder, config, text)
+        options = texts.max_length(folder, config)
         if task == "sentence-embeddings":
             options |= _pooling(folder)
         if task == TEXT_TO_TEXT:
             options |= _ends({**config, **read_json(folder / "generation_config.json")})
+    if task in CLASSIFICATIONS:
+        options |= _activation(config)
     found.describe(options)
     return found
+
+
+def _activation(config: Mapping[str, Any]) -> dict[str, str]:
+    """Say how the scores of a classifier become probabilities, as transformers' pipelines decide it."""
+    found = ACTIVATIONS.get(config.get("problem_type") or "")
+    return {"activation": found} if found else {}
 
 
 def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
@@ -170,16 +183,6 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
         f"{folder / 'config.json'} names no known task (architectures: {', '.join(names) or 'none'}): name "
         f"it with {option}: {OPTIONS}."
     )
-
-
-def _limits(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    lengths = (
-        read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
-        read_json(folder / "tokenizer_config.json").get("model_max_length"),
-        config.get("max_position_embeddings"),
-    )
-    known = [int(length) for length in lengths if length and length < NO_LIMIT]
-    return {"max_length": min(known)} if known else {}
 
 
 def _pooling(folder: Path) -> dict[str, Any]:
@@ -230,14 +233,6 @@ def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
         "mean": config["image_mean"] if is_normalised else [0.0, 0.0, 0.0],
         "std": config["image_std"] if is_normalised else [1.0, 1.0, 1.0],
     }
-
-
-def read_json(path: Path) -> Any:
-    """Return the JSON of a file; an empty object if it does not exist."""
-    try:
-        return json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError as error:
-        raise CommandError(f"{path} is not JSON: {error}.") from None
 
 
 def _json(value: Any) -> str:

@@ -17,8 +17,8 @@ from sm.client.base import Array, TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload, Parameters, read_description
 from sm.client.preprocessing import Preprocessing
 from sm.client.results import Boxes
-from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels
-from sm.client.tensor_roles import UnsuitableModel, find_image, find_output
+from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels, read_lines
+from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
 from sm.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -200,20 +200,112 @@ def select_candidates(rows: Floats, confidence: float) -> Objects:
 ROW_OUTPUTS = ("output0", "output")
 #: The outputs of DETR and its relatives: scores, and boxes as shares of the picture's sides.
 DETR_OUTPUTS = ("logits", "pred_boxes")
-#: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
-OBJECT_NUMBERS = 6
 #: Numbers of a row before its classes: centre x and y, width, height.
 BOX_NUMBERS = 4
+#: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
+OBJECT_NUMBERS = 6
+#: Pixels between two boxes of a level, and the boxes of a place in a YOLO with anchors.
+STRIDES, ANCHORS = (8, 16, 32, 64), 3
+#: The levels of the usual YOLOs, and of those for 1,280 pixels.
+LEVELS = (3, 4)
 
 
 class Head(TaskFile):
-    """What the rows of the output are; ``auto`` reads it from their shape.
+    """What the rows of the output are; ``auto`` reads it from the labels, the rows and the columns.
 
     ``v5``: [n, 5 + classes] with an objectness. ``v8``, also of later YOLOs: [4 + classes, n]. ``nms``:
-    [n, 6], suppressed in the graph.
+    [n, 6], suppressed in the graph. Both dimensions may be the other way round.
     """
 
     head: Literal["auto", "v5", "v8", "nms"] = "auto"
+    extra: int | None = Field(
+        default=None,
+        ge=0,
+        description="Numbers of a row behind its classes, which are not read, such as keypoints. By default "
+        "those of masks, which have an output of their own.",
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an output of YOLO is read."""
+
+    head: Literal["v5", "v8", "nms"]
+    #: True for [n, numbers of a row], False for the other way round.
+    has_rows: bool
+
+    @property
+    def before_classes(self) -> int:
+        """Numbers of a row before those of its classes."""
+        return {"v5": BOX_NUMBERS + 1, "v8": BOX_NUMBERS, "nms": OBJECT_NUMBERS}[self.head]
+
+    def sides(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return how many boxes there are, and the numbers of each; -1: any number."""
+        return (shape[0], shape[1]) if self.has_rows else (shape[1], shape[0])
+
+    def fits(self, shape: tuple[int, ...], labels: int, extra: int) -> bool:
+        """True if an output may be read so; see :func:`find_layout`."""
+        boxes, numbers = self.sides(shape)
+        if self.head == "nms":
+            return numbers == OBJECT_NUMBERS + extra
+        classes = numbers - self.before_classes - extra
+        if labels:
+            return classes == labels
+        # Without labels there are more boxes than numbers of one; [-1, 85] is the older head's.
+        return classes > 0 and (boxes > numbers or (boxes < 0 and self.head == "v5"))
+
+
+#: As Ultralytics exports them, and turned round.
+USUAL: tuple[Layout, ...] = (Layout("v5", True), Layout("v8", False), Layout("nms", True))
+TURNED: tuple[Layout, ...] = (Layout("v8", True), Layout("v5", False))
+
+
+def find_layout(shape: tuple[int, ...], labels: int, extra: int, image: tuple[int, int]) -> Layout:
+    """Find how an output is read.
+
+    Args:
+        shape: Of one record; -1: any size.
+        labels: The names of classes that the model has; 0: unknown.
+        extra: Numbers of a row behind its classes.
+        image: Height and width of the model's input; -1: any.
+
+    Raises:
+        UnsuitableModel: The output may be read in several ways, or in none.
+    """
+    # A turned head of v5 has the shape of boxes with an angle, so that one is not guessed.
+    layouts: list[Layout] = [*USUAL, *(TURNED[:1] if labels else ())]
+    fitting: list[Layout] = [each for each in layouts if each.fits(shape, labels, extra)]
+    raw = box_counts(*image)
+    if len(fitting) > 1 and raw:
+        # As many boxes as the input has places, or fewer: the graph has suppressed the rest.
+        fitting = [each for each in fitting if (each.sides(shape)[0] in raw) is (each.head != "nms")]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = f"{labels} labels" if labels else "no labels"
+    problem = "may be read in several ways" if fitting else "is not one of YOLO's rows"
+    raise UnsuitableModel(
+        f"the output {list(shape)} with {names} {problem}: write its head, v5, v8 or nms, into task.json, "
+        "and as extra the numbers of a row behind its classes, such as keypoints."
+    )
+
+
+def turn(head: str, shape: tuple[int, ...], labels: int, extra: int) -> Layout:
+    """Find which dimension of an output is that of the boxes, if its head is known."""
+    layouts = [each for each in (*USUAL, *TURNED) if each.head == head]
+    by_labels = [each for each in layouts if labels and each.fits(shape, labels, extra)]
+    by_size = [each for each in layouts if each.sides(shape)[0] > each.sides(shape)[1] >= 0]
+    found: Layout = [*by_labels, *by_size, *layouts][0]
+    return found
+
+
+def box_counts(height: int, width: int) -> frozenset[int]:
+    """Return how many boxes a YOLO gives for a picture, by its levels and anchors; none for a free size."""
+    counts = set()
+    for strides in (STRIDES[:levels] for levels in LEVELS):
+        if height > 0 and width > 0 and not height % strides[-1] and not width % strides[-1]:
+            places = sum(height // stride * (width // stride) for stride in strides)
+            counts |= {places, ANCHORS * places}
+    return frozenset(counts)
 
 
 class Thresholds(Parameters):
@@ -265,11 +357,26 @@ class ObjectDetection(Task):
                 )
             return logits
         rows = find_output(self.metadata, 2, ROW_OUTPUTS)
+        extra = self.masks(rows.name) if self.settings.extra is None else self.settings.extra
+        file, image = label_file(self.home, rows.name), find_image(self.metadata)
+        count = len(read_lines(file)) if file else 0
         if self.head == "auto":
-            self.head = find_head(rows.shape)
-        counts = {"v5": rows.shape[1] - BOX_NUMBERS - 1, "v8": rows.shape[0] - BOX_NUMBERS}
-        self.labels = self.read_labels(rows, max(counts.get(self.head, -1), -1))
+            self.layout = find_layout(rows.shape, count, extra, (image.height, image.width))
+            self.head = self.layout.head
+        else:
+            self.layout = turn(self.head, rows.shape, count, extra)
+        numbers = self.layout.sides(rows.shape)[1]
+        #: Numbers of a row that are read; None: all.
+        self.numbers = max(numbers - extra, 0) or None
+        classes = -1 if self.head == "nms" else max((self.numbers or 0) - self.layout.before_classes, -1)
+        self.labels = self.read_labels(rows, classes)
         return rows
+
+    def masks(self, rows: str) -> int:
+        """Return how many numbers of a row choose a mask: as many as the model gives masks to mix."""
+        outputs = self.metadata.outputs
+        rank = len(outputs[rows].shape) + 1  # both have the batch in their shape, or neither has
+        return max((each.shape[-3] for each in outputs.values() if len(each.shape) == rank), default=0)
 
     def read_labels(self, output: TensorMetadata, classes: int) -> tuple[str, ...]:
         """Read the names of the classes; ``classes``: how many there are, -1 if that is unknown."""
@@ -299,11 +406,12 @@ class ObjectDetection(Task):
         """Return the objects in the pixels of the model's input, best first."""
         options, rows = payload.parameters, outputs[self.output.name]
         rows = rows.reshape(rows.shape[-2:])
+        rows = (rows if self.layout.has_rows else rows.T)[:, : self.numbers]
         if self.head == "nms":
             return read_objects(rows, options.confidence)
         if self.head == "v8":
             # Without an objectness, the class alone is the score.
-            rows = np.insert(rows.T, BOX_NUMBERS, 1, axis=1)
+            rows = np.insert(rows, BOX_NUMBERS, 1, axis=1)
         return detect_objects(rows, options.confidence, options.iou)
 
     def to_detections(self, objects: Objects, placement: Placement) -> list[dict[str, Any]]:
@@ -337,21 +445,3 @@ def read_detr(logits: Array, boxes: Array, labels: int) -> Objects:
     classes, best = scores.argmax(axis=1), scores.max(axis=1)
     corners = np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
     return Objects(corners, best.astype(np.float32), classes)[np.argsort(-best, kind="stable")]
-
-
-def find_head(shape: tuple[int, ...]) -> Literal["v5", "v8", "nms"]:
-    """Tell the heads apart by the shape of the rows: there are more boxes than numbers of one.
-
-    Raises:
-        UnsuitableModel: The shape is free, or too small for any head.
-    """
-    first, second = shape
-    if second == OBJECT_NUMBERS:
-        return "nms"
-    if BOX_NUMBERS < first < second:
-        return "v8"
-    if second > BOX_NUMBERS + 1 and (first > second or first < 0):
-        return "v5"
-    raise UnsuitableModel(
-        f"the output {list(shape)} is not one of YOLO's rows: write its head, v5, v8 or nms, into task.json"
-    )

@@ -174,7 +174,7 @@ class FillMask(TextTask):
 
     def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
         tokenized, top = payload._tokenized or self.find_masks(payload), payload.parameters.top
-        ids, scores = combine(self.find_candidates(outputs, tokenized.positions, top), top)
+        ids, scores = combine(self.find_candidates(outputs, tokenized, top), top)
         to_word, rows = self.tokenizer.id_to_token, []
         for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
             words = [to_word(index) or "" for index in row]
@@ -182,12 +182,14 @@ class FillMask(TextTask):
         return rows
 
     def find_candidates(
-        self, outputs: Tensors, positions: Sequence[int], top: int
+        self, outputs: Tensors, tokenized: TokenizedText, top: int
     ) -> list[tuple[Ids, Scores]]:
         """Return the best ids [top] and their log probabilities [top] for each mask, in the text's order."""
+        positions = tokenized.positions
         if self.gives_logits:
             logits = outputs[self.output.name]
             logits = logits.reshape(-1, logits.shape[-1])
+            logits = logits[self.padding.own(len(tokenized.ids), len(logits))]
             return [top_words(logits[position], self.excluded, top) for position in positions]
         # One row per mask; a longer text in the same batch may have added rows.
         ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)

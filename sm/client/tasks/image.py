@@ -20,7 +20,7 @@ from sm.errors import StartError
 class Classification(TaskFile):
     """How the output becomes probabilities; ``none``: the graph has done it."""
 
-    activation: Activation = "softmax"
+    activation: Activation = "auto"
 
 
 class ClassifiedImage(ImagePayload):

@@ -45,7 +45,7 @@ class SoundOptions(TaskFile):
     normalise: bool = Field(default=True, description="Samples have the mean 0 and the variance 1.")
     max_seconds: float = Field(default=30, gt=0, le=3600, description="A longer recording is refused.")
     #: Of a classifier.
-    activation: Activation = "softmax"
+    activation: Activation = "auto"
     #: Of speech: the token of a frame without a letter, and the one between words.
     blank: str = "<pad>"
     delimiter: str = "|"

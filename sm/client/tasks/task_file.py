@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import Self
 
 from sm.client import tasks
@@ -20,8 +20,10 @@ from sm.client.tensor_roles import find_output, label_file
 from sm.errors import StartError
 
 TASK_FILE = "task.json"
-#: How scores become probabilities; ``none``: the graph has done it.
-Activation = Literal["softmax", "sigmoid", "none"]
+#: How scores become probabilities; ``none``: the graph has done it, or they are a regression's.
+Function = Literal["softmax", "sigmoid", "none"]
+#: The same in ``task.json``. ``auto``: sigmoid for one class, else softmax, as transformers' pipelines do.
+Activation = Literal["auto", "softmax", "sigmoid", "none"]
 
 
 class TaskFile(BaseModel):
@@ -74,9 +76,18 @@ class Task(TensorClient):
 
 
 class Top(Parameters):
-    """How many labels to answer."""
+    """How many labels to answer, and how their scores are made. The names are those of transformers too."""
 
-    top: int = Field(default=5, ge=1, le=1000, description="How many labels to answer.")
+    top: int = Field(
+        default=5,
+        ge=1,
+        le=1000,
+        validation_alias=AliasChoices("top", "top_k"),
+        description="How many labels to answer.",
+    )
+    function_to_apply: Function | None = Field(
+        default=None, description="How scores become probabilities, in place of what the model's files say."
+    )
 
 
 class Classifier(Task):
@@ -86,8 +97,10 @@ class Classifier(Task):
         return self.find_classes(1)
 
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
-        scores = probabilities(outputs[self.output.name].reshape(-1), self.settings.activation)
-        return ranked(scores, self.labels, payload.parameters.top)
+        options = payload.parameters
+        function = options.function_to_apply or self.settings.activation
+        scores = probabilities(outputs[self.output.name].reshape(-1), function)
+        return ranked(scores, self.labels, options.top)
 
 
 def task_class(file: Path) -> type[TensorClient]:
@@ -146,6 +159,8 @@ def probabilities(logits: NDArray[np.floating[Any]], activation: Activation) -> 
     """Return the scores of classes, of which one holds (softmax), or each by itself (sigmoid)."""
     if activation == "none":
         return logits
+    if activation == "auto":
+        activation = "softmax" if logits.shape[-1] > 1 else "sigmoid"
     if activation == "softmax":
         return softmax(logits)
     halves: NDArray[np.float64] = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))  # never overflows

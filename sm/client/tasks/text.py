@@ -37,6 +37,8 @@ ATTENTION: Role = ("attention_mask", "input_mask")
 TYPES: Role = ("token_type_ids", "segment_ids")
 DTYPES: dict[str, type[np.signedinteger[Any]]] = {"INT64": np.int64, "INT32": np.int32}
 Ids = NDArray[np.int64]
+#: Usual names of the token that means nothing.
+PADDING_TOKENS = ("[PAD]", "<pad>")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,30 @@ class TextInputs:
         """Return the model's inputs; all arrays have the shape of ``ids``. ``types`` are 0 by default."""
         values = {IDS: ids, ATTENTION: attention, TYPES: np.zeros_like(ids) if types is None else types}
         return {name: values[role].astype(self.dtype, copy=False) for name, role in self.roles.items()}
+
+
+@dataclass(frozen=True)
+class Padding:
+    """What fills a row up to the longest of a batch."""
+
+    #: None: no token is known to be padding.
+    token: int | None
+    type_id: int = 0
+    on_left: bool = False
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Padding:
+        """Read the padding that ``tokenizer.json`` asks for; without any, look for BERT's and T5's token."""
+        found = tokenizer.padding
+        if found is not None:
+            return cls(found["pad_id"], found["pad_type_id"], found["direction"] == "left")
+        known = map(tokenizer.token_to_id, PADDING_TOKENS)
+        return cls(next((index for index in known if index is not None), None))
+
+    def own(self, count: int, length: int) -> slice:
+        """Return where a text's own tokens are in a padded row."""
+        start = length - count if self.on_left else 0
+        return slice(start, start + count)
 
 
 class TextOptions(TaskFile):
@@ -134,21 +160,35 @@ class TextTask(Task):
         super().setup()
         self.inputs_of_text = TextInputs.of(self.metadata)
         self.tokenizer = self.load_tokenizer()
-        # tokenizer.json may ask for padding, which depends on the records that go together.
+        self.padding = Padding.of(self.tokenizer)
+        direction = (self.tokenizer.truncation or {}).get("direction", "right")
+        # tokenizer.json may ask for both, but the length depends on the records that go together.
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         settings, length = self.settings, self.inputs_of_text.length
         self.max_length = min(settings.max_length, length or settings.max_length)
         self.min_length = max(minimum_length(self.home), length)
         if settings.truncate:
-            self.tokenizer.enable_truncation(self.max_length, strategy=self.truncation)
-        vocabulary = self.tokenizer.get_vocab()
-        names = (name for name in ("[PAD]", "<pad>") if name in vocabulary)
-        self.padding_id = vocabulary[next(names, next(iter(vocabulary)))]
+            self.tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=direction)
+        if self.min_length > 1 and self.padding.token is None:
+            raise UnsuitableModel(
+                f"{self.model!r} takes at least {self.min_length} tokens, and {self.home / 'tokenizer.json'} "
+                "does not say which token fills a shorter text: write its padding into that file, as "
+                "enable_padding() of a tokenizer does."
+            )
 
     def load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer of the model's folder."""
         return load_tokenizer(self.home)
+
+    def takes_batches(self) -> bool:
+        """True if a text answers in a batch what it answers alone.
+
+        Padding changes nothing where the model sees it in ``attention_mask``, and behind the text: before it,
+        the text's positions would be others.
+        """
+        can_pad = self.padding.token is not None and not self.padding.on_left
+        return can_pad and ATTENTION in self.inputs_of_text.roles.values() and super().takes_batches()
 
     def text_of(self, payload: Any) -> str | tuple[str, str]:
         """Return the text of a record, or its pair of texts."""
@@ -191,20 +231,20 @@ class TextTask(Task):
 
     def pad(self, ids: Sequence[Any], types: Sequence[Sequence[int]] = ()) -> Tensors:
         """Return the model's inputs [records, longest], in which the attention to padding is 0."""
-        shape = len(ids), max(self.min_length, *map(len, ids))
-        padded = np.full(shape, self.padding_id, np.int64)
-        attention, padded_types = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        length, padding = max(self.min_length, *map(len, ids)), self.padding
+        padded = np.full((len(ids), length), padding.token or 0, np.int64)
+        attention, padded_types = np.zeros_like(padded), np.full_like(padded, padding.type_id)
         for row, record in enumerate(ids):
-            padded[row, : len(record)], attention[row, : len(record)] = record, 1
-        for row, record_types in enumerate(types):
-            padded_types[row, : len(record_types)] = record_types
+            own = padding.own(len(record), length)
+            padded[row, own], attention[row, own] = record, 1
+            padded_types[row, own] = types[row] if types else 0
         return self.inputs_of_text.to_tensors(padded, attention, padded_types)
 
 
 class Classification(TextOptions):
     """How scores become probabilities: of one label among all, or of each label by itself."""
 
-    activation: Activation = "softmax"
+    activation: Activation = "auto"
 
 
 class ClassifiedText(TaskText):
@@ -241,7 +281,8 @@ class TokenClassification(TextTask):
         encoding = payload._encoding
         assert encoding is not None  # preprocess has set it
         logits = outputs[self.output.name]
-        probabilities = softmax(logits.reshape(-1, logits.shape[-1])[: len(encoding.ids)])
+        rows = logits.reshape(-1, logits.shape[-1])
+        probabilities = softmax(rows[self.padding.own(len(encoding.ids), len(rows))])
         spans: list[tuple[str, int, int, list[float]]] = []
         for index, row in enumerate(probabilities):
             if encoding.special_tokens_mask[index]:
@@ -433,7 +474,8 @@ class QuestionAnswering(TextTask):
         """
         counted = in_context.copy()
         counted[0] = True
-        result = softmax(np.where(counted, logits.reshape(-1)[: len(counted)], -10000.0))
+        own = logits.reshape(-1)[self.padding.own(len(counted), logits.size)]
+        result = softmax(np.where(counted, own, -10000.0))
         return np.where(in_context, result, 0.0)
 
     def word(self, encoding: Encoding, token: int) -> tuple[int, int]:
@@ -501,7 +543,8 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         """Return the one vector [n] of an output [n], or of [padded, n], of which ``tokens`` rows count."""
         if len(self.output.shape) == 1:
             return vectors.reshape(-1)
-        vectors = vectors.reshape(-1, vectors.shape[-1])[:tokens]
+        vectors = vectors.reshape(-1, vectors.shape[-1])
+        vectors = vectors[self.padding.own(tokens, len(vectors))]
         if self.settings.pooling == "mean":
             mean: Array = vectors.mean(axis=0)
             return mean

@@ -29,7 +29,9 @@ from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache
 from sm.router.answers import dumps
-from sm.server.hugging_face import OPTIONS, ModelSource, read_folder, read_json
+from sm.server.checkpoint.files import read_json
+from sm.server.checkpoint.texts import configured_tokenizer
+from sm.server.hugging_face import OPTIONS, ModelSource, read_folder
 from sm.settings import Settings
 from trireme_tools.scaffold.writing import NAME, TEMPLATES, class_name
 
@@ -56,15 +58,20 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
         folder = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else Path(source)
         found = read_folder(folder, task)
         if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
-            found.files["tokenizer.json"] = _convert_tokenizer(folder)
+            config = read_json(folder / "config.json")
+            found.files["tokenizer.json"] = configured_tokenizer(folder, config, _convert_tokenizer(folder))
     elif Path(source).is_file():
         if not task:
             raise CommandError(f"{source} does not say what it does: name it with --task: {OPTIONS}.")
         found = ModelSource(Path(source), task)
         found.describe({})
-        beside = Path(source).parent / "tokenizer.json"
-        if beside.is_file():
-            found.files["tokenizer.json"] = beside.read_text("utf-8-sig")
+        folder = Path(source).parent
+        if (folder / "tokenizer.json").is_file():
+            text, config = (
+                (folder / "tokenizer.json").read_text("utf-8-sig"),
+                read_json(folder / "config.json"),
+            )
+            found.files["tokenizer.json"] = configured_tokenizer(folder, config, text)
     else:
         raise CommandError(f"{source} does not exist: name an ONNX file, a folder, or hf://owner/name.")
     for name, path in (("labels.txt", labels), ("preprocess.json", preprocess)):

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from sm.client.base import TensorClient
-from sm.client.tasks.detection import find_head
+from sm.client.tasks.detection import find_layout
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import StartError
 from tests.support.onnx_graphs import save_graph
@@ -53,8 +53,8 @@ def write_classifier(folder: Path, labels: tuple[str, ...] = LABELS) -> None:
     )
 
 
-def write_detector(folder: Path, rows: NDArray[np.float32]) -> None:
-    """Write a graph that gives the same rows for every picture."""
+def write_detector(folder: Path, rows: NDArray[np.float32], masks: int = 0) -> None:
+    """Write a graph that gives the same rows for every picture, and so many prototypes of masks."""
     nodes = [
         helper.make_node("ReduceSum", ["images"], ["sum"], keepdims=0),
         helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
@@ -65,9 +65,12 @@ def write_detector(folder: Path, rows: NDArray[np.float32]) -> None:
         numpy_helper.from_array(rows[None], "rows"),
     )
     given = {"images": (TensorProto.FLOAT, [1, 3, 8, 8])}
-    save_graph(
-        folder / "model.onnx", nodes, given, {"output0": (TensorProto.FLOAT, [1, *rows.shape])}, weights
-    )
+    outputs = {"output0": (TensorProto.FLOAT, [1, *rows.shape])}
+    if masks:
+        nodes.append(helper.make_node("Expand", ["nothing", "sides"], ["output1"]))
+        weights = (*weights, numpy_helper.from_array(np.array([1, masks, 2, 2]), "sides"))
+        outputs["output1"] = (TensorProto.FLOAT, [1, masks, 2, 2])
+    save_graph(folder / "model.onnx", nodes, given, outputs, weights)
     (folder / "labels.txt").write_text("\n".join(LABELS))
     (folder / "preprocess.json").write_text(
         json.dumps({"size": 8, "fill": 114, "channels": "RGB", "scale": 1 / 255})
@@ -117,10 +120,106 @@ def test_every_head_of_yolo_finds_the_same_objects(tmp_path: Path, head: str) ->
     ]
 
 
-def test_rows_of_a_free_shape_need_the_name_of_their_head() -> None:
-    assert find_head((-1, 85)) == "v5"
-    with pytest.raises(UnsuitableModel, match=r"\[84, -1\] is not one of YOLO's rows"):
-        find_head((84, -1))
+FREE, VGA = (-1, -1), (640, 640)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "extra", "image", "head", "has_rows"),
+    [
+        # As Ultralytics exports them for 640 by 640 pixels, with and without labels.
+        ((25200, 85), 80, 0, VGA, "v5", True),
+        ((25200, 85), 0, 0, VGA, "v5", True),
+        ((25200, 6), 1, 0, VGA, "v5", True),
+        ((25200, 6), 0, 0, VGA, "v5", True),
+        ((25200, 7), 2, 0, VGA, "v5", True),
+        ((25200, 117), 80, 32, VGA, "v5", True),
+        ((25200, 38), 1, 32, VGA, "v5", True),
+        ((102000, 6), 1, 0, (1280, 1280), "v5", True),
+        ((-1, 85), 80, 0, FREE, "v5", True),
+        ((-1, 85), 0, 0, FREE, "v5", True),
+        ((84, 8400), 80, 0, VGA, "v8", False),
+        ((84, 8400), 0, 0, VGA, "v8", False),
+        ((5, 8400), 1, 0, VGA, "v8", False),
+        ((6, 8400), 2, 0, VGA, "v8", False),
+        ((116, 8400), 80, 32, VGA, "v8", False),
+        ((37, 8400), 1, 32, VGA, "v8", False),
+        ((56, 8400), 1, 51, VGA, "v8", False),
+        ((84, -1), 80, 0, FREE, "v8", False),
+        ((300, 6), 80, 0, VGA, "nms", True),
+        ((300, 6), 1, 0, VGA, "nms", True),
+        ((300, 6), 2, 0, VGA, "nms", True),
+        ((300, 6), 0, 0, VGA, "nms", True),
+        ((300, 38), 80, 32, VGA, "nms", True),
+        ((-1, 6), 80, 0, FREE, "nms", True),
+        # The same the other way round.
+        ((8400, 84), 80, 0, VGA, "v8", True),
+        ((8400, 6), 2, 0, VGA, "v8", True),
+    ],
+)
+def test_a_head_is_known_by_the_labels_the_rows_and_the_columns(
+    shape: tuple[int, int], labels: int, extra: int, image: tuple[int, int], head: str, has_rows: bool
+) -> None:
+    layout = find_layout(shape, labels, extra, image)
+    assert (layout.head, layout.has_rows) == (head, has_rows)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "image"),
+    [
+        ((12, 6), 1, (8, 8)),  # a YOLOv5 of one class, or boxes after suppression
+        ((-1, 6), 1, FREE),
+        ((-1, 6), 0, FREE),
+        ((300, 6), 0, FREE),
+        ((-1, 6), 2, FREE),
+        ((84, -1), 0, FREE),
+        ((6, 8400), 1, VGA),  # a YOLOv5 the other way round, or boxes with an angle
+        ((85, 25200), 80, VGA),
+        ((56, 8400), 1, VGA),  # keypoints
+        ((25200, 85), 79, VGA),
+        ((300, 7), 1, VGA),
+    ],
+)
+def test_a_start_asks_for_a_head_that_the_shape_does_not_tell(
+    shape: tuple[int, int], labels: int, image: tuple[int, int]
+) -> None:
+    with pytest.raises(UnsuitableModel, match=r"write its head, v5, v8 or nms, into task\.json"):
+        find_layout(shape, labels, 0, image)
+
+
+def test_one_class_of_a_named_head_is_read_with_its_objectness(tmp_path: Path) -> None:
+    rows = np.zeros((12, 6), np.float32)
+    rows[:2] = [[4, 4, 4, 4, 0.9, 0.8], [4, 4, 4, 3.9, 0.8, 0.8]]
+    expected = {
+        "label": "thing",
+        "class_id": 0,
+        "score": 0.72,
+        "box": {"x1": 20, "y1": 20, "x2": 60, "y2": 60},
+    }
+    for has_rows in (True, False):
+        folder = tmp_path / f"boxes{has_rows}"
+        write_detector(folder, rows if has_rows else np.ascontiguousarray(rows.T))
+        (folder / "labels.txt").write_text("thing\n")
+        with pytest.raises(StartError, match="write its head"):
+            load_task(folder, task="object-detection")
+        client = load_task(folder, task="object-detection", head="v5")
+        assert ask(client, image=picture(80, 80)) == [expected]
+
+
+@pytest.mark.parametrize("head", ["v5", "v8", "nms"])
+@pytest.mark.parametrize("masks", [True, False])
+def test_what_stands_behind_the_classes_is_not_a_class(tmp_path: Path, head: str, masks: bool) -> None:
+    """Masks choose how much of each prototype they have; keypoints are written into task.json."""
+    rows = rows_of(head)
+    rows = rows.T if head == "v8" else rows
+    more = np.full((len(rows), 7), 7, np.float32)
+    rows = np.hstack([rows, more])
+    write_detector(
+        tmp_path / "boxes", np.ascontiguousarray(rows.T if head == "v8" else rows), masks=7 * masks
+    )
+    options = {} if masks else {"head": head, "extra": 7}
+    client = load_task(tmp_path / "boxes", task="object-detection", **options)
+    answer = ask(client, image=picture(80, 80))
+    assert {(row["label"], row["score"]) for row in answer} == {("green", 0.72), ("red", 0.6)}
 
 
 @pytest.mark.parametrize(("normalise", "expected"), [(True, [0, 1, 0]), (False, [0, 0.502, 0])])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from sm.client.base import TensorClient
 from sm.client.tasks import TASKS
@@ -219,3 +220,53 @@ def test_a_tokenizer_without_the_mask_cannot_fill_it(tmp_path: Path) -> None:
     write_text_model(tmp_path / "words", "fill-mask")
     with pytest.raises(StartError, match="has no token <mask>"):
         load_task(tmp_path / "words", task="fill-mask", mask_token="<mask>")
+
+
+def test_one_label_has_a_probability_of_its_own(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "score", "text-classification", ("relevance",))
+    logit = HIDDEN.mean(axis=0) @ LAYER[:, 0]
+    (answer,) = ask(load_task(tmp_path / "score", task="text-classification"), text=TEXT)
+    assert answer == {"label": "relevance", "score": pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)}
+    (answer,) = ask(load_task(tmp_path / "score", task="text-classification", activation="none"), text=TEXT)
+    assert answer["score"] == pytest.approx(logit, abs=1e-6)
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "softmax", "none"])
+def test_a_request_chooses_what_makes_its_scores(tmp_path: Path, function: str) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad", "mad"))
+    logits = HIDDEN.mean(axis=0) @ LAYER[:, :3]
+    expected = {"sigmoid": 1 / (1 + np.exp(-logits)), "softmax": softmax(logits), "none": logits}[function]
+    parameters = {"function_to_apply": function, "top_k": 2}
+    answer = ask(load_task(tmp_path / "mood", task="text-classification"), text=TEXT, parameters=parameters)
+    assert [row["score"] for row in answer] == pytest.approx(sorted(expected, reverse=True)[:2], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("padding", "batches"),
+    [({"pad_id": 0}, True), ({"pad_id": 0, "direction": "left"}, False), ({}, True), (None, False)],
+)
+def test_texts_wait_for_each_other_only_where_padding_changes_nothing(
+    tmp_path: Path, padding: dict[str, Any] | None, batches: bool
+) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    file = tmp_path / "mood" / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(file))
+    if padding:
+        tokenizer.enable_padding(**padding)
+        tokenizer.save(str(file))
+    elif padding is None:  # no token is known to be padding
+        file.write_text(file.read_text().replace("[PAD]", "[NONE]"))
+    client: Any = load_task(tmp_path / "mood", task="text-classification")
+    assert client.takes_batches() is batches
+    if padding is not None:
+        # Where padding is needed, it goes to its side, and is not read.
+        client.min_length = 12
+        inputs = client.preprocess(client.payload.model_validate({"text": TEXT}))
+        own = slice(5, None) if padding.get("direction") == "left" else slice(len(TOKENS))
+        assert inputs["input_ids"][own].tolist() == [WORDS.index(word) for word in TOKENS]
+        assert inputs["attention_mask"].sum() == inputs["attention_mask"][own].sum() == len(TOKENS)
+
+
+def test_a_model_without_a_mask_reads_no_padding(tmp_path: Path) -> None:
+    write_text_model(tmp_path / "sentences", "sentence-embeddings")
+    assert not load_task(tmp_path / "sentences", task="sentence-embeddings").takes_batches()

@@ -1,0 +1,208 @@
+"""Read what a checkpoint says of its texts: their length, their tokens, and what pads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from sm.errors import CommandError
+from sm.server.checkpoint.files import Field, Fields, read_object, refuse
+
+#: What transformers writes if a tokenizer has no limit.
+NO_LIMIT = 10**9
+#: Types of models whose positions begin behind the padding token's id: the first is ``pad_token_id + 1``.
+#: They are those whose code has ``create_position_ids_from_input_ids``, and a table of positions.
+OFFSET_POSITIONS = frozenset(
+    (
+        "altclip", "altclip_text_model", "bridgetower", "bridgetower_text_model", "camembert", "clap",
+        "clap_text_model", "data2vec-text", "esm", "evolla", "ibert", "layoutlmv3", "lilt", "longformer",
+        "luke", "markuplm", "mluke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+        "xlm-roberta-xl", "xmod",
+    )
+)  # fmt: skip
+#: The padding token of those if ``config.json`` does not say it.
+OFFSET_PADDING = 1
+#: Types of models whose positions are relative: ``n_positions`` and the like are no limit.
+RELATIVE_POSITIONS = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "xlnet", "ctrl"})
+#: The field with the number of positions, by the names that configurations give it.
+POSITIONS = ("max_position_embeddings", "n_positions")
+#: What tokenizers of some classes do unless ``tokenizer_config.json`` says otherwise.
+LEFT = {"padding_side": "left"}
+TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("CodeLlama", "Cohere", "Gemma", "Llama", "Siglip2"), LEFT),
+    "XLNet": {**LEFT, "pad_token_type_id": 3},
+}
+#: In the order in which transformers adds them.
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+#: ``tokenizer_config.json`` and ``special_tokens_map.json``: the arguments of transformers' tokenizers.
+TOKENIZER: Fields = {
+    **{name: Field("obeyed", "added to the vocabulary if it is not there") for name in SPECIAL_TOKENS},
+    "add_bos_token": Field("no effect", "the post-processor of `tokenizer.json` counts, as in transformers"),
+    "add_eos_token": Field("no effect", "as `add_bos_token`"),
+    "add_prefix_space": Field("no effect", "`tokenizer.json` has it"),
+    "added_tokens_decoder": Field("obeyed", "tokens that `tokenizer.json` lacks are added"),
+    "additional_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "auto_map": Field("no effect", "code of a repository is never run"),
+    "backend": Field("no effect", "`tokenizer.json` counts"),
+    "chat_template": Field("no effect", "no task has a chat"),
+    "clean_up_tokenization_spaces": Field("no effect", "the decoder of `tokenizer.json` counts"),
+    "do_lower_case": Field("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
+    "extra_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "legacy": Field("no effect", "`tokenizer.json` has it"),
+    "max_length": Field("no effect", "of a call that was made once"),
+    "model_input_names": Field("no effect", "the graph's inputs count"),
+    "model_max_length": Field("obeyed", "the least of it and the model's positions is `max_length`"),
+    "model_specific_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "name_or_path": NO_EFFECT,
+    "pad_to_multiple_of": Field("no effect", "padding changes no answer"),
+    "pad_token_type_id": Field("obeyed", "the type of a padding token"),
+    "padding_side": Field("obeyed", "where padding is needed; with `left`, texts do not wait for batches"),
+    "processor_class": NO_EFFECT,
+    "response_schema": Field("no effect", "no task has a chat"),
+    "response_template": Field("no effect", "no task has a chat"),
+    "special_tokens_map_file": NO_EFFECT,
+    "split_special_tokens": Field("refused", "cannot be written into tokenizer.json", (False,)),
+    "stride": Field("no effect", "a text is read once"),
+    "strip_accents": Field("obeyed", "as `do_lower_case`"),
+    "tokenize_chinese_chars": Field("obeyed", "as `do_lower_case`"),
+    "tokenizer_class": Field("no effect", "`tokenizer.json` counts"),
+    "tokenizer_file": NO_EFFECT,
+    "truncation_side": Field("obeyed", "which end of a text that is too long is cut off"),
+    "truncation_strategy": Field("no effect", "each task has its own"),
+}
+
+
+def max_length(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the option with the most tokens of a text; none if no file limits it."""
+    lengths = [
+        read_object(folder / "sentence_bert_config.json").get("max_seq_length"),
+        read_object(folder / "tokenizer_config.json").get("model_max_length"),
+        positions(config),
+    ]
+    known = [int(length) for length in lengths if length and 0 < length < NO_LIMIT]
+    return {"max_length": min(known)} if known else {}
+
+
+def positions(config: Mapping[str, Any]) -> int | None:
+    """Return how many tokens have a position in a model; None if any number has."""
+    kind = config.get("model_type")
+    if kind in RELATIVE_POSITIONS:
+        return None
+    found = next((config[name] for name in POSITIONS if config.get(name)), None)
+    if found is None or kind not in OFFSET_POSITIONS:
+        return found
+    padding = config.get("pad_token_id")
+    return int(found) - (OFFSET_PADDING if padding is None else int(padding)) - 1
+
+
+def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> str:
+    """Return ``tokenizer.json`` with what the files beside it say of its tokens.
+
+    Args:
+        folder: A folder with ``tokenizer_config.json`` and ``special_tokens_map.json``, or without.
+        config: The model's ``config.json``.
+        text: Its ``tokenizer.json``.
+
+    Raises:
+        CommandError: The files ask for what is not obeyed, or contradict each other.
+    """
+    path = folder / "tokenizer_config.json"
+    described = {**read_object(folder / "special_tokens_map.json"), **read_object(path)}
+    refuse(path, described, TOKENIZER)
+    kind = str(described.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+    described = {**TOKENIZER_DEFAULTS.get(kind, {}), **described}
+    tokenizer = Tokenizer.from_str(_normalised(text, described))
+    _add_tokens(path, tokenizer, described)
+    padding = _padding(tokenizer, config, described)
+    if padding is not None:
+        tokenizer.enable_padding(**padding)
+    side = described.get("truncation_side")
+    if side:
+        length = (tokenizer.truncation or {}).get("max_length", 512)  # the task's own counts
+        tokenizer.enable_truncation(length, direction=side)
+    written: str = tokenizer.to_str()
+    return written
+
+
+def _normalised(text: str, described: Mapping[str, Any]) -> str:
+    """Set what transformers' BERT tokenizers set in their normalizer when they are loaded."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"tokenizer.json is not JSON: {error}.") from None
+    normalizer = content.get("normalizer") if isinstance(content, dict) else None
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer":
+        return text
+    names = {
+        "lowercase": "do_lower_case",
+        "strip_accents": "strip_accents",
+        "handle_chinese_chars": "tokenize_chinese_chars",
+    }
+    normalizer.update({own: described[name] for own, name in names.items() if name in described})
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _content(token: Any) -> str:
+    """Return the text of a token, which a file may describe by its fields."""
+    return str(token.get("content") if isinstance(token, dict) else token)
+
+
+def _added(token: Any) -> AddedToken:
+    """Return a token as the tokenizer takes it."""
+    names = ("single_word", "lstrip", "rstrip", "normalized")
+    fields = {name: token[name] for name in names if name in token} if isinstance(token, dict) else {}
+    return AddedToken(_content(token), special=True, **fields)
+
+
+def _add_tokens(path: Path, tokenizer: Tokenizer, described: Mapping[str, Any]) -> None:
+    """Add the tokens that the files name and ``tokenizer.json`` lacks, in transformers' order."""
+    numbered = described.get("added_tokens_decoder") or {}
+    extra = [
+        token
+        for name in ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
+        for token in _listed(described.get(name))
+    ]
+    named = [described[name] for name in SPECIAL_TOKENS if described.get(name)]
+    for token in (*(numbered[key] for key in sorted(numbered, key=int)), *named, *extra):
+        if tokenizer.token_to_id(_content(token)) is None:
+            tokenizer.add_tokens([_added(token)])
+    for key, token in numbered.items():
+        found = tokenizer.token_to_id(_content(token))
+        if found != int(key):
+            raise CommandError(
+                f"{path}: the token {_content(token)!r} is number {key}, but {found} in tokenizer.json: "
+                "save both files with save_pretrained() of one tokenizer."
+            )
+
+
+def _listed(tokens: Any) -> list[Any]:
+    return list(tokens.values()) if isinstance(tokens, dict) else list(tokens or ())
+
+
+def _padding(
+    tokenizer: Tokenizer, config: Mapping[str, Any], described: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return what pads a text: the model's own token first, as its graph may look for that one."""
+    found = tokenizer.padding or {}
+    number = config.get("pad_token_id")
+    token = _content(described["pad_token"]) if described.get("pad_token") else None
+    if isinstance(number, int) and number >= 0 and tokenizer.id_to_token(number) is not None:
+        token = tokenizer.id_to_token(number)
+    elif token is not None:
+        number = tokenizer.token_to_id(token)
+    elif found:
+        number, token = found["pad_id"], found["pad_token"]
+    else:
+        return None
+    return {
+        "direction": described.get("padding_side") or found.get("direction") or "right",
+        "pad_id": number,
+        "pad_token": token,
+        "pad_type_id": described.get("pad_token_type_id", found.get("pad_type_id", 0)),
+    }

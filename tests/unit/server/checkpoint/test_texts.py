@@ -1,0 +1,157 @@
+"""Tokens, padding and lengths are those of transformers' own tokenizers, loaded from the same files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer
+from transformers.models.auto import configuration_auto
+
+from sm.client.tasks.text import Padding
+from sm.errors import CommandError
+from sm.server.checkpoint.texts import OFFSET_POSITIONS, configured_tokenizer, max_length
+
+WORDS = (
+    "where",
+    "ada",
+    "lives",
+    "in",
+    "paris",
+    "Ada",
+    "<s>",
+    "</s>",
+    "<pad>",
+    "##s",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+)
+TEXTS = ["ada", "Ada lives in paris", "paris", "wé <new> lives"]
+
+
+def write_tokenizer(folder: Path, bert: bool = False) -> None:
+    vocabulary = {word: index for index, word in enumerate((*WORDS, "[PAD]", "[MASK]"))}
+    if bert:
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 12), ("[CLS]", 11))
+        tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    else:
+        tokenizer = Tokenizer(models.WordLevel(vocabulary, "where"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        tokenizer.add_special_tokens(["<s>", "</s>", "<pad>"])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+BERT = {"tokenizer_class": "BertTokenizer"}
+FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+
+
+@pytest.mark.parametrize(
+    ("described", "special"),
+    [
+        (BERT, {}),
+        ({**BERT, "do_lower_case": False}, {}),
+        ({**BERT, "strip_accents": False}, {}),
+        ({**BERT, "padding_side": "left", "truncation_side": "left"}, {}),
+        (FAST, {}),
+        ({**FAST, "pad_token": {"content": "<pad>", "__type": "AddedToken"}}, {}),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, {"pad_token": "</s>"}),
+        ({**FAST, "pad_token": "<new>"}, {}),
+        ({**FAST, "padding_side": "left"}, {}),
+        ({**FAST, "truncation_side": "left"}, {}),
+        ({**FAST, "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}, {}),
+        ({**FAST, "bos_token": "<s>", "eos_token": "</s>", "add_eos_token": True}, {}),
+        ({**FAST, "extra_special_tokens": ["<new>"]}, {}),
+        ({**FAST, "added_tokens_decoder": {"15": {"content": "<new>", "special": True}}}, {}),
+    ],
+)
+def test_a_batch_of_texts_is_what_transformers_makes_of_it(
+    tmp_path: Path, described: dict[str, Any], special: dict[str, str]
+) -> None:
+    write_tokenizer(tmp_path, bert=described["tokenizer_class"] == "BertTokenizer")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    written = configured_tokenizer(tmp_path, {}, (tmp_path / "tokenizer.json").read_text())
+
+    reference = AutoTokenizer.from_pretrained(tmp_path)
+    expected = reference(TEXTS, padding=True, max_length=3, truncation=True)
+    ours = Tokenizer.from_str(written)
+    padding = Padding.of(ours)
+    assert padding.token == reference.pad_token_id
+    ours.no_padding()
+    ours.enable_truncation(3, direction=(ours.truncation or {}).get("direction", "right"))
+    rows = ours.encode_batch(TEXTS)
+    length = max(len(row.ids) for row in rows)
+    for row, ids, mask in zip(rows, expected["input_ids"], expected["attention_mask"], strict=True):
+        own = padding.own(len(row.ids), length)
+        assert ids[own] == row.ids
+        assert [index for index, counts in enumerate(mask) if counts] == [*range(length)][own]
+        assert {*ids[: own.start], *ids[own.stop :]} <= {padding.token}
+
+
+def test_the_models_own_padding_token_comes_first(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(FAST))
+    text = (tmp_path / "tokenizer.json").read_text()
+    padding = Padding.of(Tokenizer.from_str(configured_tokenizer(tmp_path, {"pad_token_id": 7}, text)))
+    assert padding.token == 7
+
+
+@pytest.mark.parametrize(
+    "described",
+    [{"split_special_tokens": True}, {"added_tokens_decoder": {"3": {"content": "ada"}}}],
+)
+def test_what_a_tokenizer_cannot_do_is_refused(tmp_path: Path, described: dict[str, Any]) -> None:
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
+    with pytest.raises(CommandError, match="tokenizer_config.json"):
+        configured_tokenizer(tmp_path, {}, (tmp_path / "tokenizer.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "bert", "max_position_embeddings": 512}, 512),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": 514}, 512),
+        ({"model_type": "camembert", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "longformer", "max_position_embeddings": 4098, "pad_token_id": 1}, 4096),
+        ({"model_type": "mpnet", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "esm", "max_position_embeddings": 1026, "pad_token_id": 1}, 1024),
+        ({"model_type": "roberta", "max_position_embeddings": 40, "pad_token_id": 0}, 39),
+        ({"model_type": "gpt2", "n_positions": 1024}, 1024),
+        ({"model_type": "t5", "n_positions": 512}, None),
+        ({"model_type": "bert"}, None),
+    ],
+)
+def test_a_text_has_as_many_tokens_as_the_model_has_positions(
+    tmp_path: Path, config: dict[str, Any], expected: int | None
+) -> None:
+    assert max_length(tmp_path, config).get("max_length") == expected
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 30}')
+    assert max_length(tmp_path, config) == {"max_length": 30}
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
+    assert max_length(tmp_path, config) == {"max_length": 20}
+
+
+def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_known() -> None:
+    folder, found = Path(transformers.__file__).parent / "models", set()
+    table = re.compile(r"position_embeddings = nn\.Embedding\(\s*config\.max_position_embeddings")
+    for kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]:
+        for code in (folder / configuration_auto.model_type_to_module_name(kind)).glob("modeling_*.py"):
+            text = code.read_text("utf-8")
+            if "create_position_ids_from_input_ids" in text and table.search(text):
+                found.add(kind)
+    # Of the same files, but without texts; the last reads pictures of pages.
+    others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
+    assert found > others
+    assert found - others <= OFFSET_POSITIONS
