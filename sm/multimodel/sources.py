@@ -274,18 +274,42 @@ class Sources:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Unpack a file, folder or hard link into ``folder``. An entry replaces an earlier one of its name.
+    """Unpack a file, folder or hard link into ``folder``, as this user's. An entry replaces an earlier file.
+
+    tarfile's own filters are not in Python 3.11.2, which Debian 12 has.
 
     Raises:
         tarfile.TarError: It leads out of the folder, or is a link to a file that does not come before it.
     """
-    place = folder / tarfile.data_filter(member, str(folder)).name
+    place = folder / _path_inside(member.name)
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_file():
         # If it were written into, the files that are hard links to it would change too.
         place.unlink()
-    if member.islnk() and not (folder / member.linkname).is_file():
-        raise tarfile.TarError(f"{member.name!r} is a link to {member.linkname!r}, which is not before it")
-    tar.extract(member, folder, filter="data")
+    if member.islnk():
+        target = folder / _path_inside(member.linkname)
+        if not target.is_file():
+            raise tarfile.TarError(
+                f"{member.name!r} is a link to {member.linkname!r}, which is not before it"
+            )
+        place.hardlink_to(target)
+    elif content := tar.extractfile(member):
+        with content, place.open("wb") as file:
+            shutil.copyfileobj(content, file, CHUNK_BYTES)
+        # A program stays one; nobody else may write, and nobody gets its owner's rights.
+        place.chmod(member.mode & 0o755 | 0o600)
+        os.utime(place, (member.mtime, member.mtime))
+
+
+def _path_inside(name: str) -> str:
+    """Return a name in an archive as a relative path. Raises ``TarError`` if it leads out."""
+    path = os.path.normpath(name.lstrip("/"))
+    if ".." in Path(path).parts:
+        raise tarfile.TarError(f"{name!r} leads out of it")
+    return path
 
 
 @contextlib.contextmanager

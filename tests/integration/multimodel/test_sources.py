@@ -11,6 +11,7 @@ import ssl
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,9 +75,41 @@ def test_what_does_not_exist_leaves_nothing(source: str, s3_url: str, tmp_path: 
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["folders", "lock", "objects"]
 
 
+def test_an_archive_is_unpacked_where_tarfile_has_no_filters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2, which the CPU image has, knows none."""
+    path, extract = tmp_path / "model.tar.gz", tarfile.TarFile.extract
+    with tarfile.open(path, "w:gz") as tar:
+        for name, mode in (("/a/1/model.py", 0o644), ("a/triton_python_backend_stub", 0o6777), ("b", 0o022)):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = 4, mode, 1_700_000_000
+            tar.addfile(member, io.BytesIO(b"text"))
+
+    def extract_as_old(self: Any, member: Any, path: Any = "", set_attrs: bool = True) -> None:
+        extract(self, member, path, set_attrs)
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", extract_as_old)
+    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    assert {name: file.stat().st_mode & 0o7777 for name, file in files.items()} == {
+        "a/1/model.py": 0o644,
+        "a/triton_python_backend_stub": 0o755,
+        "b": 0o600,
+    }
+    assert {(file.read_bytes(), file.stat().st_mtime) for file in files.values()} == {(b"text", 1.7e9)}
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("../out", tarfile.REGTYPE), ("a", tarfile.SYMTYPE), ("a", tarfile.FIFOTYPE), ("a", tarfile.LNKTYPE)],
+    [
+        ("../out", tarfile.REGTYPE),
+        ("a/../../out", tarfile.REGTYPE),
+        ("../out", tarfile.DIRTYPE),
+        ("a", tarfile.SYMTYPE),
+        ("a", tarfile.FIFOTYPE),
+        ("a", tarfile.LNKTYPE),
+    ],
 )
 def test_a_hostile_archive_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
     path = archive(tmp_path / "model.tar.gz", (name, kind))
