@@ -189,11 +189,26 @@ def setting(names: str, read: Callable[[str], T], default: T) -> T:
 
 
 def user_cache() -> Path:
-    """Return the folder of the user's caches; it is below the temporary folder if the user has no home."""
+    """Return the folder of the user's caches; below the temporary folder if there is no home to write to.
+
+    A container's user may have no home, or one on a read-only file system.
+    """
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        if os.environ.get("XDG_CACHE_HOME") or _can_be_written(folder):
+            return folder
     except RuntimeError:  # HOME is not set, and /etc/passwd does not list the user
+        pass
+    try:
         return Path(tempfile.gettempdir()) / ".cache"
+    except OSError:  # the start reports it
+        return Path("/tmp/.cache")  # noqa: S108
+
+
+def _can_be_written(folder: Path) -> bool:
+    """True if this user may write into a folder, or make it where it is not there yet."""
+    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path("/"))
+    return os.access(existing, os.W_OK | os.X_OK)
 
 
 @dataclass(frozen=True)
@@ -439,7 +454,8 @@ class Settings:
     emf_namespace: str = setting("TRIREME_EMF_NAMESPACE", namespace, "Trireme")
     #: The endpoint's name, as the dimension Endpoint of these metrics. sm deploy --alarms sets it.
     endpoint_name: str = setting("TRIREME_ENDPOINT_NAME", str, "")
-    #: The folder for downloads, built demo models, and choices of engines.
+    #: The folder for downloads, built models and plans, and choices of engines. A user without a home that
+    #: can be written has it below the temporary folder.
     cache: Path = setting("TRIREME_CACHE", Path, user_cache() / "trireme")
 
     @classmethod

@@ -160,3 +160,25 @@ def test_a_user_without_a_home_folder_has_a_cache(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 3)  # no user in /etc/passwd has this id
     assert user_cache() == Path(tempfile.gettempdir()) / ".cache"
+
+
+def test_a_user_whose_home_cannot_be_made_has_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "triton-server"))
+    assert user_cache() == tmp_path / "home" / "triton-server" / ".cache"
+    refused: list[Path] = []
+
+    def access(path: Path, _: int) -> bool:
+        refused.append(path)
+        return False
+
+    monkeypatch.setattr("os.access", access)  # the tests may run as root, who may write everywhere
+    assert user_cache() == Path(tempfile.gettempdir()) / ".cache"
+    assert refused == [tmp_path]
+
+
+def test_a_chosen_cache_that_cannot_be_written_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
+    assert user_cache() == Path("/proc/nothing")
