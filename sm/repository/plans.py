@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import shutil
 import signal
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, TextIO
 
 from sm import hardware
 from sm.errors import StartError
-from sm.repository import manifest
+from sm.repository import gpu_driver, manifest
 from sm.repository.manifest import Manifest, Precision, Profile, Tool
 
 PLAN = "model.plan"
@@ -221,8 +222,11 @@ def build_with_trtexec(plan: Plan) -> str:
             "a plan is built by the Python package tensorrt or by trtexec, and neither is here: build in "
             "NVIDIA's image, or pip install tensorrt."
         )
+    environment = {**os.environ, **gpu_driver.of_this_machine().variables(os.environ)}
+    command = trtexec_command(plan, program)
     with plan.log.open("w") as log:
-        code = subprocess.run(trtexec_command(plan, program), stdout=log, stderr=log, check=False).returncode
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
+    code = done.returncode
     text = plan.log.read_text(errors="replace")
     if code < 0:
         raise StartError(

@@ -31,7 +31,7 @@ from sm.hardware import memory_limit
 from sm.multimodel.origins import HUB, is_prefix, is_source, shown
 from sm.multimodel.sources import Sources, held
 from sm.multimodel.staging import copy_archive
-from sm.repository import models, overlay, problems
+from sm.repository import gpu_driver, models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, read_json, shared_bytes, temporary_folder
@@ -319,9 +319,12 @@ def keep_first_versions(box: Box, source: str, log: Log) -> Box:
 
 
 def children_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of all children, with the threads and the queue that fit the descriptors."""
+    """Return the environment of all children, with the threads and the queue that fit the descriptors, and
+    CUDA's libraries that fit the driver.
+    """
     fitted = {names_of(name)[0]: str(getattr(settings, name)) for name in ("threads", "queue")}
-    return {**NO_TELEMETRY, **os.environ, **fitted}
+    libraries = gpu_driver.of_this_machine().variables(os.environ)
+    return {**NO_TELEMETRY, **os.environ, **fitted, **libraries}
 
 
 def log_notices(nginx: Path | None, reload: bool, log: Log) -> None:
@@ -339,6 +342,8 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
     for warning in find_misspelled(os.environ):
         log.log("warning", warning)
     log.log("info", f"trireme-serving {__version__} on Python {platform.python_version()}")
+    if line := gpu_driver.of_this_machine().describe():
+        log.log(*line)
     log.log("info", f"port {settings.port}: {describe_start(settings, repository, box)}")
     if settings.triton_ports != "off":
         address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK

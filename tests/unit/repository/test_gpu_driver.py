@@ -1,0 +1,123 @@
+"""The driver and CUDA's forward-compatibility libraries, from files as a driver and NVIDIA's image have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sm.repository.gpu_driver import GpuDriver
+
+CLOSED = """\
+NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Thu Nov  6 01:09:58 UTC 2025
+GCC version:  gcc version 11.5.0 20240719 (Red Hat 11.5.0-5) (GCC)
+"""
+OPEN = """\
+NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@host)  Tue Sep 23 2025
+GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)
+"""
+Find = Callable[..., GpuDriver]
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Find:
+    """Return a function that describes a machine with a driver and libraries of these versions."""
+
+    def found(
+        driver: str, libraries: str, form: str = CLOSED, works: bool = True, has_gpu: bool = False
+    ) -> GpuDriver:
+        file, folder = tmp_path / "version", tmp_path / "compat" / "lib.real"
+        if driver:
+            file.write_text(form.format(driver))
+        folder.mkdir(parents=True)
+        if libraries:
+            (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{libraries}")
+            (folder / f"libcuda.so.{libraries}").touch()
+        folders = (tmp_path / "none", folder)
+        variables = {"CUDA_VERSION": "13.3.1.014"}
+        return GpuDriver.find(variables, file, folders, lambda _: works, lambda: has_gpu)
+
+    return found
+
+
+@pytest.mark.parametrize("form", [CLOSED, OPEN], ids=["closed module", "open module"])
+@pytest.mark.parametrize(
+    ("driver", "is_old"),
+    [
+        ("470.256.02", True),
+        ("580.95.04", True),
+        ("580.95", True),
+        ("580.95.05", False),
+        ("580.105.08", False),
+        ("615.65", False),
+    ],
+)
+def test_libraries_come_first_if_the_driver_is_older(
+    find: Find, tmp_path: Path, form: str, driver: str, is_old: bool
+) -> None:
+    found = find(driver, "580.95.05", form)
+    assert found.version == driver
+    assert found.is_old == is_old
+    folder = str(tmp_path / "compat" / "lib.real")
+    expected = {"LD_LIBRARY_PATH": f"{folder}:/usr/local/nvidia/lib"} if is_old else {}
+    # Twice the same: a box starts programs that start others.
+    for paths in ("/usr/local/nvidia/lib", f"{folder}:/usr/local/nvidia/lib"):
+        assert found.variables({"LD_LIBRARY_PATH": paths}) == expected
+    line = found.describe()
+    assert line is not None
+    assert line[0] == "info"
+    assert driver in line[1]
+    assert "13.3.1.014" in line[1]
+
+
+def test_libraries_that_do_not_work_with_the_gpu_are_left_out_and_the_start_warns(find: Find) -> None:
+    found = find("535.129.03", "580.95.05", works=False)
+    assert found.variables({}) == {}
+    line = found.describe()
+    assert line is not None
+    assert line[0] == "warning"
+
+
+def test_without_other_paths_the_libraries_are_the_only_one(find: Find, tmp_path: Path) -> None:
+    found = find("535.129.03", "580.95.05")
+    assert found.variables({}) == {"LD_LIBRARY_PATH": str(tmp_path / "compat" / "lib.real")}
+
+
+def test_an_image_for_gpus_without_a_driver_warns(find: Find) -> None:
+    found = find("", "580.95.05")
+    assert found.variables({}) == {"TRITON_SERVER_CPU_ONLY": "1"}
+    line = found.describe()
+    assert line is not None
+    assert line[0] == "warning"
+
+
+def test_a_gpu_whose_driver_has_no_such_file_is_used_as_it_is(find: Find) -> None:
+    """WSL and Jetsons have none."""
+    found = find("", "580.95.05", has_gpu=True)
+    assert found.variables({}) == {}
+    line = found.describe()
+    assert line is not None
+    assert line[0] == "info"
+
+
+def test_a_driver_without_libraries_is_named(find: Find) -> None:
+    found = find("535.129.03", "")
+    assert not found.is_old
+    line = found.describe()
+    assert line is not None
+    assert line[0] == "info"
+    assert "535.129.03" in line[1]
+
+
+def test_a_machine_with_nothing_of_nvidias_is_silent(tmp_path: Path) -> None:
+    found = GpuDriver.find({}, tmp_path / "none", (), has_gpu=lambda: False)
+    assert found.describe() is None
+    assert found.variables({}) == {}
+
+
+@pytest.mark.parametrize("text", ["", "no version here\n", "NVRM version: unknown\n"])
+def test_a_driver_that_says_nothing_readable_is_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "version"
+    file.write_text(text)
+    assert GpuDriver.find({}, file, (), has_gpu=lambda: False).version == ""
