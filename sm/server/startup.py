@@ -14,8 +14,8 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates, keys
 from sm.settings import HERE, PACKAGE, Settings
 
-#: The first Triton without a known hole, that of the release 26.06: see docs/inside/known-holes.md.
-WITHOUT_KNOWN_HOLES = (2, 70)
+#: The first Triton without a known hole, that of the release 26.07: see docs/inside/known-holes.md.
+WITHOUT_KNOWN_HOLES = (2, 71)
 #: Where SageMaker unpacks a model.
 PLATFORM_REPOSITORY = Path("/opt/ml/model")
 #: Where ``make image MODELS=…`` copies models; served if the platform mounts none.

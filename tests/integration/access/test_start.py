@@ -182,7 +182,7 @@ def test_an_unusable_pair_is_refused_and_the_installed_one_stays(tmp_path: Path,
 def test_open_triton_ports_without_tls_or_keys_are_warned_about(tmp_path: Path) -> None:
     certificate, key = certificate_files.write(tmp_path)
     settings = Settings(tls_certificate=certificate, tls_key=key, allow_grpc=True, triton_ports="loopback")
-    warnings = prepare_access(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 70))
+    warnings = prepare_access(settings, Box("t", tmp_path, tmp_path, 1, 2, 3, "nginx", 0), (2, 71))
     for name, warning in zip(("SAGEMAKER_TRITON_ALLOW_GRPC", "TRIREME_TRITON_PORTS"), warnings, strict=True):
         assert warning == f"{name}: the Triton ports that it opens have neither TLS nor API keys"
 
@@ -192,7 +192,7 @@ def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_th
     settings = Settings(triton_ports="all")
     with pytest.raises(StartError, match=r"Triton 2\.51, which has known security holes"):
         prepare_access(settings, box, (2, 51))
-    assert prepare_access(settings, box, (2, 70)) == []
+    assert prepare_access(settings, box, (2, 71)) == []
     for opening in (replace(settings, triton_holes_accepted=True), Settings(allow_grpc=True)):
         (warning,) = prepare_access(opening, box, (2, 51))
         assert "Triton 2.51, which has known security holes" in warning
