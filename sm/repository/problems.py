@@ -119,6 +119,7 @@ def of_model(model: Model, machine: Machine) -> Iterator[Problem]:
     yield from _instances(model, machine)
     yield from _graphs(model)
     yield from _environment(model, machine)
+    yield from _engine(model, machine)
     yield from _scripts(model, machine)
 
 
@@ -360,6 +361,25 @@ def _environment(model: Model, machine: Machine) -> Iterator[Problem]:
             f"(sm pack-env --python {stub}), or put the {STUB} for {python} into the model's folder.",
             is_local=not (model.folder / STUB).is_file(),
         )
+
+
+def _engine(model: Model, machine: Machine) -> Iterator[Problem]:
+    """Yield the CPU target's models that run on another Python than the box, so not with its engines.
+
+    The other Python may have engines of its own.
+    """
+    python = _stub_python(model, machine)
+    if model.environment or python in ("", VERSION):
+        return
+    for folder in _served_folders(model):
+        if _is_runner(folder / "model.py"):
+            yield Problem(
+                f"{folder / 'model.py'} runs its graph with ONNX Runtime, which this box has for Python "
+                f"{VERSION}, and Triton runs the model on Python {python}: install onnxruntime there, give "
+                "the model an environment (sm pack-env), or build it with --target onnxruntime.",
+                is_certain=False,
+                is_local=True,
+            )
 
 
 def _scripts(model: Model, machine: Machine) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from sm.commands.inspect_command import report, table
 from sm.repository import problems
-from sm.repository.machine import Machine
+from sm.repository.machine import VERSION, Machine
 from sm.repository.manifest import NAME
 from sm.settings import HERE
 from tests.support.empty_graph import EMPTY_GRAPH
@@ -204,6 +205,14 @@ def test_the_exit_status_says_whether_a_start_would_succeed(tmp_path: Path) -> N
     assert bad.returncode == 1
     assert bad.stderr.startswith("problem: ")
     assert bad.stdout.startswith("model ")
+
+
+@pytest.mark.parametrize("python", [VERSION, "", "3.9"])
+def test_a_model_of_the_cpu_target_on_another_python_is_a_warning(tmp_path: Path, python: str) -> None:
+    folder = write_model(tmp_path)
+    shutil.copy(problems.ONNX_PROGRAM, folder / "1" / "model.py")
+    found = problems.find(tmp_path, Machine(python=python))
+    assert [problem.is_certain for problem in found] == ([False] if python == "3.9" else [])
 
 
 def test_a_missing_environment_is_a_problem(tmp_path: Path) -> None:
