@@ -63,6 +63,13 @@ COPY sm sm
 # Compile here, because the running container may not write. The .pth file makes `sm` importable from any folder.
 RUN .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash sm \
  && echo /opt/trireme > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trireme.pth"
+# A base with Triton runs Python models on its own Python: see the file.
+RUN if [ -e /opt/tritonserver ]; then \
+      folder=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+   && mkdir -p "$folder" \
+   && cp sm/triton/borrowed_packages.py "$folder/trireme_packages.py" \
+   && echo 'import trireme_packages' > "$folder/trireme.pth"; \
+    fi
 # Nothing here needs root. If the base has no user with this number, create one with a home folder for what is built
 # at the start (TensorRT plans). If only root can read the models: RUN_AS=0:0.
 ARG RUN_AS=1000:1000

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,8 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     # For sm/triton/onnx_cpu/model.py.
     variables |= {"TRIREME_ENGINES": str(box.engines_folder), "TRIREME_PRECISION": settings.precision}
     variables["TRIREME_CORES"] = str(cores())
+    # For sm/triton/borrowed_packages.py.
+    variables["TRIREME_PACKAGES"] = sysconfig.get_path("purelib")
     return Command(arguments, {**environment, **variables, "TRIREME_CACHE": str(settings.cache)})
 
 

@@ -19,6 +19,7 @@ KNOWN_SKIPS = {
     "there is no node here": "CI machines without Node.js",
     "there is no podman": "CI machines without a container host",
     "no Podman here": "CI machines without a container host",
+    "there is no localhost/lab/tritonserver": "machines that cannot make a stand-in for NVIDIA's image",
     "there is no localhost/debian-arm64": "machines that do not emulate arm64",
     "no base image here": "CI machines without a container host",
     "the packages of ": "the peers of the benchmark are installed by make bench",
