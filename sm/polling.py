@@ -1,4 +1,4 @@
-"""Call a function every few seconds in a thread of its own, or at most so often for many callers."""
+"""Call a function every few seconds in a thread of its own, or once for many callers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,69 @@ class Poll:
             self._function()
         except BaseException:  # a client that is reloaded may call sys.exit()
             log.exception("%s failed; next try in %g s", self._name, self._interval_s)
+
+
+class SharedQuestion(Generic[T]):
+    """Asks a slow ``function`` once for all who wait, in a thread of its own, and remembers what it said.
+
+    Args:
+        function: Returns the answer.
+        keep_s: Seconds for which an answer is not asked for again.
+        keep_failure_s: The same for a failure.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[], T],
+        keep_s: float,
+        keep_failure_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._function, self._keep_s, self._keep_failure_s = function, keep_s, keep_failure_s
+        self._clock, self._lock = clock, threading.Lock()
+        self._running: Future[None] | None = None
+        self._last: Future[T] | None = None
+        self._answered_at = -math.inf
+
+    def ask(self, patience_s: float) -> T:
+        """Return the answer; the last one if none comes within ``patience_s``.
+
+        Raises:
+            TimeoutError: There is none yet.
+            Exception: What the function raised.
+        """
+        with self._lock:
+            last, age = self._last, self._clock() - self._answered_at
+            if last is not None and age < (self._keep_failure_s if last.exception() else self._keep_s):
+                return _value(last)
+            if self._running is None:
+                self._running = Future()
+                threading.Thread(target=self._answer, args=(self._running,), daemon=True).start()
+            running = self._running
+        wait([running], patience_s)
+        with self._lock:
+            last = self._last
+        if last is None:
+            raise TimeoutError
+        return _value(last)
+
+    def _answer(self, running: Future[None]) -> None:
+        answer: Future[T] = Future()
+        try:
+            answer.set_result(self._function())
+        except BaseException as error:
+            answer.set_exception(error)
+        with self._lock:
+            self._last, self._running, self._answered_at = answer, None, self._clock()
+        running.set_result(None)
+
+
+def _value(answer: Future[T]) -> T:
+    if error := answer.exception():
+        # It is raised many times, and each would add to its traceback.
+        raise error.with_traceback(None)
+    return answer.result()
 
 
 def at_most_every(

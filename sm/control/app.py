@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from flask import Flask
+from flask import Flask, g, request
 
 from sm.control import canary, pages, routes
 from sm.control.history import Recorder
-from sm.control.paths import MAX_BODY_BYTES
+from sm.control.paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
+from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
 from sm.multimodel import memory_room
@@ -51,6 +52,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     app = Flask("trireme-control")
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     handle_errors(app)
+    keep_threads_free(app)
     app.register_blueprint(routes.blueprint(box))
     app.register_blueprint(routes.execution_parameters(settings))
     app.register_blueprint(pages.blueprint(box))
@@ -72,6 +74,23 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     if not box.multi_model:
         watch_models(box, partial(reload_served, settings, box, model_control(box, settings.startup_timeout)))
     return app
+
+
+def keep_threads_free(app: Flask, max_slow_requests: int = MAX_SLOW_REQUESTS) -> None:
+    """Refuse requests that may take long before they hold every thread: ``/ping`` must answer meanwhile."""
+    slots = threading.BoundedSemaphore(max_slow_requests)
+
+    @app.before_request
+    def take_slot() -> None:
+        if request.url_rule and request.url_rule.rule in SLOW:
+            if not slots.acquire(blocking=False):
+                raise Overloaded(f"{max_slow_requests} requests for models are being answered already")
+            g.has_slot = True
+
+    @app.teardown_request
+    def give_back_slot(_: BaseException | None) -> None:
+        if g.pop("has_slot", False):
+            slots.release()
 
 
 def model_control(box: Box, seconds: float) -> ModelControl:

@@ -14,6 +14,14 @@ MAX_NEEDLESS_BODY_BYTES = 2**12
 MAX_BODY_BYTES = 2**20
 
 
+#: Requests at once for paths that may take long, such as a load, which may take minutes.
+MAX_SLOW_REQUESTS = 64
+#: Scrapes that nginx admits at once.
+MAX_SCRAPES = 8
+#: Threads of the control plane that are left for the others, ``/ping`` above all.
+QUICK_THREADS = 4
+
+
 class ControlPath(NamedTuple):
     """A path that answers while all workers are busy."""
 
@@ -27,6 +35,8 @@ class ControlPath(NamedTuple):
     is_polled: bool = False
     #: True if a request has a body that says something.
     takes_body: bool = False
+    #: True if an answer may take long: it loads a model, or asks Triton or S3.
+    is_slow: bool = False
 
     @property
     def max_body(self) -> int:
@@ -42,15 +52,16 @@ PATHS = (
     ControlPath("/page/<name>", is_open=True),
     ControlPath("/metrics", is_scraped=True, is_polled=True),
     ControlPath("/dashboard/data", is_scraped=True),
-    ControlPath("/models", takes_body=True),
-    ControlPath("/models/<name>"),
-    ControlPath("/models/<name>/versions", takes_body=True),
+    ControlPath("/models", takes_body=True, is_slow=True),
+    ControlPath("/models/<name>", is_slow=True),
+    ControlPath("/models/<name>/versions", takes_body=True, is_slow=True),
     ControlPath("/execution-parameters", is_polled=True),
     ControlPath("/openapi.json"),
     ControlPath("/samples/<client>/<name>"),
 )
 #: Bytes of a body, at most, by the path as Flask writes it.
 MAX_BODIES = {path.rule: path.max_body for path in PATHS}
+SLOW = frozenset(path.rule for path in PATHS if path.is_slow)
 #: Paths of which no traces are made.
 POLLED = frozenset(path.rule for path in PATHS if path.is_polled)
 #: Paths that the configuration of nginx has locations of their own for, with a time-out or an exact path.
@@ -73,6 +84,7 @@ def nginx_values() -> dict[str, str]:
     bodies = tuple(path for path in PATHS if path.takes_body)
     others = tuple(path for path in PATHS if path.rule not in SPECIAL and not path.takes_body)
     return {
+        "max_scrapes": str(MAX_SCRAPES),
         "control_paths": pattern(PATHS),
         "body_paths": pattern(bodies),
         "open_paths": pattern(tuple(path for path in others if path.is_open)),

@@ -26,7 +26,7 @@ from sm.multimodel.holds import last_used, touch
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import PLAIN_NAME, Loader
 from sm.multimodel.origins import is_prefix, shown
-from sm.polling import Poll, at_most_every
+from sm.polling import Poll, SharedQuestion
 from sm.repository.models import may_be_model
 from sm.run_state import Box
 from sm.triton.python_models import triton_pid
@@ -41,6 +41,8 @@ TURN_TIMEOUT_S = 10.0
 LOST_INTERVAL_S = 2.0
 #: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
 LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
+#: Seconds that somebody who wants the list waits for it, and a request for a model: it asks again.
+LIST_PATIENCE_S, ASK_PATIENCE_S = 5.0, 0.5
 #: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
 #: load waits until another model is idle.
 MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
@@ -58,12 +60,22 @@ class Catalog:
 
     def __init__(self, source: str, cache: Path) -> None:
         self._source, self._cache, self._is_remote = source, cache, is_prefix(source)
-        self._list_s3 = at_most_every(LIST_INTERVAL_S, lambda: json.loads(run_sources("--list", source)))
+        self._list_s3 = SharedQuestion[list[str]](
+            lambda: json.loads(run_sources("--list", source)), LIST_INTERVAL_S, FAILURE_S
+        )
 
-    def names(self) -> list[str]:
-        """Return the names of all models."""
+    def names(self, patience_s: float = LIST_PATIENCE_S) -> list[str]:
+        """Return the names of all models.
+
+        Raises:
+            Overloaded: The list has not come within ``patience_s``.
+            NotReady: It could not be fetched a moment ago.
+        """
         if self._is_remote:
-            return [name for name in self._list_s3() if may_be_model(name)]
+            try:
+                return [name for name in self._list_s3.ask(patience_s) if may_be_model(name)]
+            except TimeoutError:
+                raise Overloaded("the list of the models is still being fetched") from None
         folders = (path.name for path in Path(self._source).iterdir() if path.is_dir())
         return sorted(filter(may_be_model, folders))
 
@@ -71,7 +83,7 @@ class Catalog:
         """True if there is a model of that name."""
         if not PLAIN_NAME.fullmatch(name) or not may_be_model(name):
             return False
-        return name in self.names() if self._is_remote else (Path(self._source) / name).is_dir()
+        return name in self.names(ASK_PATIENCE_S) if self._is_remote else (Path(self._source) / name).is_dir()
 
     def fetch(self, name: str) -> Path:
         """Return the folder of a model. :class:`NotReady` if it cannot be fetched."""
@@ -281,21 +293,50 @@ def models_bytes(box: Box) -> int:
     return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0
 
 
-class Demand:
-    """Asks the control plane for models. Runs in each worker."""
+class Places:
+    """Bounds the requests that wait for models, which hold a thread each and have no slot yet.
 
-    def __init__(self, control: Path, records: Records, keys: Mapping[str, str]) -> None:
+    A model's requests take no more places than are left free, so those for another model find some.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free, self._lock = count, threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def take(self, name: str) -> Iterator[None]:
+        """Take a place until the end of the block. Raises :class:`Overloaded`."""
+        with self._lock:
+            taken = self._taken.get(name, 0)
+            if taken >= self._free:
+                raise Overloaded(f"more requests wait for {name[:200]!r} to be loaded than there is room for")
+            self._free, self._taken[name] = self._free - 1, taken + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free += 1
+                self._taken[name] -= 1
+                if not self._taken[name]:
+                    del self._taken[name]
+
+
+class Demand:
+    """Asks the control plane for models. Runs in each worker; ``places`` requests may wait there."""
+
+    def __init__(self, control: Path, records: Records, keys: Mapping[str, str], places: int) -> None:
         self._control, self._records, self._keys = control, records, keys
+        self._places = Places(places)
 
     def load(self, name: str) -> bool:
         """Wait until a model is loaded. Returns False if the repository does not have it.
 
         Raises:
-            Overloaded: It is not loaded in time.
+            Overloaded: It is not loaded in time, or too many requests wait already.
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        with deadline.part("load") as part:
+        with self._places.take(name), deadline.part("load") as part:
             return self._wait(name, part.headers)
 
     def _wait(self, name: str, headers: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ import os
 import re
 import select
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -46,9 +47,19 @@ def configure(level: str) -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
+    threading.excepthook = log_failed_thread
     # Lines do not name their place in the code: finding it takes half of a line's time.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+
+def log_failed_thread(failure: threading.ExceptHookArgs) -> None:
+    """Log a thread's exception as one line: Python would write it in pieces, into lines of other threads."""
+    if failure.exc_type is SystemExit:
+        return
+    name = failure.thread.name if failure.thread else "a thread"
+    error = failure.exc_value or failure.exc_type()
+    logging.getLogger(__name__).error("the thread %s has failed", name, exc_info=error)
 
 
 class JsonFormatter(logging.Formatter):

@@ -26,7 +26,7 @@ from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
-from sm.control.paths import POLLED
+from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.control.series import EmbeddedMetrics, start_embedded_metrics
 from sm.errors import StartError
 from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
@@ -53,7 +53,6 @@ from sm.server import logs
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.read_ahead import PATIENCE
-from sm.triton.server import MAX_LOADS
 from sm.triton.shared_memory_cleanup import remove_worker_files
 from sm.triton.transport import Transport
 
@@ -234,7 +233,9 @@ class DataPlane(Plane):
             records = Records(self.box.models_file)
             loaded = LoadedClients(records, transport)
             if self.box.catalog:
-                demand = Demand(self.box.control_socket, records, self.box.repository_keys)
+                # Half of what may be served and wait: the other threads are for models that are loaded.
+                places = max(1, self.settings.max_invocations // 2)
+                demand = Demand(self.box.control_socket, records, self.box.repository_keys, places)
                 loaded = LoadedClients(records, transport, demand.load, Holds(self.box.holds_folder))
             return LoadedRegistry(
                 loaded, lists_models=not self.box.repository_keys, loads_on_demand=bool(self.box.catalog)
@@ -278,12 +279,15 @@ class ControlPlane(Plane):
         return {
             "bind": f"unix:{self.box.control_socket}",
             "workers": 1,
-            # A load may take minutes; the other threads answer meanwhile.
-            "threads": 2 * MAX_LOADS if self.box.multi_model else 4,
+            "threads": MAX_SLOW_REQUESTS + MAX_SCRAPES + QUICK_THREADS,
             "proc_name": "trireme-control",
+            "post_fork": self.on_fork,
             "post_worker_init": self.on_worker_init,
             "worker_exit": self.on_worker_exit,
         }
+
+    def on_fork(self, _server: object, worker: Any) -> None:
+        worker.idle_threads = QUICK_THREADS
 
     def on_worker_init(self, _worker: object) -> None:
         self._embedded_metrics = start_embedded_metrics(self.settings, self.box)

@@ -75,8 +75,10 @@ class Channel:
 
     def connect(self, seconds: float) -> None:
         """Wait up to ``seconds`` for the connection. Before that, calls fail at once."""
-        with self._methods(), contextlib.suppress(grpc.FutureTimeoutError):
-            grpc.channel_ready_future(self._channel).result(seconds)
+        # grpc's own future leaves a thread behind that watches the channel, and fails if that is closed.
+        with self._methods() as stub, contextlib.suppress(grpc.RpcError):
+            request = pb.ServerLiveRequest()
+            stub.ServerLive(request, timeout=seconds, metadata=self._keys, wait_for_ready=True)
 
     def _open(self, channel: grpc.Channel) -> None:
         self._channel, self._stub = channel, service_pb2_grpc.GRPCInferenceServiceStub(channel)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sm.polling import Poll
+from sm.polling import Poll, SharedQuestion
+from tests.support.boxes import wait_until
 
 #: Seconds; longer than any test, so that no poll happens by itself.
 NEVER_S = 600.0
@@ -58,3 +60,58 @@ def test_a_failed_call_is_logged_and_the_next_one_follows(
         poll.stop()
         poll.join()
     assert caplog.messages[0] == "the sweep failed; next try in 0.001 s"
+
+
+class SlowFunction:
+    """A function whose calls wait until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.calls, self.go_on = 0, threading.Event()
+        self.error: Exception | None = None
+
+    def __call__(self) -> int:
+        self.calls += 1
+        number = self.calls
+        assert self.go_on.wait(20)
+        if self.error:
+            raise self.error
+        return number
+
+
+def test_a_question_is_asked_once_for_all_who_wait() -> None:
+    function = SlowFunction()
+    question = SharedQuestion(function, 10.0, 5.0)
+    with ThreadPoolExecutor(50) as callers:
+        answers = [callers.submit(question.ask, 20.0) for _ in range(50)]
+        wait_until(lambda: function.calls, description="the call")
+        function.go_on.set()
+        assert {answer.result() for answer in answers} == {1}
+
+
+def test_nobody_waits_longer_than_its_patience_and_an_old_answer_is_better_than_none() -> None:
+    function, now = SlowFunction(), 0.0
+    question = SharedQuestion(function, 10.0, 5.0, lambda: now)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            question.ask(0.01)
+    function.go_on.set()
+    assert question.ask(20.0) == 1
+    now = 11.0
+    function.go_on.clear()
+    assert [question.ask(0.01) for _ in range(3)] == [1, 1, 1]
+    assert function.calls == 2
+    function.go_on.set()
+    wait_until(lambda: question.ask(20.0) == 2)
+
+
+def test_a_failure_is_remembered_for_its_own_time() -> None:
+    function, now = SlowFunction(), 0.0
+    function.error = ValueError("away")
+    function.go_on.set()
+    question = SharedQuestion(function, 10.0, 5.0, lambda: now)
+    for _ in range(20):
+        with pytest.raises(ValueError, match="away"):
+            question.ask(20.0)
+    assert function.calls == 1
+    now, function.error = 6.0, None
+    assert question.ask(20.0) == 2

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,27 @@ def test_the_control_plane_killed_in_the_middle_leaves_the_old_version_serving(t
         wait_until(lambda: push(box).status_code == 200, description="the new version")
         assert answer(box) == [2, 4]
         wait_until(lambda: len(list(staged.glob("cats*"))) == 1, description="one version left")
+
+
+def test_pushes_that_wait_for_a_source_leave_threads_for_ping_and_the_pages(
+    s3_url: str, tmp_path: Path
+) -> None:
+    source = upload(s3_url, tmp_path, "waiting", 1)
+    with running_dripping_proxy(s3_url) as proxy:
+        variables: Any = {
+            **VARIABLES,
+            "AWS_ENDPOINT_URL": proxy.url,
+            "TRIREME_CACHE": str(tmp_path / "cache"),
+        }
+        with running_box(tmp_path, None, arguments=source, **variables) as box:
+            upload(s3_url, tmp_path, "waiting", 2, padding=2**20)
+            proxy.slow_from_byte = 2**15
+            with ThreadPoolExecutor(12) as pushing:
+                pushes = [pushing.submit(push, box) for _ in range(12)]
+                wait_until(lambda: proxy.connections, description="the fetch")
+                time.sleep(1)
+                assert not all(push.done() for push in pushes)
+                for path in ("/ping", "/", "/execution-parameters", "/ping"):
+                    # The platform waits 2 s for /ping; nginx gives up after 1.5 s.
+                    assert requests.get(f"{box.url}{path}", timeout=10).status_code == 200, path
+                box.kill_and_wait_for_restart("control")

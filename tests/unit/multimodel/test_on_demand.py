@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from sm.errors import Conflict, OutOfMemory, UnknownModel
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.multimodel import on_demand
 from sm.multimodel.holds import Holds
 from sm.multimodel.load_records import Record, Records
 from sm.multimodel.model_loader import Loader
-from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand
+from sm.multimodel.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand, Places
 from tests.support.boxes import wait_until
 
 
@@ -101,3 +106,53 @@ def test_a_model_that_alone_is_too_large_is_a_507_and_not_loaded_again_at_once(t
 def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownModel):
         Setup(tmp_path).models.ask(name)
+
+
+def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, is_over = list[str](), threading.Event()
+
+    def fail_slowly(*arguments: str) -> str:
+        asked.extend(arguments)
+        assert is_over.wait(20)
+        raise NotReady("S3 cannot be reached")
+
+    monkeypatch.setattr(on_demand, "run_sources", fail_slowly)
+    monkeypatch.setattr(on_demand, "ASK_PATIENCE_S", 0.05)
+    catalog = Catalog("s3://bucket/models", tmp_path)
+    (tmp_path / "holds").mkdir()
+    loader = SmallLoader(Records(tmp_path / "models.json"))
+    loader.records.put(Record("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, loaded=True))
+    models = OnDemand(loader, catalog, tmp_path / "holds")  # type: ignore[arg-type]
+
+    def ask(name: str) -> str:
+        try:
+            return models.ask(name)
+        except TriremeError as error:
+            return error.code
+
+    with ThreadPoolExecutor(64) as callers:
+        # No caller's thread is held until S3 has failed.
+        assert set(callers.map(ask, [f"model{number % 5}" for number in range(200)])) == {Overloaded.code}
+        assert ask("loaded") == LOADED
+        is_over.set()
+        wait_until(lambda: ask("model0") == NotReady.code)
+        assert set(callers.map(ask, [f"model{number % 5}" for number in range(200)])) == {NotReady.code}
+    assert asked == ["--list", "s3://bucket/models"]
+
+
+def test_requests_that_wait_for_loads_are_bounded_and_leave_places_to_other_models() -> None:
+    places = Places(8)
+    with ExitStack() as stack:
+        taken = []
+        for name in ["slow"] * 8 + ["other"] * 8 + ["third"] * 8:
+            try:
+                stack.enter_context(places.take(name))
+                taken.append(name)
+            except Overloaded:
+                pass
+        assert Counter(taken) == {"slow": 4, "other": 2, "third": 1}
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(places.take("slow"))
