@@ -101,6 +101,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="compare the model with its source on random inputs; without it the manifest has a warning",
     )
     command.add_argument(
+        "--trial-seconds",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long one run of the graph on trial inputs may take (default: 120)",
+    )
+    command.add_argument(
+        "--trial-memory",
+        type=int,
+        default=4096,
+        metavar="MIB",
+        help="memory that one such run may take, beside four times the graph's files (default: 4096)",
+    )
+    command.add_argument(
         "--source",
         metavar="FILE|PACKAGE|HUB-ID",
         help="an ONNX file, torchvision:NAME, or a transformers hub id or folder (default: its recipe)",

@@ -14,6 +14,7 @@ from sm.commands.build import build_arguments
 from sm.commands.build.build_request import BuildRequest, is_torch
 from sm.commands.build.changes import OPTIONS, Changes
 from sm.commands.build.changes import options as words
+from sm.commands.build.graph_runner import Limits, limits
 from sm.commands.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
 from sm.commands.progress import Progress
 from sm.errors import CommandError
@@ -75,6 +76,9 @@ def run(options: argparse.Namespace) -> int:
         strongly_typed=options.strongly_typed,
         compare=options.compare,
     )
+    if options.trial_seconds <= 0 or options.trial_memory <= 0:
+        raise CommandError("--trial-seconds and --trial-memory must be more than 0.")
+    limits.set(Limits(options.trial_seconds, options.trial_memory * 2**20))
     progress = Progress(sys.stderr)
     # ONNX Runtime may run for ever, and Python hears no signal meanwhile: Ctrl-C ends the process at once.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

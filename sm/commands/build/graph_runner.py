@@ -6,12 +6,17 @@ takes only multiples of 32, a model of speech needs at least the samples of one 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
+import os
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +30,7 @@ from numpy.typing import NDArray
 from sm.commands.build.build_request import Range
 from sm.commands.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
+from sm.triton.onnx_cpu.engines import FILE_SHARE, TRIAL_BYTES, graph_bytes, limited_memory
 from sm.triton.tensors import DTYPES
 
 #: The values of a text input.
@@ -114,6 +120,80 @@ class Runner(Protocol):
         """Return the outputs, sorted by name."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What one run of somebody's graph, or its load, may take."""
+
+    seconds: float = 120.0
+    #: Bytes beside four times the graph's files; see :data:`sm.triton.onnx_cpu.engines.TRIAL_BYTES`.
+    bytes: int = TRIAL_BYTES
+
+
+#: The limits of this thread's sessions.
+limits: ContextVar[Limits | None] = ContextVar("limits", default=None)
+#: Seconds in which ONNX Runtime ends a run that is told to. A single node that computes on is not told.
+END_S = 10.0
+
+
+class TrialTooLong(CommandError):
+    """The graph had no answer in time."""
+
+
+class LimitedSession:
+    """A session of ONNX Runtime that neither computes for ever nor takes all memory."""
+
+    def __init__(self, path: Path, options: Any) -> None:
+        self._path, self._limits = path, limits.get() or Limits()
+        self._bytes = self._limits.bytes + FILE_SHARE * graph_bytes(path)
+        with self._within_limits():
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=PROVIDERS)
+
+    def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
+        """Return the outputs. Raises :class:`TrialTooLong`, and what ONNX Runtime raises."""
+        options, late = onnxruntime.RunOptions(), threading.Event()
+
+        def end() -> None:
+            late.set()
+            options.terminate = True
+
+        timer = threading.Timer(self._limits.seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            with self._within_limits():
+                outputs: list[NDArray[Any]] = self._session.run(output_names, dict(input_feed), options)
+                return outputs
+        except Exception as error:
+            if late.is_set():
+                raise TrialTooLong(self._too_long()) from error
+            raise
+        finally:
+            timer.cancel()
+
+    @contextlib.contextmanager
+    def _within_limits(self) -> Iterator[None]:
+        """Limit the process's memory, and end it if a load or a node does not end."""
+        timer = threading.Timer(self._limits.seconds + END_S, self._end_process)
+        timer.daemon = True
+        timer.start()
+        try:
+            with limited_memory(self._bytes):
+                yield
+        finally:
+            timer.cancel()
+
+    def _too_long(self) -> str:
+        return (
+            f"{self._path} has no answer after {self._limits.seconds:g} s: it may have a loop without an "
+            "end. If it needs longer, say how long with --trial-seconds."
+        )
+
+    def _end_process(self) -> None:
+        sys.stderr.write(f"error: {self._too_long()}\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+
 def session(path: Path, *, optimized: bool = True) -> Runner:
     """Open a session on the CPU, with all of ONNX Runtime's optimizations or with none."""
     options = onnxruntime.SessionOptions()
@@ -121,10 +201,9 @@ def session(path: Path, *, optimized: bool = True) -> Runner:
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        runner: Runner = onnxruntime.InferenceSession(str(path), options, providers=PROVIDERS)
+        return LimitedSession(path, options)
     except Exception as error:
         raise CommandError(f"{path} cannot be run: {_explain(error)}.") from error
-    return runner
 
 
 def _explain(error: Exception) -> str:
@@ -273,6 +352,8 @@ class SizeSearch:
         }
         try:
             self.runner.run([value.name for value in self.graph.outputs], zeros)
+        except TrialTooLong:
+            raise
         except Exception:
             return False
         return True
@@ -285,6 +366,8 @@ class SizeSearch:
         feed = RandomInputs(self.graph, SEED).feed(sizes)
         try:
             arrays = self.runner.run(outputs, dict(feed))
+        except TrialTooLong:  # another size would take as long
+            raise
         except Exception as error:  # onnxruntime's classes have no common parent
             self.refusal = error_reason(error)
             self.refused.append(format_sizes(sizes))

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,9 @@ PACKAGES = ("onnxruntime", "openvino")
 MIN_GAIN = 1.05
 #: A candidate may take this long: it loads the graph and runs the golden inputs a few times.
 TRIAL_TIMEOUT_S = 120.0
+#: Bytes that a run of a graph may take: so many, and a multiple of its files. One of a kilobyte may ask for
+#: all memory.
+TRIAL_BYTES, FILE_SHARE = 2**32, 4
 TIMED_S, MIN_RUNS, MAX_RUNS = 0.2, 3, 20
 #: Overlap (intersection over union) of equal boxes, for a tolerance of 1 %.
 BOX_TOLERANCES = 5
@@ -613,6 +617,32 @@ class Chooser:
             yield
 
 
+def graph_bytes(graph: Path) -> int:
+    """Return the bytes of a graph and of the weights beside it."""
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_size for file in graph.parent.iterdir() if file.name.startswith("model."))
+    return 0
+
+
+@contextlib.contextmanager
+def limited_memory(size: int) -> Iterator[None]:
+    """Let this process take no more than ``size`` bytes of memory beside what it has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _data_bytes() + size
+    if soft == resource.RLIM_INFINITY or limit < soft:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """Return the memory of this process that RLIMIT_DATA counts."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(fields["VmData"].split()[0])
+
+
 def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) -> dict[str, Any]:
     """Run the golden data on a candidate in this process: compare, then measure the processor time."""
     try:
@@ -644,4 +674,5 @@ def processor_seconds(runner: Any, feed: Mapping[str, Any]) -> float:
 if __name__ == "__main__":
     chosen = Candidate(*sys.argv[1:3])
     allowed = Wanted(**json.loads(sys.argv[5]))
-    print(json.dumps(attempt(chosen, Path(sys.argv[3]), int(sys.argv[4]), allowed)))  # noqa: T201
+    with limited_memory(TRIAL_BYTES + FILE_SHARE * graph_bytes(Path(sys.argv[3]) / GRAPH)):
+        print(json.dumps(attempt(chosen, Path(sys.argv[3]), int(sys.argv[4]), allowed)))  # noqa: T201

@@ -1,8 +1,9 @@
-"""``sm build-model`` on a graph that never ends: Ctrl-C, and nothing left in the repository."""
+"""``sm build-model`` on a graph without an end or a measure: a sentence, and nothing left in the repository."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.boxes import wait_until
-from tests.support.onnx_graphs import endless
+from tests.support.onnx_graphs import endless, write_graph
+from tests.support.sm_command import run_sm
 
 
 @contextmanager
@@ -54,3 +56,50 @@ def test_a_killed_build_leaves_nothing_in_the_repository(tmp_path: Path) -> None
         build.kill()
         build.wait(10)
         wait_until(lambda: not list(out.iterdir()), description="the folders' removal")
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [((), 1), (("--no-compare",), 0)], ids=["compare", "no compare"]
+)
+def test_a_graph_without_an_end_is_not_tried_for_ever(
+    tmp_path: Path, options: tuple[str, ...], status: int
+) -> None:
+    """Without the comparison it is a warning, as for any graph that takes no random inputs."""
+    graph, out = endless(tmp_path / "endless.onnx").path, tmp_path / "repository"
+    words = ("build-model", "endless", "--source", graph, "--out", out, "--trial-seconds", "1", *options)
+    built = run_sm(*words)
+    assert built.returncode == status
+    assert "--trial-seconds" in built.stderr
+    assert "Traceback" not in built.stderr
+    assert [path.name for path in out.iterdir()] == ["endless"] * (1 - status)
+
+
+#: 2^35 numbers: of one node, grown by a loop, and of a constant that an optimization would compute.
+HUGE = {
+    "tile": """(float[1] x) => (float[n] y) <int64[1] times = {34359738368}> { y = Tile(x, times) }""",
+    "loop": """(float[1] x) => (float[n] y) <int64 rounds = {35}, bool yes = {1}> {
+        y = Loop <body = body (int64 i, bool go, float[n] v) => (bool on, float[m] w) {
+            on = Identity(go)
+            w = Concat <axis = 0> (v, v)
+        }> (rounds, yes, x)
+    }""",
+    "constant": """(float[1] x) => (float[n] y) <int64[1] size = {34359738368}> {
+        zeros = ConstantOfShape(size)
+        y = Add(x, zeros)
+    }""",
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_graph_whose_output_is_huge_is_refused_before_its_memory_is_used(tmp_path: Path, kind: str) -> None:
+    graph, out = write_graph(tmp_path / "huge.onnx", HUGE[kind]).path, tmp_path / "repository"
+    words = ("build-model", "huge", "--source", graph, "--out", out, "--trial-memory", "512")
+    with subprocess.Popen(
+        (sys.executable, "-m", "sm.cli", *map(str, words)), stderr=subprocess.PIPE, text=True
+    ) as build:
+        _, errors = build.communicate(timeout=300)
+        # The peak of all children of this process that have ended.
+        assert build.returncode == 1, errors
+    assert "Traceback" not in errors
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 * 2**20
+    assert not out.exists() or not list(out.iterdir())
