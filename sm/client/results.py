@@ -64,6 +64,10 @@ class Encoded:
         return {"body": pybase64.b64encode(self.body).decode(), "content_type": self.content_type}
 
 
+class TableRows(list[dict[str, Any]]):
+    """A table as a result: a caller that accepts CSV gets a line for each of these rows."""
+
+
 def encodable(value: object) -> Any:
     """Convert a value that :mod:`orjson` does not know: NumPy scalars, texts, odd arrays, pictures, files."""
     if isinstance(value, np.ndarray):

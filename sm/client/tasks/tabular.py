@@ -5,33 +5,107 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from sm.client.base import Array, TensorClient, TensorMetadata, Tensors
 from sm.client.payloads import Payload
-from sm.client.results import Table
+from sm.client.results import Table, TableRows
 from sm.client.tasks.task_file import TaskFile
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import BadInput, WrongPayload
 
-DTYPES = {
+DTYPES: Mapping[str, Any] = {
     "FP32": np.float32,
     "FP64": np.float64,
+    "FP16": np.float16,
     "INT64": np.int64,
     "INT32": np.int32,
+    "INT16": np.int16,
+    "INT8": np.int8,
+    "UINT64": np.uint64,
+    "UINT32": np.uint32,
+    "UINT16": np.uint16,
+    "UINT8": np.uint8,
     "BOOL": np.bool_,
     "BYTES": np.object_,
 }
-
-
 #: Rows of a request.
 MAX_ROWS = 10_000
-#: Characters of a number's text. NumPy gives every text of a column the size of the longest one.
+#: Characters of a number's text.
 MAX_NUMBER_CHARACTERS = 100
+#: Numbers as texts, such as the cells of CSV. Python's own readers take ``1_000`` and other scripts' digits.
+INTEGER = re.compile(r"\s*([+-]?[0-9]{1,20})(?:\.0*)?\s*")
+NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+#: A larger number is no integer any more, but the nearest one that 64 bits of floating point can tell.
+MAX_EXACT = 2**53
+TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+
+
+def to_integer(value: Any) -> int:
+    """Return the integer that a cell is. Raises ValueError if it is none, or cannot be told exactly."""
+    if type(value) is int:
+        return value
+    if type(value) is str and (match := INTEGER.fullmatch(value)):
+        return int(match[1])
+    if type(value) is float and value.is_integer() and abs(value) < MAX_EXACT:
+        return int(value)
+    raise ValueError("not an integer")
+
+
+def to_number(value: Any) -> float:
+    """Return the number that a cell is. Raises ValueError if it is none, OverflowError if it is too large."""
+    if type(value) in (int, float):
+        return float(value)
+    if type(value) is str and len(value) <= MAX_NUMBER_CHARACTERS and NUMBER.fullmatch(value):
+        return float(value)
+    raise ValueError("not a number")
+
+
+def to_truth(value: Any) -> bool:
+    """Return the truth value that a cell is: true, false, 1 or 0, or one of them as a text."""
+    if type(value) is bool or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    if type(value) is str and (word := value.strip().lower()) in TRUTHS:
+        return TRUTHS[word]
+    raise ValueError("not a truth value")
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return a text's bytes. Raises ValueError for anything else: null is not the text ``None``."""
+    if type(value) is not str:
+        raise ValueError("not a text")
+    return value.encode()
+
+
+def reader_of(datatype: str) -> Callable[[Any], Any]:
+    """Return what reads a cell of a datatype. Nothing is rounded to an integer, cut off or wrapped around."""
+    if datatype.startswith("FP"):
+        limit = float(np.finfo(DTYPES[datatype]).max)
+
+        def read_number(value: Any) -> float:
+            number = to_number(value)
+            if not abs(number) <= limit:
+                raise ValueError("out of range")
+            return number
+
+        return read_number
+    if "INT" in datatype:
+        limits = np.iinfo(DTYPES[datatype])
+        least, most = int(limits.min), int(limits.max)
+
+        def read_integer(value: Any) -> int:
+            number = to_integer(value)
+            if not least <= number <= most:
+                raise ValueError("out of range")
+            return number
+
+        return read_integer
+    return to_truth if datatype == "BOOL" else to_bytes
 
 
 class Columns(TaskFile):
@@ -49,6 +123,10 @@ class Rows(Payload):
     rows: list[dict[str, Any] | list[Any]] = Field(
         min_length=1, max_length=MAX_ROWS, examples=[[{"age": 31, "income": 52000}]]
     )
+    header: Literal["present", "absent"] | None = Field(
+        default=None,
+        description="Whether the first row names the columns; by default, if its names are the model's.",
+    )
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
@@ -59,11 +137,19 @@ class Rows(Payload):
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadInput(f"the body is not CSV in UTF-8: {error}") from None
 
+    @classmethod
+    def read_raw(cls, body: bytes, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read CSV. Its content type may say ``header=present`` or ``header=absent`` (RFC 4180)."""
+        header = options.get("header", "").lower()
+        if header not in ("", "present", "absent"):
+            raise BadInput(f"the header of text/csv is present or absent, not {header[:40]!r}")
+        return {**cls.fields_of_raw(body), **({"header": header} if header else {})}
+
 
 class Tabular(TensorClient):
     """A row of the model's outputs by name for each row. Types and columns are the model's inputs.
 
-    The first line of CSV may name the columns.
+    The first row may name the columns: if the request says so, or if its names are the model's own.
     """
 
     payload = Rows
@@ -73,6 +159,8 @@ class Tabular(TensorClient):
         metadata = self.triton.metadata(self.model)
         self.columns: list[tuple[str, TensorMetadata]] = []
         named = Columns.read(self.repository / self.model).columns
+        #: True if the columns have names of their own; False if they are numbered here.
+        self.are_named = bool(named) or len(metadata.inputs) > 1
         for tensor in metadata.inputs.values():
             shape = record_shape(metadata, tensor, 1)
             if shape is None or tensor.datatype not in DTYPES:
@@ -89,74 +177,88 @@ class Tabular(TensorClient):
             self.columns = [(name, tensor) for name in named or map(str, range(count))]
         self.names = [name for name, _ in self.columns]
 
-    def inference(self, payload: Any) -> list[dict[str, Any]]:
+    def inference(self, payload: Any) -> TableRows:
         outputs = self.triton.infer(self.model, self.preprocess(payload), split=True)
         return self.postprocess(outputs, payload)
 
     def preprocess(self, payload: Rows) -> Tensors:
         """Return each input for all rows, [rows, columns]."""
-        rows = payload.rows
-        if isinstance(rows[0], list) and set(rows[0]) == set(self.names):  # the header of CSV
-            header, rows = rows[0], [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
-            if not rows:
-                raise WrongPayload(f"payload.rows: there is only the header {header}", field="payload.rows")
-        values = [self.ordered(row, number) for number, row in enumerate(rows)]
+        rows, first = self.without_header(payload)
+        values = [self.ordered(row, number) for number, row in enumerate(rows, first)]
         inputs: dict[str, list[Array]] = {}
         for (name, tensor), column in zip(self.columns, zip(*values, strict=True), strict=True):
-            inputs.setdefault(tensor.name, []).append(self.column(name, tensor, column))
+            inputs.setdefault(tensor.name, []).append(self.column(name, tensor, column, first))
         return {name: np.stack(columns, axis=1) for name, columns in inputs.items()}
+
+    def without_header(self, payload: Rows) -> tuple[Sequence[Any], int]:
+        """Return the rows of values, and the number of the first of them among the payload's rows."""
+        rows = payload.rows
+        header = rows[0]
+        if isinstance(header, Mapping) or payload.header == "absent":
+            return rows, 0
+        is_own = (
+            self.are_named
+            and all(isinstance(name, str) for name in header)
+            and sorted(header) == sorted(self.names)
+        )
+        # Numbers cannot be told from names that are numbers.
+        if payload.header is None and (not is_own or all(map(NUMBER.fullmatch, header))):
+            return rows, 0
+        if len(rows) == 1:
+            raise WrongPayload(f"payload.rows: there is only the header {header}", field="payload.rows")
+        if not self.are_named:
+            return rows[1:], 1
+        if not is_own:
+            raise WrongPayload(
+                f"payload.rows[0]: the header is {str(header)[:200]}; the columns are {self.names}",
+                field="payload.rows[0]",
+            )
+        for number, row in enumerate(rows[1:], 1):
+            self.check_length(row, number)
+        return [
+            row if isinstance(row, Mapping) else dict(zip(header, row, strict=True)) for row in rows[1:]
+        ], 1
+
+    def check_length(self, row: Mapping[str, Any] | Sequence[Any], number: int) -> None:
+        """Raise :class:`WrongPayload` if a row has more or fewer values than there are columns."""
+        if not isinstance(row, Mapping) and len(row) != len(self.names):
+            field = f"payload.rows[{number}]"
+            raise WrongPayload(f"{field}: has {len(row)} values for {len(self.names)} columns", field=field)
 
     def ordered(self, row: Mapping[str, Any] | Sequence[Any], number: int) -> list[Any]:
         """Return the values of a row in the model's order."""
-        field = f"payload.rows[{number}]"
-        if isinstance(row, Mapping):
-            if row.keys() != set(self.names):
-                missing, unknown = set(self.names) - row.keys(), row.keys() - set(self.names)
-                problem = f"lacks {sorted(missing)}" if missing else f"has unknown columns {sorted(unknown)}"
-                raise WrongPayload(f"{field}: {problem}; the columns are {self.names}", field=field)
-            return [row[name] for name in self.names]
-        if len(row) != len(self.names):
-            raise WrongPayload(f"{field}: has {len(row)} values for {len(self.names)} columns", field=field)
-        return list(row)
+        self.check_length(row, number)
+        if not isinstance(row, Mapping):
+            return list(row)
+        if row.keys() != set(self.names):
+            field = f"payload.rows[{number}]"
+            missing, unknown = set(self.names) - row.keys(), row.keys() - set(self.names)
+            problem = f"lacks {sorted(missing)}" if missing else f"has unknown columns {sorted(unknown)}"
+            raise WrongPayload(f"{field}: {problem}; the columns are {self.names}", field=field)
+        return [row[name] for name in self.names]
 
-    def column(self, name: str, tensor: TensorMetadata, values: Sequence[Any]) -> Array:
-        """Convert a column to its input's type. CSV has texts only, which NumPy reads as numbers."""
-        if tensor.datatype == "BYTES":
-            return np.array([str(value).encode() for value in values], np.object_)
-        try:
-            if any(not _is_short(value) for value in values):
-                raise ValueError("not a number")
-            sent = np.array(values)
-            converted: Array = sent.astype(DTYPES[tensor.datatype])
-            fits = bool(np.isfinite(converted).all()) and (sent.dtype.kind != "f" or is_near(converted, sent))
-        except (ValueError, TypeError, OverflowError):
-            fits = False
-        if not fits:
-            raise WrongPayload(
-                f"payload.rows: column {name!r} has values that are not {tensor.datatype}",
-                field="payload.rows",
-            )
+    def column(self, name: str, tensor: TensorMetadata, values: Sequence[Any], first: int) -> Array:
+        """Convert a column to its input's type; ``first``: the number of the first row."""
+        read, cells = reader_of(tensor.datatype), []
+        for number, value in enumerate(values, first):
+            try:
+                cells.append(read(value))
+            except (ValueError, OverflowError):
+                field = f"payload.rows[{number}]"
+                raise WrongPayload(
+                    f"{field}: column {name!r} has values that are not {tensor.datatype}", field=field
+                ) from None
+        converted: Array = np.array(cells, DTYPES[tensor.datatype])
         return converted
 
-    def postprocess(self, outputs: Tensors, payload: Rows) -> list[dict[str, Any]]:  # noqa: ARG002
+    def postprocess(self, outputs: Tensors, payload: Rows) -> TableRows:  # noqa: ARG002
         columns = {name: _plain(array) for name, array in outputs.items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _is_short(value: object) -> bool:
-    """True if a value can be one number: not a list, nor a long text."""
-    return not isinstance(value, list | dict) and (
-        not isinstance(value, str) or len(value) <= MAX_NUMBER_CHARACTERS
-    )
-
-
-def is_near(converted: Array, sent: Array) -> bool:
-    """False if a conversion to integers cut off decimals."""
-    return converted.dtype.kind == "f" or np.array_equal(converted, sent)
+        return TableRows(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
 def _plain(array: Array) -> list[Any]:
     """Return a value for each row: a number or text if the output has one, else a list."""
-    rows = array.reshape(len(array), -1)
-    values = rows[:, 0].tolist() if rows.shape[1] == 1 else rows.tolist()
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
+    rows = array.reshape(len(array), -1).tolist()
+    if array.dtype.kind == "O":
+        rows = [[value.decode() if isinstance(value, bytes) else value for value in row] for row in rows]
+    return [row[0] if len(row) == 1 else row for row in rows]

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sm.client.base import TensorClient
-from sm.client.tasks.tabular import Rows
+from sm.client.tasks.tabular import DTYPES, Rows, reader_of
 from sm.errors import BadInput, StartError, WrongPayload
 from tests.support.onnx_graphs import save_graph
 from tests.support.task_models import load_task
@@ -84,6 +84,9 @@ def test_one_input_for_all_columns_takes_their_names_from_the_task_file(tmp_path
         ([[31.5, 1]], "column 'age' has values that are not INT64"),
         ([[10**400, 1]], "column 'age' has values that are not INT64"),
         ([["age", "income"]], "there is only the header"),
+        ([[31, 1], [{"a": 1}, 1]], r"rows\[1\]: column 'age'"),
+        ([[[31], 1]], r"rows\[0\]: column 'age'"),
+        ([["age", "income"], [31, 1, 5]], r"rows\[1\]: has 3 values"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_with_its_place(tmp_path: Path, rows: Any, sentence: str) -> None:
@@ -94,3 +97,131 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(tmp_path: Path, rows:
 def test_a_body_that_is_not_csv_is_bad_input() -> None:
     with pytest.raises(BadInput, match="not CSV"):
         Rows.fields_of_raw(b"\xff\xfe1,2")
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "right"),
+    [
+        (b"1,0\n0,1\n", {}, [1, 10]),
+        (b"0,1\n5,6\n", {}, [10, 65]),
+        (b"1,0\n5,6\n", {"header": "absent"}, [1, 65]),
+        (b"0,1\n5,6\n", {"header": "present"}, [65]),
+        (b"a,b\n5,6\n", {"header": "Present"}, [65]),
+    ],
+)
+def test_invented_names_are_not_a_header_unless_the_request_says_so(
+    tmp_path: Path, body: bytes, options: dict[str, str], right: list[float]
+) -> None:
+    rows = load_matrix(tmp_path / "unnamed").inference(Rows.model_validate(Rows.read_raw(body, options)))
+    assert rows == [{"y": value} for value in right]
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "right"),
+    [
+        (b"b,a\n1,2\n", {}, [12]),
+        (b"b,a\n1,2\n", {"header": "present"}, [12]),
+        (b"1,2\n3,4\n", {"header": "absent"}, [21, 43]),
+        (b"1,2\n3,4\n", {}, [21, 43]),
+    ],
+)
+def test_the_models_own_names_are_a_header(
+    tmp_path: Path, body: bytes, options: dict[str, str], right: list[float]
+) -> None:
+    client = load_matrix(tmp_path / "named", columns=["a", "b"])
+    assert client.inference(Rows.model_validate(Rows.read_raw(body, options))) == [
+        {"y": each} for each in right
+    ]
+
+
+@pytest.mark.parametrize("body", [b"c,d\n1,2\n", b"a,a\n1,2\n", b"a\n1\n", b"a,b\n"])
+def test_a_header_with_other_names_is_refused(tmp_path: Path, body: bytes) -> None:
+    with pytest.raises(WrongPayload):
+        client = load_matrix(tmp_path / "named", columns=["a", "b"])
+        client.inference(Rows.model_validate(Rows.read_raw(body, {"header": "present"})))
+
+
+def test_names_that_are_numbers_are_a_header_only_if_the_request_says_so(tmp_path: Path) -> None:
+    client = load_matrix(tmp_path / "named", columns=["1", "0"])
+    for options, right in (({}, [10, 65]), ({"header": "present"}, [56])):
+        payload = Rows.model_validate(Rows.read_raw(b"0,1\n5,6\n", options))
+        assert client.inference(payload) == [{"y": value} for value in right]
+
+
+def test_a_header_is_present_or_absent() -> None:
+    with pytest.raises(BadInput):
+        Rows.read_raw(b"1\n", {"header": "perhaps"})
+
+
+INTEGERS = {name: np.iinfo(kind) for name, kind in DTYPES.items() if "INT" in name}
+FLOATS = {name: np.finfo(kind) for name, kind in DTYPES.items() if name.startswith("FP")}
+
+
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_an_integer_is_itself_or_refused(datatype: str) -> None:
+    read, limits = reader_of(datatype), INTEGERS[datatype]
+    for number in (int(limits.min), int(limits.max)):
+        for form in (number, str(number), f" {number}.0 "):
+            assert np.array([read(form)], DTYPES[datatype])[0] == number
+    assert read(3.0) == 3
+    beyond = [int(limits.min) - 1, int(limits.max) + 1, str(int(limits.max) + 1), 1e19, -9.223372036854776e18]
+    for value in (
+        *beyond,
+        2.0**53,
+        1.5,
+        "1.5",
+        "1e3",
+        "1_0",
+        "٣",
+        "9" * 5000,
+        "",
+        "x",
+        None,
+        True,
+        False,
+        [],
+        {},
+        [1],
+    ):
+        with pytest.raises((ValueError, OverflowError)):
+            read(value)
+
+
+@pytest.mark.parametrize("datatype", FLOATS)
+def test_a_number_is_itself_or_refused(datatype: str) -> None:
+    read, most = reader_of(datatype), float(FLOATS[datatype].max)
+    for value in (most, -most, 0.5, 7, "7", " .5 ", "-1e-3", "5."):
+        assert np.isfinite(np.array([read(value)], DTYPES[datatype])).all()
+        assert read(value) == float(value)
+    beyond = [] if datatype == "FP64" else [most * 2, str(most * 2), 10**39]
+    for value in (
+        *beyond,
+        10**400,
+        "1e400",
+        "nan",
+        "inf",
+        "Infinity",
+        "1_0",
+        "",
+        "x",
+        None,
+        True,
+        [],
+        {},
+        [1],
+    ):
+        with pytest.raises((ValueError, OverflowError)):
+            read(value)
+
+
+def test_a_truth_value_and_a_text_are_themselves_or_refused() -> None:
+    read = reader_of("BOOL")
+    assert [read(value) for value in (True, False, 1, 0, "True", "FALSE", "1", "0")] == [True, False] * 4
+    for value in (7, -1, 1.0, "no", "", None, [], {}):
+        with pytest.raises(ValueError, match="truth"):
+            read(value)
+    read = reader_of("BYTES")
+    assert [read(value) for value in ("Rome", "", "Zürich")] == [b"Rome", b"", "Zürich".encode()]
+    for value in (None, True, 5, 1.5, {"a": 1}, ["a"]):
+        with pytest.raises(ValueError, match="text"):
+            read(value)
