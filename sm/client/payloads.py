@@ -57,8 +57,8 @@ class RequestContext:
     session: Session | None = None
     #: Headers of the answer, which the client sets while it works.
     answer_headers: dict[str, str] = field(default_factory=dict)
-    #: True if the caller sent an Accept header; False if ``accept`` is the default.
-    accept_named: bool = True
+    #: The caller's Accept header; empty if there is none.
+    accept_header: str = ""
 
 
 Description = TypeVar("Description", bound=BaseModel)
@@ -413,9 +413,9 @@ class BodyPayload(Payload):
     dispatched: bool = False
 
     @property
-    def accept_named(self) -> bool:
-        """True if the caller named :attr:`accept`; False if it is the box's default."""
-        return self._request.accept_named
+    def accept_header(self) -> str:
+        """The caller's whole Accept header, of which :attr:`accept` is the best; empty if there is none."""
+        return self._request.accept_header
 
     def may_have_caused(self, error: WrongTensor) -> bool:
         """Return True for shapes and datatypes, which the body may state; names are the client's."""

@@ -9,8 +9,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sm.errors import BadInput, UnsupportedType
-from sm.http.messages import BINARY, BOM, CSV, JSON, JSON_LINES, NPY, NPZ, OCTET_STREAM, PNG, TEXT
+from sm.errors import BadInput, NotAcceptable, UnsupportedType
+from sm.http.messages import BINARY, BOM, CSV, EVENTS, JSON, JSON_LINES, NPY, NPZ, OCTET_STREAM, PNG, TEXT
 
 #: Each type that the box reads or writes, and the other names that callers use for it: registered ones
 #: (https://www.iana.org/assignments/media-types), older ones, and those of SageMaker's own containers.
@@ -74,6 +74,45 @@ NOT_CHARSETS = frozenset(
 )
 #: Charsets whose bytes are UTF-8 as they are.
 UTF_8 = frozenset({"utf-8", "utf-8-sig"})
+
+
+class RouteTypes(NamedTuple):
+    """What a route reads and writes. The model decides on ``a client's``, the caller among the rest."""
+
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+
+ANY_RAW = "a client's raw types"
+INVOKE = RouteTypes(
+    (JSON, JSON_LINES, BINARY, ANY_RAW), (JSON, CSV, NPY, PNG, JSON_LINES, EVENTS, BINARY, "a client's own")
+)
+#: Media types by the path and method of a route. ``docs/clients/http-api.md`` has this table, and the routes
+#: without a model are refused by it.
+ROUTES: Mapping[str, RouteTypes] = {
+    "POST /invocations": INVOKE,
+    "POST /models/{name}/invoke": INVOKE,
+    "POST /endpoints/{name}/invocations": INVOKE,
+    "POST /endpoints/{name}/invocations-response-stream": INVOKE._replace(
+        gives=("application/vnd.amazon.eventstream",)
+    ),
+    "POST /v2/models/{name}/infer": RouteTypes((JSON, OCTET_STREAM), (JSON, OCTET_STREAM)),
+    "POST /v2/models/{name}/generate": RouteTypes((JSON,), (JSON,)),
+    "POST /v2/models/{name}/generate_stream": RouteTypes((JSON,), (EVENTS,)),
+    "GET /v2/{path}": RouteTypes((), (JSON,)),
+    "POST /v1/embeddings": RouteTypes((JSON,), (JSON,)),
+    "GET /v1/models": RouteTypes((), (JSON,)),
+    "GET /models": RouteTypes((), (JSON,)),
+    "POST /models": RouteTypes((JSON,), (JSON,)),
+    "GET /models/{name}": RouteTypes((), (JSON,)),
+    "DELETE /models/{name}": RouteTypes((), (JSON,)),
+    "POST /models/{name}/versions": RouteTypes((JSON,), (JSON,)),
+    "PATCH /models/{name}/versions": RouteTypes((JSON,), (JSON,)),
+    "GET /execution-parameters": RouteTypes((), (JSON,)),
+    "GET /openapi.json": RouteTypes((), (JSON,)),
+    "GET /dashboard/data": RouteTypes((), (JSON,)),
+    "GET /metrics": RouteTypes((), (TEXT,)),
+}
 
 PARTS = {mark: re.compile(rf'(?:[^{mark}"]|"(?:[^"\\]|\\.)*"?)+') for mark in ",;"}
 
@@ -235,22 +274,36 @@ def read_accept(header: str) -> tuple[MediaRange, ...]:
     return tuple(ranges)
 
 
+def quality_of(header: str, kind: str) -> float:
+    """Return how much the caller likes a type, 0 to 1; 0: it does not take it."""
+    ranges = read_accept(header)
+    if not ranges:
+        return 1.0
+    matching = [each for each in ranges if each.matches(CANONICAL.get(kind, kind))]
+    # The narrowest range decides: application/json;q=0 forbids what */* allows.
+    return max(matching, key=lambda each: each.precision).quality if matching else 0.0
+
+
 @lru_cache(maxsize=1024)
 def acceptable(header: str, offers: tuple[str, ...]) -> tuple[str, ...]:
     """Return the offers that the caller takes, the best first; of equally good ones, the first offer."""
-    ranges = read_accept(header)
-    if not ranges:
-        return offers
-    qualities = {}
-    for offer in offers:
-        matching = [each for each in ranges if each.matches(CANONICAL.get(offer, offer))]
-        qualities[offer] = max(matching, key=lambda each: each.precision).quality if matching else 0.0
+    qualities = {offer: quality_of(header, offer) for offer in offers}
     return tuple(sorted((offer for offer in offers if qualities[offer]), key=lambda offer: -qualities[offer]))
 
 
 def choose(header: str, offers: tuple[str, ...]) -> str:
     """Return the offer that the caller likes best; empty if it takes none of them."""
     return next(iter(acceptable(header, offers)), "")
+
+
+def negotiate(header: str, offers: tuple[str, ...]) -> str:
+    """Return the offer that the caller likes best. Raises :class:`NotAcceptable` if it takes none of them."""
+    chosen = choose(header, offers)
+    if not chosen:
+        raise NotAcceptable(
+            f"the answer is sent as {', '.join(offers)}; the Accept header allows only {header[:100]!r}"
+        )
+    return chosen
 
 
 @lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,16 @@ from sm.errors import (
     TriremeError,
     as_trireme_error,
 )
-from sm.http.messages import Answer, given_id, write_error
+from sm.http.media_types import ROUTES, negotiate
+from sm.http.messages import JSON, TEXT, Answer, given_id, write_error
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
+#: A variable part of a path as Flask writes it.
+RULE_PART = re.compile(r"<(?:\w+:)?(\w+)>")
 
 #: Where a request's WSGI environment stores its id, and the code of the error that answers it.
 REQUEST_ID_KEY, ERROR_CODE_KEY = "trireme.request_id", "trireme.error_code"
@@ -76,6 +80,15 @@ def handle_errors(app: Flask) -> None:
     app.url_map.merge_slashes = False
     # Flask would answer OPTIONS itself, as an empty page in HTML.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+
+    @app.before_request
+    def check_accept() -> None:
+        """Refuse a request before it changes anything, if its caller does not take the route's one type."""
+        rule = request.url_rule.rule if request.url_rule else ""
+        path = RULE_PART.sub(r"{\1}", rule)
+        route = ROUTES.get(f"{request.method} {path}")
+        if route is not None and len(route.gives) == 1 and route.gives[0] in (JSON, TEXT):
+            negotiate(request.headers.get("Accept", ""), route.gives)
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> Response:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 import numpy as np
@@ -25,13 +26,28 @@ import pybase64
 
 from sm import deadline
 from sm.client import results
+from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
 from sm.client.results import Encoded, Picture, encodable
-from sm.errors import DeadlinePassed, StreamStalled, TriremeError
-from sm.http.messages import EVENTS, JSON, JSON_LINES, NPY, PNG, Answer, write_error
-from sm.router.classify import DispatchRequest
+from sm.errors import DeadlinePassed, NotAcceptable, StreamStalled, TriremeError
+from sm.http.media_types import acceptable, negotiate
+from sm.http.messages import (
+    CSV,
+    EVENTS,
+    JSON,
+    JSON_LINES,
+    NPY,
+    OCTET_STREAM,
+    PNG,
+    Answer,
+    strict_json,
+    write_error,
+)
+from sm.router.classify import OFFERS, DispatchRequest
 from sm.triton.read_ahead import PATIENCE
 
+#: What a list may be sent as, the best first.
+LIST_OFFERS = (JSON, JSON_LINES, CSV)
 #: Dataclasses are passed to :func:`encodable`, because a picture is one.
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
@@ -45,18 +61,31 @@ class EncodedRecord:
 
 
 def write(request: DispatchRequest, result: object) -> Answer:
-    """Encode the result of a single record in the type that the caller accepts if possible, else as JSON.
+    """Encode the result of a single record in the type that the caller likes best of those that it can have.
 
-    A result that is a :class:`TriremeError` is raised.
+    Raises:
+        NotAcceptable: It can have none that the caller accepts.
+        TriremeError: The result is one.
     """
     if isinstance(result, TriremeError):
         raise result
     if isinstance(result, Encoded):
-        return Answer(result.body, result.content_type, headers=request.answer_headers)
+        is_json = result.content_type.startswith((JSON, JSON_LINES))
+        body = strict_json(result.body) if is_json else result.body
+        return Answer(body, result.content_type, headers=request.answer_headers)
     if request.accept != JSON:
-        binary = _binary(result, request.accept)
-        if binary is not None:
-            return Answer(binary, request.accept, headers=request.answer_headers)
+        offers = tuple(dict.fromkeys((request.accept, *OFFERS)))
+        for kind in acceptable(request.accept_header, offers):
+            if kind == JSON:
+                break
+            encoded = _encode_as(kind, request, result)
+            if encoded is not None:
+                return Answer(encoded, kind, headers=request.answer_headers)
+        else:
+            raise NotAcceptable(
+                f"the result of {request.model!r} cannot be sent as {request.accept_header[:100]!r}; "
+                f"{JSON} can"
+            )
     try:
         body = orjson.dumps({"modelname": request.model, "result": result}, encodable, OPTIONS)
     except (TypeError, ValueError) as error:
@@ -64,20 +93,38 @@ def write(request: DispatchRequest, result: object) -> Answer:
     return Answer(body, headers=request.answer_headers)
 
 
+def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord]:
+    """Choose the type of the answer to a list, and return what encodes a record for it.
+
+    Raises :class:`NotAcceptable` if the caller accepts none.
+    """
+    offers = tuple(kind for kind in dict.fromkeys((request.accept, *LIST_OFFERS)) if kind in LIST_OFFERS)
+    request.accept = negotiate(request.accept_header, offers)
+    return partial(encode_row, request) if request.accept == CSV else partial(encode_record, request.model)
+
+
 def write_list(request: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
-    """Join encoded records to a JSON list, or to JSON lines. Raises the first failure if none succeeded."""
-    if request.accept == JSON_LINES:
-        return Answer(join_records(records, b"\n"), JSON_LINES, headers=request.answer_headers)
+    """Join encoded records to a JSON list, to JSON lines or CSV. Raises the first failure if none succeeded.
+
+    CSV has no place for an error, so that every failure is raised.
+    """
+    if request.accept in (JSON_LINES, CSV):
+        body = join_records(records, b"\n", has_errors=request.accept == JSON_LINES)
+        return Answer(body, request.accept, headers=request.answer_headers)
     start = b'{"modelname":' + dumps(request.model) + b',"result":['
     return Answer(join_records(records, b",", start, b"]}"), headers=request.answer_headers)
 
 
 def join_records(
-    records: Iterable[EncodedRecord], separator: bytes, start: bytes = b"", end: bytes = b""
+    records: Iterable[EncodedRecord],
+    separator: bytes,
+    start: bytes = b"",
+    end: bytes = b"",
+    has_errors: bool = True,
 ) -> bytes:
     """Join the records' bytes, and note a failure that is not the caller's fault.
 
-    Raises the first failure if no record succeeded.
+    Raises the first failure if no record succeeded, or if the form has no errors in it.
     """
     body, first_failure, succeeded, running = io.BytesIO(), None, False, deadline.current()
     body.write(start)
@@ -88,6 +135,8 @@ def join_records(
         if record.failure is None:
             succeeded = True
             continue
+        if not has_errors:
+            raise record.failure
         first_failure = first_failure or record.failure
         if running is not None and record.failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             running.failed_status = record.failure.status
@@ -107,6 +156,20 @@ def encode_record(model: str, result: object) -> EncodedRecord:
         return encode_failure(_unencodable(model, result))
 
 
+def encode_row(request: DispatchRequest, result: object) -> EncodedRecord:
+    """Encode a result or a :class:`TriremeError` as CSV."""
+    if isinstance(result, TriremeError):
+        return encode_failure(result)
+    row = _encode_as(CSV, request, result)
+    if row is None:
+        return encode_failure(
+            NotAcceptable(
+                f"the result of {request.model!r} has no form of one line of CSV; {JSON} has it all"
+            )
+        )
+    return EncodedRecord(row)
+
+
 def encode_failure(error: TriremeError) -> EncodedRecord:
     """Encode the entry of a record or a line that failed."""
     # Release the frames in its traceback: hundreds of failures may wait for their turn.
@@ -123,11 +186,18 @@ def dumps(value: object) -> bytes:
     return orjson.dumps(value, default=encodable, option=OPTIONS)
 
 
-def _binary(result: object, accept: str) -> bytes | None:
-    """Encode a picture as PNG, an array as ``.npy``, if the caller accepts that; None for JSON."""
+def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | None:
+    """Encode a result as a type other than JSON; None if it cannot be."""
+    if kind == JSON_LINES:
+        record = encode_record(request.model, result)
+        if record.failure is not None:
+            raise record.failure
+        return record.body
     if isinstance(result, Picture):
-        return result.png() if accept == PNG else None
-    if accept != NPY:
+        return result.png() if kind == PNG else None
+    if kind == CSV:
+        return encode_csv(result, request.client.result if request.client else None)
+    if kind != NPY:
         return None
     try:
         array = np.asarray(result)
@@ -211,7 +281,6 @@ def _within(
 
 #: Exactly as AWS's own Triton container writes it.
 EVENTS_UTF8 = "text/event-stream; charset=utf-8"
-OCTET_STREAM = "application/octet-stream"
 
 
 def write_stream(request: DispatchRequest, parts: Iterator[object]) -> Answer:

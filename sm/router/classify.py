@@ -21,8 +21,19 @@ from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
-from sm.http.media_types import choose_kind, kind_of, media_type, parse
-from sm.http.messages import BINARY, CSV, EVENTS, JSON, JSON_LINES, OCTET_STREAM, check_not_empty, not_json
+from sm.http.media_types import choose, choose_kind, kind_of, media_type, most_wanted, parse
+from sm.http.messages import (
+    BINARY,
+    CSV,
+    EVENTS,
+    JSON,
+    JSON_LINES,
+    NPY,
+    OCTET_STREAM,
+    PNG,
+    check_not_empty,
+    not_json,
+)
 from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.
@@ -208,20 +219,18 @@ def custom_attributes(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
+#: What the box can make of a client's result, the best first. A stream is last: ``text/*`` means CSV.
+OFFERS = (JSON, CSV, NPY, PNG, JSON_LINES, EVENTS)
+
+
 @lru_cache(maxsize=256)
 def choose_accept(header: str, default: str) -> str:
-    """Return the content type of an Accept header that has the highest quality; ``default`` for ``*/*``."""
-    best, best_quality = default, 0.0
-    for part in header.split(","):
-        content_type, *options = (piece.strip().lower() for piece in part.split(";"))
-        quality_text = next((option[2:] for option in options if option.startswith("q=")), "1")
-        try:
-            quality = float(quality_text)
-        except ValueError:
-            continue
-        if content_type and quality > best_quality:
-            best, best_quality = (default if content_type == "*/*" else content_type), quality
-    return best
+    """Return the type that a client should answer in: the caller's best of :data:`OFFERS`.
+
+    ``default`` is the best of equally good ones. If the caller takes none of them, it is the type that it
+    wants most: a client may make it itself.
+    """
+    return choose(header, tuple(dict.fromkeys((default, *OFFERS)))) or most_wanted(header) or default
 
 
 #: The members of a dispatch request.
@@ -413,8 +422,7 @@ class Classifier:
         elif many and self.max_records is not None:
             RecordLimit(self.max_records).add(len(payload))
         accept = message.headers.get("accept", "")
-        accept_named = choose_accept(accept, "") if accept else ""
-        accept = accept_named or self.default_accept
+        chosen_accept = choose_accept(accept, self.default_accept) if accept else self.default_accept
         platform_headers = {}
         for header, value in message.headers.items():
             if header.startswith(HEADER_PREFIX):
@@ -431,12 +439,12 @@ class Classifier:
             address.attributes,
             message.request_id,
             client,
-            accept == EVENTS or (message.in_parts and client is not None and client.streams()),
+            chosen_accept == EVENTS or (message.in_parts and client is not None and client.streams()),
             version=str(members.get("version") or address.version),
-            accept=accept,
+            accept=chosen_accept,
             headers=platform_headers,
             session=session,
-            accept_named=bool(accept_named),
+            accept_header=accept,
         )
 
 

@@ -32,7 +32,7 @@ from sm.errors import (
 from sm.http.messages import Answer, caller_network
 from sm.plugins.registry import Registry
 from sm.router.admission import UNKNOWN, Admission, FairGate
-from sm.router.answers import Stream, encode_record, write, write_list, write_stream
+from sm.router.answers import Stream, record_encoder, write, write_list, write_stream
 from sm.router.capture import Capture
 from sm.router.classify import (
     Classifier,
@@ -216,7 +216,7 @@ class Pipeline:
             return write_stream(request, parts)
         if not request.many:
             return write(request, run_record(request))
-        encode = partial(encode_record, request.model)
+        encode = record_encoder(request)
         return write_list(request, run_records(request, encode, self.records, invocation.slot))
 
     def _confirm(self, deadline: Deadline) -> None:

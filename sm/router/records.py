@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 from sm import deadline
 from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
-from sm.http.messages import JSON, JSON_LINES, Answer
+from sm.http.media_types import negotiate
+from sm.http.messages import CSV, JSON, JSON_LINES, Answer
 from sm.metrics import stage
 from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
@@ -278,11 +279,16 @@ def answer_lines(
                 record.fail(error)
                 return encode_failure(error)
 
-    records = runner.run(messages(request.message), answer, lambda: deadline_failure, slot)
-    body = join_records(records, b"\n")
-    if not body:
+    kind = negotiate(request.message.headers.get("accept", ""), (JSON_LINES, JSON, CSV))
+    line_accept = CSV if kind == CSV else JSON
+    records = runner.run(messages(request.message, line_accept), answer, lambda: deadline_failure, slot)
+    if kind == JSON:
+        body = join_records(records, b",\n", b"[", b"]")
+    else:
+        body = join_records(records, b"\n", has_errors=kind != CSV)
+    if body in (b"", b"[]"):
         raise BadInput("the body has no line")
-    return Answer(body, JSON_LINES)
+    return Answer(body, kind)
 
 
 def check_count(request: LinesRequest) -> None:
@@ -313,9 +319,9 @@ def split(body: bytes) -> Iterator[bytes]:
         yield body[start:end].rstrip()
 
 
-def messages(message: Message) -> Iterator[Message]:
-    """Yield each line as a message that accepts JSON."""
-    headers = {**message.headers, "content-type": JSON, "accept": JSON}
+def messages(message: Message, accept: str = JSON) -> Iterator[Message]:
+    """Yield each line as a message that accepts a type."""
+    headers = {**message.headers, "content-type": JSON, "accept": accept}
     # Not with _replace: for short lines that would be a tenth of all the work.
     shared_fields = (headers, message.query, message.request_id, message.model)
     for line in split(message.body):

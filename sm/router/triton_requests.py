@@ -17,12 +17,14 @@ from sm.errors import (
     BadInput,
     Forbidden,
     MethodNotAllowed,
+    NotAcceptable,
     NotFound,
     NotReady,
     TriremeError,
     UnknownModel,
 )
-from sm.http.messages import BINARY, JSON, Answer
+from sm.http.media_types import choose, kind_of, negotiate
+from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
 from sm.plugins.registry import NO_MODEL, Registry
 from sm.router.answers import finish, split_events
 from sm.router.classify import Message, TritonRequest
@@ -59,8 +61,10 @@ class Triton:
             raise UnknownModel(f"{NO_MODEL}; there are: {names}")
         model = self._registry.triton_model(request.model)
         name = self._registry.name_in_answers(request.model)
+        accept = accept_of(request)
+        negotiate(accept, (EVENTS,) if request.streamed else (JSON, BINARY, OCTET_STREAM))
         try:
-            answer = to_answer(self._upstream.send(to_upstream(request, model)))
+            answer = as_accepted(to_answer(self._upstream.send(to_upstream(request, model))), accept)
             # New versions of a model count as that model.
             counted = model if self._registry.is_own_name(request.model) else name
             return counted, answer if name == model else rename_model(answer, model, name)
@@ -78,8 +82,40 @@ class Triton:
             model = self._registry.triton_model(name)
             target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
         request = Request(method, target, message.body, end_to_end(message.headers))
-        answer = to_v2_answer(self._upstream.send(request))
+        accept = message.headers.get("accept", "")
+        if method == "POST":  # others change nothing, and may have no body
+            is_stream = target.partition("?")[0].endswith("/generate_stream")
+            negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
+        answer = as_accepted(to_v2_answer(self._upstream.send(request)), accept)
         return answer if model == name else rename_model(answer, model, name)
+
+
+def accept_of(request: TritonRequest) -> str:
+    """Return the caller's Accept header; empty for a call that names the type of a stream's parts in it."""
+    return "" if request.message.in_parts else request.message.headers.get("accept", "")
+
+
+def as_accepted(answer: Answer, accept: str) -> Answer:
+    """Return Triton's answer in a type that the caller accepts.
+
+    JSON is also the binary form, with all of it before the tensors, of which there are none. Tensors that the
+    request itself asked for in binary stay that.
+
+    Raises:
+        NotAcceptable: The caller accepts neither.
+    """
+    kind = kind_of(answer.content_type)
+    if not answer.body or not isinstance(answer.body, bytes) or choose(accept, (kind,)):
+        return answer
+    if kind == JSON and choose(accept, (BINARY,)):
+        return replace(answer, content_type=f"{BINARY};json-header-size={len(answer.body)}")
+    if kind == JSON and choose(accept, (OCTET_STREAM,)):
+        headers = {**answer.headers, HEADER_SIZE: str(len(answer.body))}
+        return replace(answer, content_type=OCTET_STREAM, headers=headers)
+    raise NotAcceptable(
+        f"the answer is {kind}; the Accept header allows only {accept[:100]!r}. Without binary_data in the "
+        f"request it is {JSON}"
+    )
 
 
 def to_upstream(request: TritonRequest, model: str) -> Request:
@@ -154,8 +190,35 @@ def to_v2_answer(reply: Reply) -> Answer:
     if reply.failure is not None:
         raise to_error(reply.status, reply.failure)
     headers = {name: value for name, value in reply.headers.items() if name != "content-type"}
-    body = reply.body if isinstance(reply.body, bytes) else _stream_events(reply.body)
-    return Answer(body, reply.headers.get("content-type", JSON), headers=headers)
+    content_type = reply.headers.get("content-type", JSON)
+    if not isinstance(reply.body, bytes):
+        return Answer(_stream_events(reply.body), content_type, headers=headers)
+    body = reply.body
+    if HEADER_SIZE in headers:
+        size = int(headers[HEADER_SIZE])
+        json_part = parsable_json(body[:size])
+        if len(json_part) != size:
+            body, headers[HEADER_SIZE] = json_part + body[size:], str(len(json_part))
+    elif kind_of(content_type) == JSON:
+        body = parsable_json(body)
+    return Answer(body, content_type, headers=headers)
+
+
+def parsable_json(body: bytes) -> bytes:
+    """Return Triton's JSON as every parser reads it: NaN and infinity are null.
+
+    Raises:
+        NotAcceptable: An output of type BYTES is not UTF-8, so that JSON has no form for it.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise NotAcceptable(
+                "an output has bytes that are not UTF-8, which JSON cannot have; "
+                'ask for it with "parameters": {"binary_data": true}'
+            ) from None
+    return strict_json(body)
 
 
 def without_request_token(answer: Answer) -> Answer:
@@ -177,7 +240,7 @@ def _stream_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
         for event in events:
             if event.startswith(ERRORS):
                 raise to_error(500, translate_http_status(500, failure_text(500, event) or ""))
-            yield event
+            yield parsable_json(event)
     finally:
         finish(events)
 

@@ -22,6 +22,8 @@ from urllib.parse import unquote
 import h11
 import orjson
 
+from sm.client.decode_budget import BYTES_PER_MARK, DECODED
+from sm.client.payloads import MIN_BASE64_BYTES
 from sm.deadline import Deadline, Value, current, part
 from sm.errors import (
     BadInput,
@@ -36,11 +38,13 @@ from sm.errors import (
     UnknownModel,
     UnsupportedType,
 )
+from sm.http.messages import not_json
 from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
 from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
 from sm.triton.retries import Retries
 from sm.triton.server import LOOPBACK
+from sm.triton.v2_body import check_tensors
 
 #: Milliseconds until the first check whether the caller is still connected, and between the next ones.
 FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
@@ -156,7 +160,8 @@ class Upstream:
             deadline = current() or Deadline(time.monotonic() + self._timeout)
             deadline.check()
             check_headers(request.headers)
-            check_json(request.body, request.headers, self._max_body)
+            path = request.target.partition("?")[0]
+            check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
             send = partial(self._send, request, model, deadline)
             if request.method == "POST" and model:
                 reply = self._retries.run(model, send)
@@ -390,8 +395,10 @@ def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
-    """Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting. Triton reports other errors.
+def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int, has_tensors: bool = False) -> None:
+    """Refuse JSON that would crash Triton 2.51: huge shapes and deep nesting; and values that it would cast.
+
+    Triton reports other errors.
 
     Triton allocates a tensor by the shape that a caller states, before it reads the numbers. It parses nested
     JSON by recursion. In both cases one small request can end its process.
@@ -400,9 +407,10 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
         body: As the caller sent it, perhaps compressed.
         headers: Names in lower case.
         max_bytes: Of the body after decompression.
+        has_tensors: True for a v2 inference request.
 
     Raises:
-        BadInput: The body would crash Triton.
+        BadInput: The body would crash Triton, or is not JSON, or its values do not fit their datatypes.
         TooLarge: It has more than ``max_bytes``.
         UnsupportedType: Triton cannot decompress it.
     """
@@ -422,6 +430,17 @@ def check_json(body: bytes, headers: Mapping[str, str], max_bytes: int) -> None:
         # An element takes at least a byte, in JSON and in binary.
         if has_more_elements(match[1], len(content)):
             raise BadInput(f"a tensor has more elements than the body of {len(content)} bytes can have")
+    if has_tensors and text and not text.isspace():
+        # The memory of a body as it came is reserved by now, that of an unpacked one is not.
+        marks = (
+            0 if content is body or len(text) < MIN_BASE64_BYTES else sum(map(text.count, (b",", b"[", b"{")))
+        )
+        with DECODED.reserve(BYTES_PER_MARK * marks):
+            try:
+                request = orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                raise not_json(error) from None
+            check_tensors(request)
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:

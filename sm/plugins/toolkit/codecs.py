@@ -32,9 +32,9 @@ from sm.client import results
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED, MAX_UNCOUNTED_MARKS
 from sm.client.payloads import MAX_TEXT_BYTES, array_of, read_npy, write_npy
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, TriremeError, UnsupportedType
-from sm.http.messages import JSON, JSON_LINES, NPY
+from sm.http.media_types import CANONICAL
+from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ, strict_json
 
-NPZ = "application/x-npz"
 #: Members of an archive; a sparse matrix has five or six.
 MAX_MEMBERS = 16
 #: Bytes of the unpacked members, unless the worker's decode budget is smaller.
@@ -115,7 +115,6 @@ def _scipy_sparse() -> ModuleType:
         ) from None
 
 
-CSV = "text/csv"
 #: The memory that a body's strings may take as an array, in multiples of the body's size. In NumPy each
 #: string takes 4 bytes a character, and as many characters as the longest.
 MAX_TEXT_GROWTH = 16
@@ -142,7 +141,7 @@ def decode(data: str | bytes, content_type: str) -> Any:
     Raises :class:`UnsupportedType` for another content type, and :class:`BadInput` for a body that does not
     match its type.
     """
-    decoder = DECODERS.get(content_type)
+    decoder = DECODERS.get(CANONICAL.get(content_type, content_type))
     if decoder is None:
         raise UnsupportedType(
             f"the script has no input_fn: {', '.join(DECODERS)} can be read, not {content_type[:100]!r}"
@@ -156,7 +155,7 @@ def encode(value: Any, content_type: str) -> str | bytes:
     Raises :class:`NotAcceptable` for another type, and :class:`ClientFailed` for a value that the type cannot
     express.
     """
-    encoder = ENCODERS.get(content_type)
+    encoder = ENCODERS.get(CANONICAL.get(content_type, content_type))
     if encoder is None:
         raise NotAcceptable(
             f"the script has no output_fn: {', '.join(ENCODERS)} are supported, not {content_type[:100]!r}"
@@ -171,10 +170,8 @@ def encode(value: Any, content_type: str) -> str | bytes:
 
 
 def to_json(value: Any) -> str:
-    """Encode JSON, including objects with ``tolist``; ``NaN`` stays ``NaN``, as the toolkit's callers
-    expect.
-    """
-    return json.dumps(value, default=_to_list)
+    """Encode JSON, including objects with ``tolist``. NaN and infinity become null, as JSON has neither."""
+    return strict_json(json.dumps(value, default=_to_list).encode()).decode()
 
 
 def _decode_json(data: str | bytes) -> Any:

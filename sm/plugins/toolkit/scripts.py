@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -45,7 +45,8 @@ from sm.errors import (
     TriremeError,
     UnsupportedType,
 )
-from sm.http.messages import JSON_LINES, NPY
+from sm.http.media_types import acceptable, kind_of, most_wanted, quality_of, read_accept
+from sm.http.messages import CSV, JSON, JSON_LINES, NPY
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import plain_names
 
@@ -57,6 +58,8 @@ TORCH_SUFFIXES = (".pt", ".pth")
 TORCH_FILE = "model.pt"
 #: Characters of a CSV in which XGBoost's container searches for the delimiter.
 SNIFFED_CHARACTERS = 512
+#: Types of an Accept header that a script is asked for, one after the other.
+MAX_ACCEPTED = 4
 
 
 class Defaults:
@@ -245,7 +248,7 @@ def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
 
 #: By content type.
 TO_DMATRIX: Mapping[str, Callable[[str | bytes], Any]] = {
-    codecs.CSV: csv_to_dmatrix,
+    CSV: csv_to_dmatrix,
     **dict.fromkeys(codecs.LIBSVM_TYPES, libsvm_to_dmatrix),
     codecs.RECORDIO: recordio_protobuf_to_dmatrix,
 }
@@ -288,7 +291,9 @@ class Context:
     model_dir: Path
     #: Names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: True if the caller sent an Accept header.
+    #: The types that the caller accepts, the best first.
+    accepted: tuple[str, ...] = ()
+    #: True if the caller named one.
     accept_named: bool = True
     #: The content type of the answer, set by the script.
     content_type: str = ""
@@ -369,10 +374,13 @@ class ScriptFunctions:
         self, model: Any, body: bytes, content_type: str, accept: str, context: Context
     ) -> tuple[bytes, str]:
         """Return the answer's bytes and content type."""
-        data = codecs.decode_text(body) if content_type in codecs.TEXT_TYPES else body
+        data = codecs.decode_text(body) if kind_of(content_type) in codecs.TEXT_TYPES else body
         try:
             if "transform_fn" in self._functions:
-                returned = self._call("transform_fn", model, data, content_type, accept, context)
+                returned, accept = first_acceptable(
+                    context.accepted or (accept,),
+                    lambda kind: self._call("transform_fn", model, data, content_type, kind, context),
+                )
             else:
                 returned = self._run_steps(model, data, content_type, accept, context)
         except Exception as error:
@@ -390,14 +398,56 @@ class ScriptFunctions:
 
     def _run_steps(self, model: Any, data: Any, content_type: str, accept: str, context: Context) -> Any:
         functions, defaults = self._functions, self._defaults
-        decode: Function = functions.get("input_fn", lambda data, kind, _: defaults.decode(data, kind, model))
+        decode: Function = functions.get(
+            "input_fn", lambda data, kind, _: defaults.decode(data, kind_of(kind), model)
+        )
         predict: Function = functions.get("predict_fn", lambda data, model, _: defaults.predict(data, model))
         prediction = predict(decode(data, content_type, context), model, context)
+        accepted = context.accepted or (accept,)
         if "output_fn" in functions:
-            return functions["output_fn"](prediction, accept, context)
-        if content_type == JSON_LINES and not context.accept_named:
-            accept = JSON_LINES
-        return defaults.encode(prediction, accept), accept
+            returned, accept = first_acceptable(
+                accepted, lambda kind: functions["output_fn"](prediction, kind, context)
+            )
+            is_pair = isinstance(returned, tuple) and len(returned) == 2
+            return (
+                returned
+                if is_pair or isinstance(returned, Response)
+                else (returned, context.content_type or accept)
+            )
+        if kind_of(content_type) == JSON_LINES and not context.accept_named:
+            accepted = (JSON_LINES,)
+        return first_acceptable(accepted, lambda kind: defaults.encode(prediction, kind_of(kind)))
+
+
+def first_acceptable(accepted: Sequence[str], encode: Callable[[str], Any]) -> tuple[Any, str]:
+    """Return what ``encode`` gives for the first type that it can give, and the type.
+
+    Raises what it raises for the first one if it can give none.
+    """
+    first: Exception | None = None
+    for kind in accepted:
+        try:
+            return encode(kind), kind
+        except Exception as error:
+            translated = to_trireme_error(error)
+            if not isinstance(translated, NotAcceptable | UnsupportedType):
+                raise
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def accepted_types(header: str, default: str) -> tuple[str, ...]:
+    """Return the types that a script is asked for, the best first: at most :data:`MAX_ACCEPTED`.
+
+    The types of the box's own encoders come before others of the same quality, as a browser's ``text/html``.
+    """
+    offers = tuple(dict.fromkeys((default, *codecs.ENCODERS)))
+    known = acceptable(header, offers)
+    named = {each.name: each.quality for each in read_accept(header) if each.precision == 2 and each.quality}
+    own = {kind: named.pop(kind, quality_of(header, kind)) for kind in known}
+    ordered = sorted({**own, **named}.items(), key=lambda item: -item[1])
+    return tuple(kind for kind, _ in ordered)[:MAX_ACCEPTED] or (most_wanted(header) or default,)
 
 
 def accept_context(function: Function, argument_count: int) -> Function:
@@ -478,7 +528,7 @@ class ToolkitClient(Client):
 
     def inference(self, payload: BodyPayload) -> object:
         """Answer bytes with bytes, or the payload of a dispatch request with a value for its answer."""
-        accept = "application/json" if payload.dispatched else payload.accept
+        accept = JSON if payload.dispatched else payload.accept
         with self._exclusive_access():
             body, kind = self._handler.answer(
                 self._model, payload.body, payload.content_type, accept, self._context(payload)
@@ -489,8 +539,11 @@ class ToolkitClient(Client):
         if payload is None:
             return Context(self.name, self.repository)
         headers = {**payload.headers, "content-type": payload.content_type, "accept": payload.accept}
-        accept = payload.dispatched or payload.accept_named
-        return Context(self.name, self.repository, headers, accept)
+        if payload.dispatched:
+            return Context(self.name, self.repository, headers, (JSON,))
+        accepted = accepted_types(payload.accept_header, payload.accept)
+        named = bool(most_wanted(payload.accept_header))
+        return Context(self.name, self.repository, headers, accepted, named)
 
     @contextmanager
     def _exclusive_access(self) -> Iterator[None]:

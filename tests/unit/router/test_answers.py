@@ -17,13 +17,15 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sm.client.results import Encoded, Picture
+from sm.client.csv_rows import encode_csv
+from sm.client.results import Boxes, Encoded, Masks, Picture, Table, TableRows
 from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
     CallerGone,
     ClientFailed,
     DeadlinePassed,
+    NotAcceptable,
     StreamStalled,
     TriremeError,
 )
@@ -37,6 +39,7 @@ from sm.router.answers import (
     frame,
     frames,
     raw_parts,
+    record_encoder,
     split_events,
     with_final_error,
     write,
@@ -84,9 +87,77 @@ def test_an_array_is_sent_as_npy_to_a_caller_that_accepts_it() -> None:
     assert np.load(io.BytesIO(answer.read()), allow_pickle=False).tolist() == [0, 1, 2]
 
 
-def test_a_result_that_is_no_array_is_json_even_if_npy_is_accepted() -> None:
-    answer = write(request(accept="application/x-npy"), {"a": 1})
-    assert answer.content_type == "application/json"
+@pytest.mark.parametrize("accept", ["application/x-npy", "image/png", "text/html", "application/json;q=0"])
+def test_a_result_that_cannot_be_what_the_caller_accepts_is_a_406(accept: str) -> None:
+    asked = request(accept="application/x-npy", accept_header=accept)
+    with pytest.raises(NotAcceptable):
+        write(asked, {"a": {"b": {"c": {"d": {"e": 1}}}}})
+    asked = request(accept="application/x-npy", accept_header=f"{accept}, application/*;q=0.1")
+    if "q=0" not in accept:
+        assert write(asked, {"a": 1}).content_type == "application/json"
+
+
+def test_the_boxs_default_type_is_not_the_callers_so_json_may_take_its_place() -> None:
+    assert write(request(accept="application/x-npy"), {"a": 1}).content_type == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        ([{"label": "a, b", "score": 0.5}, {"label": "c", "score": 0.25}], b'"a, b",0.5,c,0.25'),
+        ({"embedding": np.array([1, 0.5], np.float32), "tokens": 3}, b"1.0,0.5,3"),
+        ({"text": "ada"}, b"ada"),
+        (7, b"7"),
+        (np.float32(0.5), b"0.5"),
+        (np.array([[1, 2], [3, 4]]), b"1,2\n3,4"),
+        (TableRows([{"y": 1, "z": None}, {"y": [2, 3], "z": b"x"}]), b"1,\n2,3,x"),
+        (Picture(np.zeros((2, 3, 3), np.uint8)), None),
+        ({"bytes": b"\xff"}, None),
+    ],
+)
+def test_a_result_is_a_line_of_csv_or_a_406(result: object, line: bytes | None) -> None:
+    asked = request(accept="text/csv", accept_header="text/csv")
+    if line is None:
+        with pytest.raises(NotAcceptable):
+            write(asked, result)
+    else:
+        answer = write(asked, result)
+        assert (answer.read(), answer.content_type) == (line, "text/csv")
+
+
+def test_found_objects_are_no_line_of_csv() -> None:
+    for kind in (Boxes(), Masks(), Table()):
+        assert encode_csv([{"label": "a", "score": 1.0}], kind) is None
+
+
+def write_list_for(accept: str, *results: object) -> Answer:
+    asked = request(many=True, records=[*results], accept_header=accept)
+    encode = record_encoder(asked)
+    return write_list(asked, map(encode, results))
+
+
+def test_a_list_is_sent_as_the_caller_accepts_it() -> None:
+    for accept, body in (
+        ("text/csv", b"1\n2"),
+        ("text/csv, application/json;q=0.1", b"1\n2"),
+        ("application/x-ndjson", b"1\n2"),
+        ("text/html, */*;q=0.1", b'{"modelname":"m","result":[1,2]}'),
+    ):
+        assert write_list_for(accept, 1, 2).read() == body
+    with pytest.raises(NotAcceptable):
+        write_list_for("image/png", 1, 2)
+
+
+def test_a_record_that_fails_has_no_line_in_csv_so_the_request_fails() -> None:
+    with pytest.raises(BadInput):
+        write_list_for("text/csv", 1, BadInput("wrong"))
+
+
+def test_json_that_a_client_wrote_itself_has_no_words_for_nan() -> None:
+    answer = write(
+        request(), Encoded(b'[NaN, -Infinity, "NaN", "\\"NaN"]', "application/json; charset=utf-8")
+    )
+    assert json.loads(answer.read(), parse_constant=pytest.fail) == [None, None, "NaN", '"NaN']
 
 
 def test_a_picture_is_png_bytes_or_base64_in_json() -> None:

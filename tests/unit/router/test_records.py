@@ -30,7 +30,7 @@ def runner() -> Iterator[OrderedRunner]:
 
 
 def lines_message(body: bytes) -> Message:
-    return Message(body, {"content-type": JSON_LINES, "accept": "image/png"}, {}, "id")
+    return Message(body, {"content-type": JSON_LINES, "accept": "*/*"}, {}, "id")
 
 
 def lines_request(body: bytes, limit: RecordLimit | None = None) -> LinesRequest:

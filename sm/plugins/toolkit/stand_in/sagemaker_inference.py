@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import BadInput, ClientFailed, NotAcceptable, UnsupportedType
-from sm.http.messages import JSON, NPY
+from sm.http.messages import CSV, JSON, NPY, NPZ
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import add_module
 
@@ -23,12 +23,12 @@ __path__: list[str] = []
 content_types = add_module(
     f"{__name__}.content_types",
     JSON=JSON,
-    CSV=codecs.CSV,
+    CSV=CSV,
     OCTET_STREAM="application/octet-stream",
     ANY="*/*",
     NPY=NPY,
-    NPZ=codecs.NPZ,
-    UTF8_TYPES=[JSON, codecs.CSV],
+    NPZ=NPZ,
+    UTF8_TYPES=[JSON, CSV],
 )
 parameters = add_module(
     f"{__name__}.parameters",

@@ -164,7 +164,13 @@ def test_an_integer_is_itself_or_refused(datatype: str) -> None:
         for form in (number, str(number), f" {number}.0 "):
             assert np.array([read(form)], DTYPES[datatype])[0] == number
     assert read(3.0) == 3
-    beyond = [int(limits.min) - 1, int(limits.max) + 1, str(int(limits.max) + 1), 1e19, -9.223372036854776e18]
+    beyond: list[Any] = [
+        int(limits.min) - 1,
+        int(limits.max) + 1,
+        str(int(limits.max) + 1),
+        1e19,
+        -9.223372036854776e18,
+    ]
     for value in (
         *beyond,
         2.0**53,
@@ -190,10 +196,11 @@ def test_an_integer_is_itself_or_refused(datatype: str) -> None:
 @pytest.mark.parametrize("datatype", FLOATS)
 def test_a_number_is_itself_or_refused(datatype: str) -> None:
     read, most = reader_of(datatype), float(FLOATS[datatype].max)
-    for value in (most, -most, 0.5, 7, "7", " .5 ", "-1e-3", "5."):
+    good: tuple[Any, ...] = (most, -most, 0.5, 7, "7", " .5 ", "-1e-3", "5.")
+    for value in good:
         assert np.isfinite(np.array([read(value)], DTYPES[datatype])).all()
         assert read(value) == float(value)
-    beyond = [] if datatype == "FP64" else [most * 2, str(most * 2), 10**39]
+    beyond: list[Any] = [] if datatype == "FP64" else [most * 2, str(most * 2), 10**39]
     for value in (
         *beyond,
         10**400,
@@ -217,11 +224,13 @@ def test_a_number_is_itself_or_refused(datatype: str) -> None:
 def test_a_truth_value_and_a_text_are_themselves_or_refused() -> None:
     read = reader_of("BOOL")
     assert [read(value) for value in (True, False, 1, 0, "True", "FALSE", "1", "0")] == [True, False] * 4
-    for value in (7, -1, 1.0, "no", "", None, [], {}):
+    wrong: tuple[Any, ...] = (7, -1, 1.0, "no", "", None, [], {})
+    for value in wrong:
         with pytest.raises(ValueError, match="truth"):
             read(value)
     read = reader_of("BYTES")
     assert [read(value) for value in ("Rome", "", "Zürich")] == [b"Rome", b"", "Zürich".encode()]
-    for value in (None, True, 5, 1.5, {"a": 1}, ["a"]):
+    wrong = (None, True, 5, 1.5, {"a": 1}, ["a"])
+    for value in wrong:
         with pytest.raises(ValueError, match="text"):
             read(value)

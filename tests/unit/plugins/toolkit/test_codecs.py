@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from sm.client.decode_budget import DECODED
 from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, UnsupportedType
-from sm.http.messages import JSON, JSON_LINES, NPY
-from sm.plugins.toolkit.codecs import CSV, NPZ, decode, encode
+from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
+from sm.plugins.toolkit.codecs import decode, encode
 
 LIBSVM = "text/libsvm"
 
@@ -70,7 +70,12 @@ def test_a_json_object_becomes_a_dict() -> None:
     [
         (np.arange(3), JSON, "[0, 1, 2]"),
         ({"a": np.arange(2), "b": np.int64(1)}, JSON, '{"a": [0, 1], "b": 1}'),
-        (np.array([np.nan]), JSON, "[NaN]"),
+        (np.array([np.nan]), JSON, "[null]"),
+        (
+            {"NaN": [float("inf"), -float("inf"), 'NaN "Infinity']},
+            JSON,
+            r'{"NaN": [null, null, "NaN \"Infinity"]}',
+        ),
         (np.array([0.1], np.float32), JSON, "[0.10000000149011612]"),
         (np.arange(3), CSV, "0\n1\n2\n"),
         (np.arange(6).reshape(2, 3) / 4, CSV, "0.0,0.25,0.5\n0.75,1.0,1.25\n"),

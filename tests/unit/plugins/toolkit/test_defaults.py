@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sm.errors import BadInput, StartError, UnsupportedType
-from sm.http.messages import JSON
+from sm.http.messages import CSV, JSON, NPZ
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.codecs import NPZ, read_libsvm, read_sparse
+from sm.plugins.toolkit.codecs import read_libsvm, read_sparse
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,
@@ -114,7 +114,7 @@ class FakeNoGrad:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"), [("[1, 2]", JSON), ("1,2", codecs.CSV), ("1 1:1 2:2", "text/libsvm")]
+    ("body", "content_type"), [("[1, 2]", JSON), ("1,2", CSV), ("1 1:1 2:2", "text/libsvm")]
 )
 def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, content_type: str
@@ -153,8 +153,8 @@ def test_a_body_that_no_tensor_can_hold_is_the_callers_error(monkeypatch: pytest
 
 def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
     decode = ScikitLearnDefaults().decode
-    assert decode("1,2.5,3", codecs.CSV, None).shape == (1, 3)
-    assert decode("1,2.5\n3,4.5", codecs.CSV, None).dtype == np.float32
+    assert decode("1,2.5,3", CSV, None).shape == (1, 3)
+    assert decode("1,2.5\n3,4.5", CSV, None).dtype == np.float32
     assert decode('["42", "6"]', JSON, None).tolist() == [[42, 6]]
     assert decode('["a text", "another"]', JSON, None).tolist() == ["a text", "another"]
     assert decode("1 1:5", "text/libsvm", SimpleNamespace(n_features_in_=3)).tolist() == [[5, 0, 0]]

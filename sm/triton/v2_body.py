@@ -1,0 +1,92 @@
+"""Check the tensors of a v2 request in JSON, because Triton casts a number that does not fit its datatype.
+
+It keeps the low bits of an integer, and makes infinity of a large number. See the FIXME in
+``ReadDataFromJsonHelper`` of https://github.com/triton-inference-server/server (src/http_server.cc).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sm.errors import BadInput
+
+
+class Datatype(NamedTuple):
+    """What JSON may have for a datatype."""
+
+    kinds: frozenset[type]
+    words: str
+    least: float = -math.inf
+    most: float = math.inf
+
+
+INTEGER, NUMBER = frozenset({int}), frozenset({int, float})
+#: The largest numbers of each float type (IEEE 754, and Google's bfloat16).
+FLOATS = {"FP16": 65504.0, "BF16": 3.3895313892515355e38, "FP32": 3.4028234663852886e38, "FP64": math.inf}
+DATATYPES: Mapping[str, Datatype] = {
+    "BOOL": Datatype(frozenset({bool}), "true or false"),
+    "BYTES": Datatype(frozenset({str}), "a string"),
+    **{name: Datatype(NUMBER, "a number", -most, most) for name, most in FLOATS.items()},
+    **{f"UINT{bits}": Datatype(INTEGER, "an integer", 0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+    **{
+        f"INT{bits}": Datatype(INTEGER, "an integer", -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def check_tensors(request: Any) -> None:
+    """Check every input that has its values in the JSON.
+
+    Triton itself reports what is no tensor at all, and a datatype that it does not know.
+
+    Raises:
+        BadInput: A value does not fit the datatype, or the values do not fit the shape; ``field`` says where.
+    """
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    for number, tensor in enumerate(inputs if isinstance(inputs, list) else ()):
+        if isinstance(tensor, dict) and "data" in tensor:
+            name = tensor.get("datatype")
+            datatype = DATATYPES.get(name) if isinstance(name, str) else None
+            if datatype is not None:
+                _check_data(tensor, f"inputs[{number}].data", datatype)
+
+
+def _check_data(tensor: Mapping[str, Any], field: str, datatype: Datatype) -> None:
+    values = _flatten(tensor["data"], field)
+    name = tensor["datatype"]
+    kinds = frozenset(map(type, values))
+    if not kinds <= datatype.kinds:
+        wrong = next(index for index, value in enumerate(values) if type(value) not in datatype.kinds)
+        raise BadInput(
+            f"{field}: value {wrong} is not {datatype.words}, as {name} needs it", field=field, index=wrong
+        )
+    if (
+        datatype.most < math.inf
+        and values
+        and not datatype.least <= min(values) <= max(values) <= datatype.most
+    ):
+        wrong = next(
+            index for index, value in enumerate(values) if not datatype.least <= value <= datatype.most
+        )
+        raise BadInput(f"{field}: value {wrong} is out of the range of {name}", field=field, index=wrong)
+    shape = tensor.get("shape")
+    if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape):
+        count = math.prod(shape)
+        if count != len(values):
+            raise BadInput(f"{field}: has {len(values)} values for the shape {shape}"[:200], field=field)
+
+
+def _flatten(data: Any, field: str) -> list[Any]:
+    """Return the values of nested lists, row by row. Raises :class:`BadInput` if they are not regular."""
+    if not isinstance(data, list):
+        raise BadInput(f"{field}: must be a list", field=field)
+    values: list[Any] = data
+    while values and type(values[0]) is list:
+        if set(map(type, values)) != {list} or len(set(map(len, values))) > 1:
+            raise BadInput(f"{field}: its lists differ in length or depth", field=field)
+        values = list(chain.from_iterable(values))
+    return values
