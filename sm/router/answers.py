@@ -14,7 +14,7 @@ import io
 import struct
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -91,6 +91,20 @@ def write(request: DispatchRequest, result: object) -> Answer:
     except (TypeError, ValueError) as error:
         raise _unencodable(request.model, result) from error
     return Answer(body, headers=request.answer_headers)
+
+
+def write_pipeline(request: DispatchRequest, results: Sequence[object]) -> Answer:
+    """Encode the answer to a request in Hugging Face's form. Raises the first failure of a record."""
+    call = request.pipeline
+    assert call is not None
+    for result in results:
+        if isinstance(result, TriremeError):
+            raise result
+    try:
+        answer = call.pipeline.write(call.inputs, call.parameters, results, request.client)
+        return Answer(dumps(answer), headers=request.answer_headers)
+    except (TypeError, ValueError) as error:
+        raise _unencodable(request.model, results) from error
 
 
 def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord]:

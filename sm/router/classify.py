@@ -17,6 +17,7 @@ import orjson
 
 from sm.client.base import Client
 from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
+from sm.client.hugging_face import Pipeline, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.deadline import current
@@ -58,6 +59,14 @@ class RawRecord(NamedTuple):
     options: Mapping[str, str] = MappingProxyType({})
 
 
+class PipelineCall(NamedTuple):
+    """A request ``{"inputs", "parameters"}`` as its caller sent it."""
+
+    inputs: Any
+    parameters: Mapping[str, Any]
+    pipeline: Pipeline
+
+
 @dataclass(slots=True)
 class DispatchRequest(RequestContext):
     """A request for a client, with its records and options."""
@@ -74,8 +83,16 @@ class DispatchRequest(RequestContext):
     client: Client | None = None
     #: True if the answer is sent in parts.
     streamed: bool = False
+    #: The place of the records in the request, for errors.
+    path: str = "payload"
+    #: Of a request in Hugging Face's form, how it is answered; None for any other.
+    pipeline: PipelineCall | None = None
     #: Describes an exception of the client for the caller.
     describe_error: Callable[[Client, BaseException], str] = name_of_class
+
+    def place(self, number: int) -> str:
+        """Return the place of a record in the request, for errors."""
+        return f"{self.path}[{number}]" if self.many else self.path
 
 
 class Address(NamedTuple):
@@ -235,6 +252,8 @@ def choose_accept(header: str, default: str) -> str:
 
 #: The members of a dispatch request.
 MEMBERS = frozenset({"modelname", "version", "payload", "parameters"})
+#: The members of a request in Hugging Face's form; its ``options`` mean nothing here, as in the container.
+PIPELINE_MEMBERS = frozenset({"inputs", "parameters", "options", "modelname", "version"})
 #: The members that the query may have too. All other names in the query are parameters.
 ADDRESS_MEMBERS = ("modelname", "version")
 #: The types of optional members. Null is the same as leaving the member out.
@@ -387,8 +406,14 @@ class Classifier:
             if taken := choose_kind(sent, message.body, client.payload.content_types):
                 return dispatch({"payload": RawRecord(message.body, taken, parse(body_type).parameters)})
         if self.inference_type == "infer":
-            if body.is_v2():
-                return TritonRequest(message, name, version)
+            if body.has_inputs():
+                if client is None or not takes_json or body.is_v2():
+                    return TritonRequest(message, name, version)
+                call, members = body.pipeline_call(client)
+                request = dispatch(members)
+                request.pipeline, request.path = call, "inputs"
+                request.many = isinstance(call.inputs, list) and len(request.records) == len(call.inputs)
+                return request
         elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
             return TritonRequest(message, name, version, "generate" if is_line else self.inference_type)
         if takes_json:
@@ -477,8 +502,8 @@ class JsonBody:
         value = self._parse()
         return has_payload(value) and (not naming_model or "modelname" in value)
 
-    def is_v2(self) -> bool:
-        """True if it is a JSON object with ``inputs`` and without ``payload``."""
+    def has_inputs(self) -> bool:
+        """True if it is a JSON object with ``inputs`` and without ``payload``: Triton's or Hugging Face's."""
         body = self._body
         if not OBJECT.match(body) or STARTS_AS_DISPATCH.match(body) or b'"inputs"' not in body:
             return False
@@ -486,6 +511,39 @@ class JsonBody:
             return True
         value = self._parse()
         return isinstance(value, dict) and "inputs" in value and "payload" not in value
+
+    def is_v2(self) -> bool:
+        """True if its ``inputs`` are tensors, or what may be meant as tensors; also if it is not JSON."""
+        value = self._parse()
+        inputs = value.get("inputs") if isinstance(value, dict) else None
+        if "inputs" not in (value or ()):
+            return True  # Triton says what is wrong
+        return isinstance(inputs, list) and all(
+            isinstance(tensor, dict) and "name" in tensor and ("shape" in tensor or "datatype" in tensor)
+            for tensor in inputs
+        )
+
+    def pipeline_call(self, client: Client) -> tuple[PipelineCall, Mapping[str, Any]]:
+        """Return a request in Hugging Face's form, and the members of the dispatch request that it means.
+
+        Raises:
+            WrongPayload: A member is unknown or of the wrong type; the error names it.
+        """
+        value = self._parse()
+        if unknown := value.keys() - PIPELINE_MEMBERS:
+            name = min(unknown)
+            raise WrongPayload(
+                f"{name}: no such member beside inputs; there are {', '.join(sorted(PIPELINE_MEMBERS))}",
+                field=name,
+            )
+        check_types(value)
+        inputs, parameters = value["inputs"], value.get("parameters") or {}
+        if inputs is None or inputs == []:
+            raise WrongPayload("inputs: is empty", field="inputs")
+        call = PipelineCall(inputs, parameters, pipeline_of(client))
+        records, own_parameters = call.pipeline.read(inputs, parameters)
+        address = {name: value[name] for name in ADDRESS_MEMBERS if value.get(name) is not None}
+        return call, {**address, "payload": records, "parameters": own_parameters}
 
     def dispatch_members(self) -> Mapping[str, Any]:
         """Return the members of the dispatch request; a bare payload becomes its ``payload``."""
@@ -529,15 +587,20 @@ def check_members(body: Any) -> Mapping[str, Any]:
     if not MEMBERS.issuperset(body):
         name = next(name for name in body if name not in MEMBERS)
         raise WrongPayload(f"{name}: no such member; there are {', '.join(sorted(MEMBERS))}", field=name)
-    for name, value in body.items():
-        types = MEMBER_TYPES.get(name)
-        if types and value is not None and (value is True or value is False or not isinstance(value, types)):
-            raise WrongPayload(f"{name}: may not be {_type_name(value)}", field=name)
+    check_types(body)
     if "payload" not in body:
         raise WrongPayload("payload: is missing", field="payload")
     if body["payload"] == []:
         raise WrongPayload("payload: the list is empty", field="payload")
     return body
+
+
+def check_types(members: Mapping[str, Any]) -> None:
+    """Raise :class:`WrongPayload` for a member of the wrong type."""
+    for name, value in members.items():
+        types = MEMBER_TYPES.get(name)
+        if types and value is not None and (value is True or value is False or not isinstance(value, types)):
+            raise WrongPayload(f"{name}: may not be {_type_name(value)}", field=name)
 
 
 def read_session_command(identity: str, body: bytes) -> SessionCommand | None:

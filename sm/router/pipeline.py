@@ -29,10 +29,11 @@ from sm.errors import (
     TriremeError,
     as_trireme_error,
 )
-from sm.http.messages import Answer, caller_network
+from sm.http.media_types import negotiate
+from sm.http.messages import JSON, Answer, caller_network
 from sm.plugins.registry import Registry
 from sm.router.admission import UNKNOWN, Admission, FairGate
-from sm.router.answers import Stream, record_encoder, write, write_list, write_stream
+from sm.router.answers import Stream, record_encoder, write, write_list, write_pipeline, write_stream
 from sm.router.capture import Capture
 from sm.router.classify import (
     Classifier,
@@ -214,6 +215,11 @@ class Pipeline:
         if request.streamed:
             parts = stream(request, partial(self._confirm, invocation.deadline))
             return write_stream(request, parts)
+        if request.pipeline is not None:
+            negotiate(request.accept_header, (JSON,))  # before the model runs
+            return write_pipeline(
+                request, list(run_records(request, lambda result: result, self.records, invocation.slot))
+            )
         if not request.many:
             return write(request, run_record(request))
         encode = record_encoder(request)

@@ -193,7 +193,7 @@ def run_records(
         )
 
     def run_one(number: int) -> EncodedResult:
-        path = f"payload[{number}]"
+        path = request.place(number)
         with deadline.part("record", {"trireme.record": path}) as part:
             result = run_record(request, number, path)
             if isinstance(result, TriremeError):
@@ -212,14 +212,14 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
     payloads: dict[int, Payload] = {}
 
     def fail(number: int, error: BaseException) -> None:
-        path, payload = f"payload[{number}]", payloads.get(number)
+        path, payload = request.place(number), payloads.get(number)
         results[number] = failure = to_error(error, request, path, payload)
         spans[number].fail(failure)
 
     with ExitStack() as stack:
         spans = {
             number: stack.enter_context(
-                deadline.part("record", {"trireme.record": f"payload[{number}]"}, nests=False)
+                deadline.part("record", {"trireme.record": request.place(number)}, nests=False)
             )
             for number in numbers
         }
@@ -227,7 +227,7 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
             try:
                 with stage(client.name, "decode"):
                     record = request.records[number]
-                    payloads[number] = validate_payload(client, request, record, f"payload[{number}]")
+                    payloads[number] = validate_payload(client, request, record, request.place(number))
             except BaseException as error:
                 fail(number, error)
         try:
