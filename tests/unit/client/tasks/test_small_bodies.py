@@ -65,7 +65,7 @@ def test_a_long_text_among_numbers_is_refused(tmp_path: Path, value: object) -> 
     rows[5] = [value, 2]
     with pytest.raises(WrongPayload) as refusal:
         ask(client, rows=rows)
-    assert refusal.value.details["field"] == "payload.rows"
+    assert refusal.value.details["field"] == "payload.rows[5]"
     assert peak_bytes(lambda: ask(client, rows=rows)) < 4 * MIB
 
 
