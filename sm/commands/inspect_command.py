@@ -103,7 +103,7 @@ def _chosen_engine(model: Model, number: int) -> str:
 
     config = MessageToDict(model.config, preserving_proto_field_name=True) if model.config else {}
     cache = Settings.read(os.environ).cache.expanduser() / KEPT
-    choice = Chooser(model.version(number), 1, Wanted.read(config, os.environ), cache).cached()
+    choice = Chooser(model.version(number), Wanted.read(config, os.environ), cache).cached()
     return f", here {choice.candidate}" if choice else ""
 
 

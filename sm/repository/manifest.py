@@ -83,6 +83,8 @@ class Manifest(Part):
     profiles: tuple[Profile, ...] = ()
     #: True if the plan's types come from the graph.
     strongly_typed: bool = True
+    #: Of the CPU target: what may run it, the fastest first, as measured by the build; empty if it did not.
+    engines: tuple[str, ...] = ()
     #: Seconds that the build took; a rebuild at start announces them.
     seconds: float | None = None
     built: AwareDatetime

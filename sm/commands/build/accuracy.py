@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -154,6 +155,10 @@ REPORT = "accuracy.md"
 CALIBRATED = 100
 #: The share of best answers in which int8 must agree with fp32; else its graph is not kept.
 MIN_AGREEMENT = 0.995
+#: How much faster than ONNX Runtime in fp32 another engine has to be.
+MIN_GAIN = 1.05
+#: An engine is timed for so many seconds, in a number of runs.
+TIMED_S, MIN_RUNS, MAX_RUNS = 0.2, 3, 20
 
 
 def write_report(golden: Golden, version: Path, by_record: bool) -> str:
@@ -165,9 +170,8 @@ def write_report(golden: Golden, version: Path, by_record: bool) -> str:
         by_record: See :class:`~sm.triton.onnx_cpu.engines.Wanted`.
     """
     flags = engines.processor_flags()
-    possible = engines.candidates(Wanted(), flags, engines.versions(), is_quantized=True)
     rows, worst_int8 = [], 1.0
-    for candidate in reversed(possible):
+    for candidate in reversed(_possible(is_quantized=True)):
         agreement, row = _row(golden, candidate, version, by_record)
         rows.append(row)
         worst_int8 = min(worst_int8, agreement if candidate.precision == "int8" else 1.0)
@@ -192,6 +196,50 @@ def write_report(golden: Golden, version: Path, by_record: bool) -> str:
     )
 
 
+def fastest_first(version: Path, by_record: bool) -> tuple[str, ...]:
+    """Return the engines that answer the golden data as they should on this processor, the fastest first.
+
+    One has to be :data:`MIN_GAIN` times faster than ONNX Runtime in fp32 to come before it.
+
+    Raises:
+        CommandError: There are no golden data.
+    """
+    try:
+        golden = Golden.read(version / engines.GOLDEN)
+    except (OSError, ValueError, KeyError):
+        raise CommandError(
+            "engines are compared on real inputs, and there are none: name a folder with --calibration."
+        ) from None
+    chooser = engines.Chooser(version, Wanted(by_record=by_record))
+    seconds: dict[str, float] = {}
+    for candidate in _possible((version / engines.INT8_GRAPH).is_file()):
+        if candidate != engines.FP32 and "fault" in chooser.attempt(candidate):
+            continue
+        runner = engines.load(candidate, version / engines.GRAPH, 1, by_record)
+        margin = 1.0 if candidate == engines.FP32 else MIN_GAIN
+        seconds[str(candidate)] = processor_seconds(runner, golden.feeds[0]) * margin
+    return tuple(sorted(seconds, key=lambda name: seconds[name]))
+
+
+def _possible(is_quantized: bool) -> list[Candidate]:
+    """Return all that this processor can run, ONNX Runtime in fp32 last."""
+    installed = engines.versions()
+    return engines.candidates(
+        Wanted(), engines.processor_flags(), installed, is_quantized=is_quantized, measured=engines.ALL
+    )
+
+
+def processor_seconds(runner: Any, feed: Feed) -> float:
+    """Return the median of the processor time of a run."""
+    times: list[float] = []
+    started = time.monotonic()
+    while len(times) < MIN_RUNS or (len(times) < MAX_RUNS and time.monotonic() - started < TIMED_S):
+        before = time.process_time()
+        runner.run(runner.outputs, dict(feed))
+        times.append(time.process_time() - before)
+    return sorted(times)[len(times) // 2]
+
+
 def _row(golden: Golden, candidate: Candidate, version: Path, by_record: bool) -> tuple[float, str]:
     """Return the share of equal best answers, and the line of the table."""
     runner = engines.load(candidate, version / engines.GRAPH, 1, by_record)
@@ -205,7 +253,7 @@ def _row(golden: Golden, candidate: Candidate, version: Path, by_record: bool) -
     agreement = float(np.mean(equal)) if equal else 1.0
     agreed = f"{100 * agreement:.1f} %" if equal else "–"
     mean, worst = 100 * float(np.mean(differences)), 100 * float(np.max(differences))
-    milliseconds = 1000 * engines.processor_seconds(runner, golden.feeds[0])
+    milliseconds = 1000 * processor_seconds(runner, golden.feeds[0])
     return agreement, f"| {candidate} | {agreed} | {mean:.2f} % | {worst:.2f} % | {milliseconds:.1f} ms |"
 
 

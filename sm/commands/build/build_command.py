@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.commands.build import build_arguments
+from sm.commands.build.build_arguments import FASTEST
 from sm.commands.build.build_request import BuildRequest, is_torch
 from sm.commands.build.changes import OPTIONS, Changes
 from sm.commands.build.changes import options as words
@@ -31,7 +32,7 @@ def wanted(engine: str, precision: str, tolerance: float, calibration: Path | No
         raise CommandError("--precision int8 needs --calibration FOLDER, with typical inputs.")
     if not 0 < tolerance < 1:
         raise CommandError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
-    return Wanted(engine, precision, tolerance)
+    return Wanted("auto" if engine == FASTEST else engine, precision, tolerance)
 
 
 #: Removes the folders that a killed build would leave in the repository.
@@ -75,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
         calibration=options.calibration,
         strongly_typed=options.strongly_typed,
         compare=options.compare,
+        measured=target == "cpu" and (options.engine == FASTEST or options.calibration is not None),
     )
     if options.trial_seconds <= 0 or options.trial_memory <= 0:
         raise CommandError("--trial-seconds and --trial-memory must be more than 0.")

@@ -45,6 +45,8 @@ class BuildRequest:
     shapes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     #: False: do not compare the model with its source.
     compare: bool = True
+    #: True if the manifest gets the order of the engines by their times here; ``cpu`` only.
+    measured: bool = False
     #: Which engines may run the model; ``cpu`` only.
     wanted: Wanted = field(default_factory=Wanted)
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from sm.commands import part_of_tools
 from sm.commands.build import build_request, samples, suppression, targets
-from sm.commands.build.accuracy import CALIBRATED, REPORT, Comparison, write_report
+from sm.commands.build.accuracy import CALIBRATED, REPORT, Comparison, fastest_first, write_report
 from sm.commands.build.build_request import BuildRequest, Range
 from sm.commands.build.changes import DESCRIPTION, TOKENIZER, Graphs
 from sm.commands.build.graph_runner import Runner, Sizes, SizeSearch, format_sizes, named_sizes, session
@@ -91,15 +91,20 @@ class ModelBuilder:
                     accuracy = self._accuracy(request, graphs, trial, largest, version)
                 self.progress.say(f"{request.model}: {accuracy}")
                 self._add_golden_data(request, graphs, trial, version)
+            is_batch_made = configuration.final.HasField("dynamic_batching")
+            by_record = configuration.final.max_batch_size > 0 and not is_batch_made
             if request.calibration and request.target == "cpu":
-                is_batch_made = configuration.final.HasField("dynamic_batching")
-                by_record = configuration.final.max_batch_size > 0 and not is_batch_made
                 with self.progress.step(f"{request.model}: quantizing and comparing"):
                     report = self._quantize(request, graphs, version, by_record)
                 (staged / REPORT).write_text(report)
                 self.progress.say(report)
+            order: tuple[str, ...] = ()
+            if request.measured:
+                with self.progress.step(f"{request.model}: timing its engines"):
+                    order = fastest_first(version, by_record)
+                self.progress.say(f"{request.model}: the fastest first: {', '.join(order)}")
             origin = manifest.Source(name=name, sha256=sha256(source))
-            self._write_manifest(request, graphs, origin, built, accuracy, version)
+            self._write_manifest(request, graphs, origin, built, accuracy, order, version)
             if not configuration.is_hand_written:
                 (staged / "config.pbtxt").write_text(GENERATED_MARK + write_config(configuration.final))
             self._place(staged, request.out / request.model)
@@ -180,6 +185,7 @@ class ModelBuilder:
         source: manifest.Source,
         built: BuiltModel,
         accuracy: Accuracy | None,
+        engines: tuple[str, ...],
         version: Path,
     ) -> None:
         warnings = () if request.compare else (NOT_COMPARED,)
@@ -195,6 +201,7 @@ class ModelBuilder:
             gpu=built.gpu,
             profiles=built.profiles,
             strongly_typed=request.strongly_typed,
+            engines=engines,
             seconds=built.seconds,
             built=manifest.now(),
             accuracy=accuracy,

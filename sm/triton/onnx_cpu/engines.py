@@ -1,8 +1,9 @@
 """Choose what runs a graph on this processor: ONNX Runtime or OpenVINO, and in which precision.
 
-Copied into the model repository beside ``model.py``, so it imports nothing of the box. The build stores
-golden inputs and outputs beside the graph. Each candidate runs them in a process of its own, so a crash costs
-only that candidate; the fastest one within the tolerance is taken, and the cache remembers it.
+Copied into the model repository beside ``model.py``, so it imports nothing of the box. The candidates have an
+order: that of the manifest, which a build has measured, else :func:`candidates`'. The first that answers the
+golden inputs beside the graph within the tolerance is taken. It does so in a process of its own, so a crash
+costs only that candidate. Nothing is timed: boxes of one kind of machine make one choice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -39,14 +41,13 @@ CPUINFO = Path("/proc/cpuinfo")
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 INT8 = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}
 PACKAGES = ("onnxruntime", "openvino")
-#: A candidate has to be this much faster than fp32 on ONNX Runtime.
-MIN_GAIN = 1.05
-#: A candidate may take this long: it loads the graph and runs the golden inputs a few times.
-TRIAL_TIMEOUT_S = 120.0
+MANIFEST = "manifest.json"
+#: Seconds of processor time in which a candidate loads the graph and runs the golden inputs, so that a busy
+#: machine decides as an idle one does; and seconds after which one that does nothing is ended.
+TRIAL_CPU_S, TRIAL_TIMEOUT_S = 120, 240.0
 #: Bytes that a run of a graph may take: so many, and a multiple of its files. One of a kilobyte may ask for
 #: all memory.
 TRIAL_BYTES, FILE_SHARE = 2**32, 4
-TIMED_S, MIN_RUNS, MAX_RUNS = 0.2, 3, 20
 #: Overlap (intersection over union) of equal boxes, for a tolerance of 1 %.
 BOX_TOLERANCES = 5
 #: Best labels and words that must be the same, in the same order: what clients answer by default.
@@ -69,6 +70,11 @@ class Candidate(NamedTuple):
 
 
 FP32 = Candidate("onnxruntime", "fp32")
+#: The names of all, for a comparison of all that a processor can run.
+ALL = (
+    *("openvino int8", "onnxruntime int8", "openvino bf16", "onnxruntime bf16"),
+    *("openvino fp32", "onnxruntime fp32"),
+)
 
 
 @dataclass(frozen=True)
@@ -104,16 +110,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine of a model, and how it compares with fp32 on ONNX Runtime."""
+    """The engine of a model, and why it was chosen."""
 
     engine: str = FP32.engine
     precision: str = FP32.precision
-    #: How many times faster than fp32 on ONNX Runtime, by processor time; None if nothing was compared.
-    speedup: float | None = None
-    #: The worst difference of a score to the golden outputs.
+    why: str = ""
+    #: The worst difference of a score to the golden outputs; None if nothing was compared.
     difference: float | None = None
     #: Why candidates were left out, a sentence each.
     faults: tuple[str, ...] = ()
+    #: True if something is missing that a faster choice needs.
+    lacks: bool = False
 
     @property
     def candidate(self) -> Candidate:
@@ -122,11 +129,9 @@ class Choice:
     def describe(self, model: str) -> str:
         """Return the line for the log."""
         parts = [f"{model}: {self.candidate}"]
-        if self.candidate != FP32 and self.speedup:
-            parts.append(f"{self.speedup:.1f} × fp32")
-        if self.candidate != FP32 and self.difference is not None:
+        if self.difference is not None:
             parts.append(f"worst score difference {100 * self.difference:.1f} %")
-        return "; ".join([", ".join(parts), *self.faults])
+        return "; ".join([", ".join(parts), *filter(None, (self.why, *self.faults))])
 
 
 class Mismatch(Exception):
@@ -433,7 +438,7 @@ def open_engine(choice: Choice, graph: Path, threads: int, by_record: bool = Fal
         return Guarded(candidate, graph, threads, by_record), choice
     except Exception as error:
         fault = f"not {candidate}: {' '.join(str(error).split())[:200]}"
-        return load(FP32, graph, threads), Choice(faults=(*choice.faults, fault))
+        return load(FP32, graph, threads), Choice(faults=(*choice.faults, fault), lacks=True)
 
 
 def processor_flags(path: Path = CPUINFO) -> frozenset[str]:
@@ -462,21 +467,33 @@ def candidates(
     machine: str = platform.machine(),
     *,
     is_quantized: bool = False,
+    measured: Sequence[str] = (),
 ) -> list[Candidate]:
-    """Return what this processor can run: reduced precisions first, fp32 on ONNX Runtime last."""
+    """Return what this processor can run, the one to take first in front; fp32 on ONNX Runtime is the last.
+
+    Args:
+        measured: The manifest's order, the fastest first, for example ``openvino bf16``. Without it a reduced
+            precision that the processor has instructions for comes first: ``openvino fp32`` only if the
+            configuration names OpenVINO.
+    """
     has_bf16, has_int8 = bool(BF16 & set(flags)), is_quantized and bool(INT8 & set(flags))
     possible = [
         *([Candidate("openvino", "int8"), Candidate("onnxruntime", "int8")] if has_int8 else []),
         *([Candidate("openvino", "bf16")] if has_bf16 else []),
         *([Candidate("onnxruntime", "bf16")] if has_bf16 and machine == "aarch64" else []),
-        Candidate("openvino", "fp32"),
+        *([Candidate("openvino", "fp32")] if measured or wanted.engine == "openvino" else []),
+        FP32,
     ]
+    if measured:
+        possible = [each for name in measured for each in possible if str(each) == name]
+        possible = possible[: possible.index(FP32)] if FP32 in possible else possible
     # fp32 promises the bits of ONNX Runtime, unless another engine was named.
     engine = "onnxruntime" if (wanted.engine, wanted.precision) == ("auto", "fp32") else wanted.engine
     allowed = [
         each
         for each in possible
-        if each.engine in installed
+        if each != FP32
+        and each.engine in installed
         and engine in ("auto", each.engine)
         and wanted.precision in ("auto", each.precision)
     ]
@@ -488,7 +505,6 @@ class Chooser:
 
     Args:
         folder: The version folder, with the graph and the golden data.
-        threads: Threads of an instance.
         wanted: What is allowed.
         cache: The folder of choices; None for none.
         flags: The processor's instructions.
@@ -498,30 +514,44 @@ class Chooser:
     def __init__(
         self,
         folder: Path,
-        threads: int,
         wanted: Wanted,
         cache: Path | None = None,
         flags: Collection[str] | None = None,
         installed: Mapping[str, str] | None = None,
     ) -> None:
-        self.folder, self.threads, self.wanted = folder, threads, wanted
+        self.folder, self.wanted = folder, wanted
         self.flags = processor_flags() if flags is None else flags
         self.installed = versions() if installed is None else installed
+        self.measured = read_measured(folder)
         is_quantized = (folder / INT8_GRAPH).is_file()
-        self.candidates = candidates(wanted, self.flags, self.installed, is_quantized=is_quantized)
+        self.candidates = candidates(
+            wanted, self.flags, self.installed, is_quantized=is_quantized, measured=self.measured
+        )
         self.cache = cache
 
     def choose(self) -> Choice:
-        """Return the choice: that of the cache, or the result of trying the candidates."""
-        if "openvino" not in self.installed and self.wanted.precision != "fp32":
-            return Choice(faults=("OpenVINO is not installed",))
+        """Return the choice: that of the cache, or the first candidate that answers as it should."""
+        if self.wanted.precision == "fp32" and self.candidates == [FP32]:
+            return Choice(why="fp32 is asked for")
+        if "openvino" not in self.installed:
+            return Choice(why="OpenVINO is not installed", lacks=True)
         if self.candidates == [FP32]:
-            return Choice()
+            return Choice(why=self._why(FP32))
         if not (self.folder / GOLDEN).is_file():
-            return Choice(faults=(f"there is no {GOLDEN} to compare other engines with",))
+            return Choice(why=f"there is no {GOLDEN} to compare other engines with", lacks=True)
         with self._locked():
-            known = self.cached()
-            return known or self._remember(self._try_all())
+            return self.cached() or self._try_all()
+
+    def _why(self, candidate: Candidate) -> str:
+        """Return why a candidate comes first."""
+        if self.wanted.engine == candidate.engine or self.wanted.precision == candidate.precision:
+            return "config.pbtxt names it"
+        if self.measured:
+            return "the fastest by the manifest's order"
+        instructions = sorted({"bf16": BF16, "int8": INT8}.get(candidate.precision, set()) & set(self.flags))
+        if instructions:
+            return f"the processor has {', '.join(instructions)}"
+        return "no faster precision that this processor has instructions for"
 
     def cached(self) -> Choice | None:
         """Return the choice that the cache has; None if it has none, or none that can be used."""
@@ -533,33 +563,30 @@ class Chooser:
         return choice if choice.candidate in self.candidates else None
 
     def _try_all(self) -> Choice:
-        """Try the candidates. OpenVINO in fp32 is tried only if no reduced precision is good."""
+        """Return the first candidate that is good, and keep the choice if another start would make it too."""
         faults: list[str] = []
-        basis = self.attempt(FP32)
-        if "fault" in basis:
-            return Choice(faults=(f"the golden data do not fit ({basis['fault']})",))
-        best = Choice(speedup=1.0, difference=basis["difference"])
+        is_final = True
         for candidate in self.candidates[:-1]:
-            if candidate.precision == "fp32" and best.candidate != FP32:
-                continue
             result = self.attempt(candidate)
-            if "fault" in result:
-                faults.append(f"not {candidate}: {result['fault']}")
-                continue
-            speedup = basis["seconds"] / max(result["seconds"], 1e-9)
-            named = self.wanted.engine == candidate.engine or self.wanted.precision == candidate.precision
-            if speedup >= (best.speedup or 1.0) * MIN_GAIN or (named and best.candidate == FP32):
-                best = Choice(*candidate, round(speedup, 2), result["difference"])
-        return Choice(best.engine, best.precision, best.speedup, best.difference, tuple(faults))
+            if "fault" not in result:
+                choice = Choice(*candidate, self._why(candidate), result["difference"], tuple(faults))
+                break
+            faults.append(f"not {candidate}: {result['fault']}")
+            is_final = is_final and not result.get("passing")
+        else:
+            choice = Choice(faults=tuple(faults))
+        return self._remember(choice) if is_final else choice
 
     def attempt(self, candidate: Candidate) -> dict[str, Any]:
         """Run the golden data on a candidate in a child.
 
         Returns:
-            ``seconds`` of processor time and ``difference``, or a ``fault``.
+            The ``difference``, or a ``fault``; ``passing`` is true if it may come from what else the machine
+            does: then it is not remembered.
         """
         python = shutil.which("python3") or sys.executable
-        arguments = [*candidate, str(self.folder), str(self.threads), json.dumps(asdict(self.wanted))]
+        # One thread: the order of additions, and so the last digits, would differ with their number.
+        arguments = [*candidate, str(self.folder), "1", json.dumps(asdict(self.wanted))]
         try:
             # The packages of this process, also those of a model's own environment.
             child = subprocess.run(
@@ -570,11 +597,16 @@ class Chooser:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"fault": f"no result after {TRIAL_TIMEOUT_S:.0f} s"}
+            return {"fault": f"no result after {TRIAL_TIMEOUT_S:.0f} s", "passing": True}
         except OSError as error:
-            return {"fault": f"no process to try it in ({error.strerror})"}
+            return {"fault": f"no process to try it in ({error.strerror})", "passing": True}
+        if child.returncode == -signal.SIGXCPU:
+            return {"fault": f"no result after {TRIAL_CPU_S} s of processor time"}
         if child.returncode:
-            return {"fault": f"the process that tried it ended with {child.returncode}"}
+            # The kernel kills a process where memory is short.
+            is_passing = child.returncode == -signal.SIGKILL
+            fault = f"the process that tried it ended with {child.returncode}"
+            return {"fault": fault, "passing": is_passing}
         try:
             result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
         except (ValueError, IndexError):
@@ -588,12 +620,12 @@ class Chooser:
         # The graph's files by size and time: reading hundreds of megabytes would cost as much as a load.
         parts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._graph_files()]
         digest = hashlib.sha256((self.folder / GOLDEN).read_bytes()).hexdigest()
-        key = [parts, digest, sorted(self.flags), dict(self.installed), asdict(self.wanted)]
+        key = [parts, digest, sorted(self.flags), dict(self.installed), asdict(self.wanted), self.measured]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
         return self.cache / f"{name}.json"
 
     def _graph_files(self) -> list[Path]:
-        own = ("model.py", "batching.py", "engines.py", "request_token.py", "manifest.json", GOLDEN)
+        own = ("model.py", "batching.py", "engines.py", "request_token.py", MANIFEST, GOLDEN)
         return sorted(path for path in self.folder.iterdir() if path.is_file() and path.name not in own)
 
     def _remember(self, choice: Choice) -> Choice:
@@ -643,8 +675,16 @@ def _data_bytes() -> int:
     return 1024 * int(fields["VmData"].split()[0])
 
 
+def read_measured(folder: Path) -> tuple[str, ...]:
+    """Return the manifest's order of engines, the fastest first; empty if none was measured."""
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
+        order = json.loads((folder / MANIFEST).read_bytes())["engines"]
+        return tuple(name for name in order if name in ALL)
+    return ()
+
+
 def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) -> dict[str, Any]:
-    """Run the golden data on a candidate in this process: compare, then measure the processor time."""
+    """Run the golden data on a candidate in this process, and compare."""
     try:
         golden = Golden.read(folder / GOLDEN)
         runner = load(candidate, folder / GRAPH, threads, wanted.by_record)
@@ -657,21 +697,11 @@ def attempt(candidate: Candidate, folder: Path, threads: int, wanted: Wanted) ->
         return {"fault": str(error)}
     except Exception as error:
         return {"fault": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
-    return {"seconds": processor_seconds(runner, golden.feeds[0]), "difference": worst}
-
-
-def processor_seconds(runner: Any, feed: Mapping[str, Any]) -> float:
-    """Return the median of the processor time of a run."""
-    times: list[float] = []
-    started = time.monotonic()
-    while len(times) < MIN_RUNS or (len(times) < MAX_RUNS and time.monotonic() - started < TIMED_S):
-        before = time.process_time()
-        runner.run(runner.outputs, feed)
-        times.append(time.process_time() - before)
-    return sorted(times)[len(times) // 2]
+    return {"difference": worst}
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CPU, (TRIAL_CPU_S, TRIAL_CPU_S + 5))  # at the second, SIGKILL
     chosen = Candidate(*sys.argv[1:3])
     allowed = Wanted(**json.loads(sys.argv[5]))
     with limited_memory(TRIAL_BYTES + FILE_SHARE * graph_bytes(Path(sys.argv[3]) / GRAPH)):

@@ -36,7 +36,7 @@ class TritonPythonModel(batching.BatchingModel):  # type: ignore[misc]
         cache = os.environ.get(CACHE)
         wanted = engines.Wanted.read(config, os.environ)
         kept = Path(cache).expanduser() / engines.KEPT if cache else None
-        choice = engines.Chooser(folder, count, wanted, kept).choose()
+        choice = engines.Chooser(folder, wanted, kept).choose()
         self.engine, choice = engines.open_engine(choice, folder / engines.GRAPH, count, wanted.by_record)
         publish(choice, args["model_name"], args["model_version"])
         self.is_trimmed = False
@@ -86,7 +86,7 @@ def publish(choice: engines.Choice, model: str, version: str) -> None:
         except OSError:
             return
     # A candidate that was tried and left out is an ordinary result.
-    level = "warning" if choice.faults and choice.speedup is None else "info"
+    level = "warning" if choice.lacks else "info"
     print(json.dumps({"level": level, "message": choice.describe(model)}), flush=True)  # noqa: T201
 
 

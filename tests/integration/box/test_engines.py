@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import requests
 from sm.commands.build.graph_runner import session
 from sm.commands.build.onnx_graph import Graph
 from sm.commands.build.samples import InProcess, answers
+from sm.hardware import cores
 from sm.plugins.loading import ClientSource
 from sm.settings import HERE
 from sm.triton.onnx_cpu.engines import GRAPH, Wanted, candidates, processor_flags, versions
@@ -60,9 +63,36 @@ def test_each_model_says_which_engine_it_chose(choosing: RunningBox, model: str)
 def test_the_choice_is_in_the_cache(choosing: RunningBox, model: str) -> None:
     cached = (choosing.log.parent / "cache" / "engines" / "cpu").glob("*.json")
     kept = [json.loads(file.read_text()) for file in cached]
-    assert {
-        key: choice(choosing, model)[key] for key in ("engine", "precision", "speedup", "difference")
-    } in [{key: each[key] for key in ("engine", "precision", "speedup", "difference")} for each in kept]
+    assert {key: choice(choosing, model)[key] for key in ("engine", "precision", "why", "difference")} in [
+        {key: each[key] for key in ("engine", "precision", "why", "difference")} for each in kept
+    ]
+
+
+def test_eight_starts_beside_a_full_load_make_one_choice(demo: Path, tmp_path: Path) -> None:
+    """Each start chooses in an empty cache, all at once, while every processor is busy."""
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores())]
+    try:
+        code = (
+            "import json, sys\nfrom pathlib import Path\nfrom sm.triton.onnx_cpu.engines import Chooser, Wanted\n"
+            "choices = [Chooser(Path(folder), Wanted(), Path(sys.argv[1])).choose() for folder in sys.argv[2:]]\n"
+            "print(json.dumps([[*choice.candidate, *choice.faults] for choice in choices]))"
+        )
+        folders = [str(demo / model / "1") for model in MODELS]
+        starts = [
+            subprocess.Popen(
+                [sys.executable, "-c", code, str(tmp_path / str(number)), *folders],
+                stdout=subprocess.PIPE,
+                cwd=HERE,
+            )
+            for number in range(8)
+        ]
+        choices = {start.communicate()[0] for start in starts}
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    assert len(choices) == 1
+    assert json.loads(choices.pop())
 
 
 def test_labels_are_the_same_and_their_scores_within_the_tolerance(

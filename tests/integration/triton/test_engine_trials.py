@@ -103,7 +103,7 @@ class TestGuarded:
 class TestTrials:
     def choose(self, folder: Path) -> Choice:
         wanted = Wanted(engine="openvino", precision="fp32")
-        return Chooser(folder, 1, wanted, folder / "cache", set(), INSTALLED).choose()
+        return Chooser(folder, wanted, folder / "cache", set(), INSTALLED).choose()
 
     def test_a_candidate_within_the_tolerance_is_taken(self, tmp_path: Path) -> None:
         write_graph(tmp_path)
