@@ -385,8 +385,8 @@ class Settings:
     #: What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan again,
     #: into the cache, before the start.
     build_engines: str = setting("TRIREME_BUILD_ENGINES", choice("never", "missing"), "never")
-    #: The arithmetic of models on the CPU target. auto: the engine that the processor has instructions for, if
-    #: its answers are within the model's tolerance. fp32: ONNX Runtime in fp32 for all.
+    #: The arithmetic of models on the CPU target. auto: the engine that the processor has instructions for,
+    #: if its answers are within the model's tolerance. fp32: ONNX Runtime in fp32 for all.
     precision: str = setting("TRIREME_PRECISION", choice("auto", "fp32"), "auto")
     #: What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. error:
     #: report an error.
