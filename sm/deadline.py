@@ -67,6 +67,16 @@ class Hold(NamedTuple):
     variant: str = ""
 
 
+class Suspicion(NamedTuple):
+    """What records have been through together, of which one may have made a process die."""
+
+    #: The model whose process died; empty for Triton itself.
+    model: str
+    #: How often the model's process and Triton died.
+    crashes: int
+    triton_crashes: int
+
+
 class Deadline:
     """The time of one invocation, and what others need to know of it.
 
@@ -83,8 +93,10 @@ class Deadline:
         "arrival",
         "at",
         "began",
+        "crashes",
         "failed_status",
         "holds",
+        "is_batch",
         "is_disconnected",
         "latest",
         "listener",
@@ -97,6 +109,7 @@ class Deadline:
         "request_id",
         "session",
         "stages",
+        "suspicion",
     )
 
     def __init__(
@@ -124,6 +137,12 @@ class Deadline:
         self.note: Path | None = None
         #: How long its calls have waited; None if none did.
         self.patience: Patience | None = None
+        #: True if its calls have several records together, so that a process that dies accuses them all.
+        self.is_batch = False
+        #: Set when that happens. The calls of one of the records are then sent alone.
+        self.suspicion: Suspicion | None = None
+        #: The records that crashed their model, each with its client and its error: none is run again.
+        self.crashes: list[tuple[Any, Any, Exception]] = []
         #: The status of a record of its list, or of a line, that failed by the box's fault; 0 if none did.
         self.failed_status = 0
         #: The stages that are counted when the invocation ends; None to count each at once.

@@ -11,17 +11,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
-from sm.deadline import Deadline, current, part, running
+from sm.deadline import Deadline, Suspicion, current, part, running
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
 
 log = logging.getLogger(__name__)
 
+Answers = TypeVar("Answers")
 #: Batches of a client that run at once. The second and later ones begin only if they are full.
 AT_ONCE = 4
 #: Seconds between two checks whether the caller of a waiting record is still connected.
@@ -168,14 +170,23 @@ class Batches:
         return records
 
     def _answer(self, records: Sequence[_Record]) -> None:
-        """Answer records together. If that fails, answer each half, so that a bad record fails alone."""
+        """Answer records together. If that fails, answer each half, so that a bad record fails alone.
+
+        If a process died, answer each record alone at once: halves would kill a process each.
+        """
         if len(records) == 1:
             record = records[0]
             _settle(record, record.context.run(self._answer_alone, record.payload))
             return
+        limit = self._limit_of(records)
+        limit.is_batch = True
         try:
-            answers = self._answer_together(records)
+            answers = self._run(records, limit, self._call)
         except BaseException as error:  # a client may call sys.exit()
+            if limit.suspicion is not None:
+                for record in records:
+                    _settle(record, self._answer_suspect(record, limit.suspicion))
+                return
             if isinstance(error, COMMON) or not self._client.repeatable:
                 answers = [error] * len(records)
             else:
@@ -193,11 +204,16 @@ class Batches:
         for record, answer in zip(records, answers, strict=True):
             _settle(record, answer)
 
-    def _answer_together(self, records: Sequence[_Record]) -> list[object]:
-        """Answer records with one call of the client, which may take as long as the last of them."""
+    def _answer_suspect(self, record: _Record, suspicion: Suspicion) -> object:
+        """Answer a record that had company when a process died."""
+        limit = self._limit_of([record])
+        limit.suspicion, limit.session = suspicion, record.limit.session
+        return self._run([record], limit, lambda payloads: self._answer_alone(payloads[0]))
+
+    def _limit_of(self, records: Sequence[_Record]) -> Deadline:
+        """Return the deadline of one call for all records, which may take as long as the last of them."""
         limits = {record.limit for record in records}
-        # A call has one place in one trace; the other traces have a span of the batch.
-        lead = next((record for record in records if record.limit.listener is not None), records[0])
+        lead = _lead(records)
         limit = Deadline(
             max(each.at for each in limits),
             lambda: all(each.is_disconnected() for each in limits),
@@ -209,19 +225,29 @@ class Batches:
         # They all use this client, which is made for one version of each model.
         limit.holds = lead.limit.holds
         limit.patience = lead.limit.patience
+        return limit
+
+    def _run(
+        self, records: Sequence[_Record], limit: Deadline, work: Callable[[Sequence[Payload]], Answers]
+    ) -> Answers:
+        """Do the work under a deadline, and tell each request what happened."""
+
+        def run() -> Answers:
+            with running(limit):
+                return work([record.payload for record in records])
+
         try:
-            return lead.context.run(self._call, limit, [record.payload for record in records])
+            return _lead(records).context.run(run)
         finally:
-            for each in limits:
+            for each in {record.limit for record in records}:
                 each.admissions |= limit.admissions
                 each.repeats += limit.repeats
                 each.patience = each.patience or limit.patience
                 for stage, seconds in limit.stages.items():
                     each.stages[stage] = each.stages.get(stage, 0.0) + seconds
 
-    def _call(self, limit: Deadline, payloads: Sequence[Payload]) -> list[object]:
-        with running(limit):
-            results = list(self._client.inference_batch(payloads))
+    def _call(self, payloads: Sequence[Payload]) -> list[object]:
+        results = list(self._client.inference_batch(payloads))
         if len(results) != len(payloads):
             raise WrongCount(
                 f"the client of {self._client.name!r} failed: it returned {len(results)} results for "
@@ -234,6 +260,11 @@ class Batches:
             return self._client.inference(payload)
         except BaseException as error:  # a client may call sys.exit()
             return error
+
+
+def _lead(records: Sequence[_Record]) -> _Record:
+    """Return the record whose trace has the call. The others have a span of the batch."""
+    return next((record for record in records if record.limit.listener is not None), records[0])
 
 
 def _settle(record: _Record, answer: object) -> None:

@@ -16,6 +16,7 @@ from sm.errors import (
     BadInput,
     ClientFailed,
     DeadlinePassed,
+    ModelCrashed,
     OutOfMemory,
     TriremeError,
     UnsupportedType,
@@ -42,6 +43,9 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
     """
     client, payload = request.client, None
     assert client is not None
+    running = deadline.current()
+    if running is not None and running.crashes and (crash := crash_of(request, number)) is not None:
+        return crash
     try:
         with stage(client.name, "decode"):
             payload = validate_payload(client, request, request.records[number], path)
@@ -52,12 +56,29 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
             if isinstance(result, BaseException):
                 raise result
         # A result that is too late reaches no caller, so it is not a success.
-        running = deadline.current()
         if running is not None and running.at <= time.monotonic():
             raise DeadlinePassed(deadline.PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
+        note_crash(request, number, error)
         return to_error(error, request, path, payload)
+
+
+def note_crash(request: DispatchRequest, number: int, error: BaseException) -> None:
+    """Remember a record that crashed its model: its request may have to run again, the record may not."""
+    running = deadline.current()
+    if isinstance(error, ModelCrashed) and running is not None:
+        running.crashes.append((request.client, request.records[number], error))
+
+
+def crash_of(request: DispatchRequest, number: int) -> TriremeError | None:
+    """Return the error of a record that has crashed its model in this invocation; None if it has not."""
+    running = deadline.current()
+    for client, record, error in running.crashes if running is not None else ():
+        if client is request.client and record == request.records[number]:
+            assert isinstance(error, TriremeError)
+            return error
+    return None
 
 
 def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[object, None, None]:

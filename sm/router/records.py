@@ -22,7 +22,7 @@ from sm.metrics import stage
 from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
-from sm.router.dispatch import run_record, to_error, validate_payload
+from sm.router.dispatch import crash_of, note_crash, run_record, to_error, validate_payload
 
 #: Batches for each thread that may be submitted before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
@@ -213,6 +213,7 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
 
     def fail(number: int, error: BaseException) -> None:
         path, payload = request.place(number), payloads.get(number)
+        note_crash(request, number, error)
         results[number] = failure = to_error(error, request, path, payload)
         spans[number].fail(failure)
 
@@ -224,6 +225,9 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
             for number in numbers
         }
         for number in numbers:
+            if (crash := crash_of(request, number)) is not None:
+                results[number] = crash
+                continue
             try:
                 with stage(client.name, "decode"):
                     record = request.records[number]

@@ -64,7 +64,7 @@ class AnswerGuard:
         kill: Callable[[str, str, float], bool] = lambda _model, _instance, _before: True,
     ) -> None:
         self.shared = shared or SharedGeneration.private()
-        self._python_models = python_models if shared else lambda _: ()
+        self.python_models = python_models if shared else lambda _: ()
         self._kill = kill
         self._hangs: HangWatch | None = None
 
@@ -90,7 +90,7 @@ class AnswerGuard:
             Unavailable: The model's processes die too often.
         """
         shared = self.shared
-        models = self._python_models(model)
+        models = self.python_models(model)
         if alone is None and (admission := shared.admission(models)) is not None:
             return admission
         for each in models:

@@ -5,7 +5,8 @@ or its model's process gone, in doubt or being loaded waits, and is sent once mo
 admission bounds how many wait.
 
 A call may have crashed the process itself. Those that a process had when it crashed are sent one at a time,
-while new calls wait: the one under which a process crashes again ends with ``model_crashed``.
+while new calls wait: the one under which a process crashes again ends with ``model_crashed``. A call with the
+records of several callers is not sent again: its records are, each alone (:mod:`sm.client.batches`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sm.deadline import Deadline, current
+from sm.deadline import Deadline, Suspicion, current
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
 from sm.metrics import REPEATS
 from sm.run_state import Box
@@ -131,12 +132,17 @@ class Retries:
             ModelCrashed: The call crashes its model.
             NotReady: The call cannot be repeated, or what it waits for did not come.
         """
+        deadline = current()
+        if deadline is not None and deadline.suspicion is not None and self._seconds:
+            # One of the records that a process had when it died.
+            failures = _Failures.of_batch(self._shared, deadline.suspicion)
+            if failures.suspect in (TRITON_ITSELF, *self.guard.python_models(model)):
+                return self._repeat(model, send, failures, deadline)
         admission: Admission | None = None
         try:
             admission = self.guard.admit(model)
             return send(admission)
         except NotReady as error:
-            deadline = current()
             if deadline is None or not self._seconds:
                 raise
             failure = error.with_traceback(None)  # it refers to the call's memory
@@ -166,6 +172,9 @@ class Retries:
             if isinstance(failures.last, Unavailable) or not may_repeat:
                 # A new one: a stored exception that is raised would form a cycle with its traceback.
                 raise type(failures.last)(failures.last.sentence)
+            if failures.suspect is not None and deadline.is_batch:
+                deadline.suspicion = failures.suspicion
+                raise ModelCrashed("a process died while it had several records; each is sent alone")
             patience = Patience.of(deadline)
             with self._turn(failures.suspect) as take_turn:
                 with patience.waiting():
@@ -249,6 +258,18 @@ class _Failures:
         #: The model whose calls are sent alone, this one among them; None if it is not suspected.
         self.suspect: str | None = None
         self.add(failure, admission)
+
+    @classmethod
+    def of_batch(cls, shared: SharedGeneration, suspicion: Suspicion) -> _Failures:
+        """Return what happened to a record's batch, before the record is sent alone."""
+        failures = cls(shared, Interrupted("a process died while it had this record among others"), None)
+        failures.suspect, failures._crashes, failures._triton_crashes = suspicion
+        return failures
+
+    @property
+    def suspicion(self) -> Suspicion:
+        """What the records of a batch take with them."""
+        return Suspicion(self.suspect or TRITON_ITSELF, self._crashes, self._triton_crashes)
 
     def add(self, failure: NotReady, admission: Admission | None) -> None:
         """Count a failure. Raises :class:`ModelCrashed` if the call has crashed the model too often."""

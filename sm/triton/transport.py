@@ -138,11 +138,12 @@ class Transport:
     def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()
         began = last_answer = time.monotonic()
+        identifies = bool(plan.token) and len(admission.generations) == 1
 
         def check() -> None:
             """End the stream if its process is gone: Triton never does."""
             # Another instance of a model may be gone. An answer with a token may still come from this one.
-            if not _identifies(plan, admission) or time.monotonic() - last_answer > MAX_SILENCE_S:
+            if not identifies or time.monotonic() - last_answer > MAX_SILENCE_S:
                 self._guard.confirm_delivery((admission,))
 
         try:
@@ -215,7 +216,8 @@ class Transport:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
         if not plan.is_answered_by(response):
             raise self._guard.report_mismatch(admission, plan.model)
-        identified = _identifies(plan, admission)
+        # A token says nothing about the models that the model calls.
+        identified = bool(plan.token) and len(admission.generations) == 1
         self._guard.confirm(admission, identified)
         invocation = current()
         if invocation and not identified:
@@ -327,11 +329,6 @@ class Transport:
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)
         return error
-
-
-def _identifies(plan: InferencePlan, admission: Admission) -> bool:
-    """True if an answer says whose it is. A token says nothing about the models that the model calls."""
-    return bool(plan.token) and len(admission.generations) == 1
 
 
 def _tensors(tensors: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sm.deadline import Deadline, begin, end
+from sm.deadline import Deadline, Suspicion, begin, end
 from sm.errors import (
     CallerGone,
     DeadlinePassed,
@@ -154,6 +154,45 @@ def test_a_call_under_which_a_process_crashes_twice_ends(
     with pytest.raises(ModelCrashed, match="'m' died twice"):
         repeats_of(shared).run("m", call)
     assert call.sent == 2
+
+
+def test_a_batch_under_which_a_process_crashes_is_sent_once(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    """Its records are sent alone, and the one under which a process crashes again ends."""
+    deadline.is_batch = True
+    call = Call(*[lambda: crash(shared, "m")] * 5)
+    with pytest.raises(ModelCrashed):
+        repeats_of(shared).run("m", call)
+    assert (call.sent, deadline.suspicion) == (1, ("m", 1, 0))
+
+    deadline.is_batch = False
+    assert repeats_of(shared).run("m", Call()) == "answer"
+    alone: list[str | None] = []
+
+    def send(admission: Admission) -> str:
+        alone.append(admission.alone)
+        return "answer"
+
+    assert repeats_of(shared).run("m", send) == "answer"
+    assert alone == ["m"]
+    with pytest.raises(ModelCrashed, match="'m' died twice"):
+        repeats_of(shared).run("m", call)
+    assert call.sent == 2
+
+
+def test_a_record_of_a_batch_does_not_suspect_another_model(
+    shared: SharedGeneration, deadline: Deadline
+) -> None:
+    deadline.suspicion = Suspicion("m", 1, 0)
+    alone: list[str | None] = []
+
+    def send(admission: Admission) -> str:
+        alone.append(admission.alone)
+        return "answer"
+
+    assert repeats_of(shared).run("other", send) == "answer"
+    assert alone == [None]
 
 
 def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
