@@ -22,6 +22,7 @@ from sm.multimodel.memory_room import MemoryRoom
 from sm.multimodel.model_loader import NO_CLIENTS, Loader
 from sm.multimodel.model_processes import ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.multimodel.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
+from sm.multimodel.sources import SourceHolds
 from sm.multimodel.staging import Staging, renew
 from sm.multimodel.versions import Versions
 from sm.plugins.loading import discover
@@ -172,6 +173,7 @@ def build_loader(
         admit=lambda: memory_room.check_gpus(settings.load_gpu_limit),
         room=room,
         clients=clients,
+        keep=SourceHolds(Cache(settings.cache).root / "sources").keep,
         machine=Machine.find(settings),
         load_timeout=settings.load_timeout,
         replace_triton=partial(write_atomically, box.replacement_file),

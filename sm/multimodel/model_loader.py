@@ -61,6 +61,8 @@ class Loader:
         load_timeout: Seconds that a load may take.
         replace_triton: Starts Triton again, for the given reason.
         clients: The files of clients for archives of a name that bring none.
+        keep: Called with the folders that the loaded archives come from, when they change: large files may be
+            links to them, which a later load of the same archive needs.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Loader:
         load_timeout: float = 300.0,
         replace_triton: Callable[[str], None] = lambda _: None,
         clients: Mapping[str, Path] = NO_CLIENTS,
+        keep: Callable[[Mapping[str, tuple[Path, ...]]], object] = lambda _: None,
     ) -> None:
         self.records, self._staging, self._triton = records, staging, triton
         self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
@@ -92,6 +95,10 @@ class Loader:
         #: Names of ``_busy`` that are being unloaded, perhaps by the box itself for lack of memory.
         self._unloading: set[str] = set()
         self._unloaded = threading.Condition(self._lock)
+        self._keep, self._keep_lock = keep, threading.Lock()
+        #: What is used by a load that has not ended, or not begun.
+        self._in_use: dict[str, tuple[Path, ...]] = {}
+        self._keep_sources()
 
     def load(self, name: str, url: str, target: str = "") -> Record:
         """Load the archive in the folder ``url``; ``target`` is its Target-Model, if known.
@@ -132,7 +139,7 @@ class Loader:
             others: A repository with the other models that the client may read.
             prepare: Called when Triton has loaded it. If it raises, the old version goes on serving.
         """
-        with self._claim_name(name), _translate_full_disk():
+        with self.using(repository / name), self._claim_name(name), _translate_full_disk():
             identity = secrets.token_hex(4)
             record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
             record = replace(record, folder=record.url, version=version)
@@ -236,6 +243,7 @@ class Loader:
             self._staging.remove(record.models, record.id)
             with self._lock:
                 del self._abandoned[record.id]
+            self._keep_sources()
         remaining = (model for record in list(self._abandoned.values()) for model in record.models.values())
         stuck = [model for model in remaining if states.get(model) == "LOADING"]
         if len(stuck) >= MAX_STUCK_LOADS:
@@ -262,6 +270,25 @@ class Loader:
                     self._remove_leftovers(record.name)
 
     @contextlib.contextmanager
+    def using(self, folder: Path) -> Iterator[None]:
+        """Keep a folder until the end of the block: a load may have to wait for room."""
+        use = secrets.token_hex(4)
+        self._in_use[use] = (folder,)
+        self._keep_sources()
+        try:
+            yield
+        finally:
+            del self._in_use[use]
+            self._keep_sources()
+
+    def _keep_sources(self) -> None:
+        """Keep the folders of all archives, also those of which Triton may still be loading the models."""
+        with self._keep_lock:
+            records = [*self.records.read().records.values(), *list(self._abandoned.values())]
+            used = {record.id: (Path(record.folder),) for record in records if record.folder}
+            self._keep({**used, **self._in_use.copy()})
+
+    @contextlib.contextmanager
     def _claim_name(self, name: str, unload: bool = False) -> Iterator[None]:
         with self._lock:
             self._unloaded.wait_for(lambda: name not in self._unloading, UNLOAD_PATIENCE_S)
@@ -279,6 +306,7 @@ class Loader:
                 self._busy.remove(name)
                 self._unloading.discard(name)
                 self._unloaded.notify_all()
+            self._keep_sources()
 
     @contextlib.contextmanager
     def _claim_reload(self, record: Record) -> Iterator[None]:

@@ -227,7 +227,11 @@ class OnDemand:
         try:
             with noted(listener, label, "fetch"):
                 folder = str(self.catalog.fetch(name))
-            with noted(listener, label, "load into Triton"), self._turn():
+            with (
+                self.loader.using(Path(folder)),
+                noted(listener, label, "load into Triton"),
+                self._turn(),
+            ):
                 record = self._load_folder(name, folder)
             touch(self._holds, record.id)
             LOADS.labels(label, LOADED).inc()

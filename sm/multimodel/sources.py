@@ -19,6 +19,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from sm.tracing.variables import are_traces_on
 #: Seconds after which an interrupted download is removed, and for which a folder stays that no box uses: one
 #: may be about to.
 PART_LIFE_S, MIN_IDLE_S = 7 * 86_400, 60
+#: The folder of what is complete.
+FOLDERS = "folders"
 #: Files and folders of one archive, as in multi-model mode.
 MAX_ENTRIES = 100_000
 
@@ -46,7 +49,7 @@ class Sources:
     def __init__(self, root: Path, report: Report) -> None:
         self._root, self._report = root, report
         self._objects, self._folders, self._scratch = (
-            root / name for name in ("objects", "folders", "scratch")
+            root / name for name in ("objects", FOLDERS, "scratch")
         )
         #: Files and folders of this fetch.
         self._used: set[Path] = set()
@@ -315,15 +318,43 @@ def _path_inside(name: str) -> str:
 @contextlib.contextmanager
 def held(repository: Path, root: Path) -> Iterator[None]:
     """Keep a repository that was fetched into ``root`` from being removed to make room."""
-    folders = root.resolve() / "folders"
-    places = [path.resolve() for path in (repository, *repository.iterdir())]
-    names = {place.relative_to(folders).parts[0] for place in places if place.is_relative_to(folders)}
-    with contextlib.ExitStack() as stack:
-        for name in names:
-            file = os.open(folders / name, os.O_RDONLY)
-            stack.callback(os.close, file)
-            fcntl.flock(file, fcntl.LOCK_SH)
+    holds = SourceHolds(root)
+    holds.keep({"repository": (repository, *repository.iterdir())})
+    try:
         yield
+    finally:
+        holds.keep({})
+
+
+class SourceHolds:
+    """Keeps folders that were fetched into ``root`` from being removed to make room.
+
+    A hold is a shared lock, which the kernel releases when the process dies.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._folders = root.resolve() / FOLDERS
+        self._lock = threading.Lock()
+        self._files: dict[str, int] = {}
+
+    def keep(self, paths: Mapping[str, Iterable[Path]]) -> None:
+        """Hold what these paths need, by their users, and nothing else. Other paths need no hold."""
+        wanted = {
+            place.relative_to(self._folders).parts[0]
+            for each in paths.values()
+            for path in each
+            # A joined repository has links to others.
+            for place in (path.absolute(), path.resolve())
+            if place.is_relative_to(self._folders) and place != self._folders
+        }
+        with self._lock:
+            for name in self._files.keys() - wanted:
+                os.close(self._files.pop(name))
+            for name in wanted - self._files.keys():
+                with contextlib.suppress(FileNotFoundError):  # its user finds out
+                    file = os.open(self._folders / name, os.O_RDONLY)
+                    fcntl.flock(file, fcntl.LOCK_SH)
+                    self._files[name] = file
 
 
 def _is_held(folder: Path) -> bool:

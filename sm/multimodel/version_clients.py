@@ -125,8 +125,13 @@ class VersionClients(Mapping[str, Client]):
         for client_name in names:
             request = deadline.Deadline(time.monotonic() + GOLDEN_TIMEOUT_S)
             request.holds = {name: deadline.Hold(record, lambda: None)}
-            with deadline.running(request):
-                check_golden(self[client_name])
+            try:
+                with deadline.running(request):
+                    check_golden(self[client_name])
+            finally:
+                # The client may have used other models too.
+                for hold in request.holds.values():
+                    hold.give_back()
 
 
 def check_golden(client: Client) -> None:

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import http.server
 import io
+import os
 import ssl
 import tarfile
 import threading
@@ -19,7 +20,7 @@ from sm.errors import StartError
 from sm.http.s3 import S3Uri
 from sm.multimodel.downloads import PART, Remote
 from sm.multimodel.origins import read_s3, shown
-from sm.multimodel.sources import Sources, main
+from sm.multimodel.sources import SourceHolds, Sources, main
 from tests.support import certificates
 from tests.support.s3 import CREDENTIALS, aws, client
 
@@ -301,3 +302,29 @@ def test_https_is_fetched_once_and_only_with_the_right_digest(
         assert sources.fetched_bytes == 3 * len(content)
         server.shutdown()
     assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+
+
+def idle_folders(root: Path) -> set[str]:
+    """The folders that would be removed to make room, all of them unused for long."""
+    for folder in (root / "folders").iterdir():
+        os.utime(folder, (0, 0))
+    return {folder.name for folder in Sources(root, print)._idle_folders()}
+
+
+def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -> None:
+    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    two = archive(tmp_path / "two.tar.gz", ("b/1/model.onnx", tarfile.REGTYPE))
+    root = tmp_path / "cache"
+    joined = Sources(root, print).fetch(f"{one},{two}")
+    every = {folder.name for folder in (root / "folders").iterdir()}
+    assert len(every) == 3
+    holds = SourceHolds(root)
+    holds.keep({"first": (joined / "a",), "other": (joined / "a", tmp_path)})
+    target = (joined / "b").resolve().parent.name
+    assert idle_folders(root) == {target}
+    holds.keep({"other": (joined / "a",), "second": ((joined / "b").resolve(),)})
+    assert idle_folders(root) == set()
+    holds.keep({"second": ((joined / "b").resolve(),)})
+    assert idle_folders(root) == every - {target}
+    holds.keep({"gone": (root / "folders/none/a",)})
+    assert idle_folders(root) == every

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,9 @@ class SmallLoader:
         self.records.remove(name)
 
     unload_idle = Loader.unload_idle
+
+    def using(self, _: Path) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Setup:
