@@ -403,7 +403,9 @@ class Classifier:
         unnamed = not headers.get("content-type")
         if client is not None and (unnamed or not takes_json):
             sent = OCTET_STREAM if unnamed else content_type
-            if taken := choose_kind(sent, message.body, client.payload.content_types):
+            accepted = client.payload.content_types
+            taken = sent if sent in accepted else choose_kind(sent, message.body, accepted)
+            if taken:
                 return dispatch({"payload": RawRecord(message.body, taken, parse(body_type).parameters)})
         if self.inference_type == "infer":
             if body.has_inputs():

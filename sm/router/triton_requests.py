@@ -81,7 +81,7 @@ class Triton:
         if match and not self._registry.is_own_name(name):
             model = self._registry.triton_model(name)
             target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
-        request = Request(method, target, message.body, end_to_end(message.headers))
+        request = Request(method, target, message.body, headers_of(message))
         accept = message.headers.get("accept", "")
         if method == "POST":  # others change nothing, and may have no body
             is_stream = target.partition("?")[0].endswith("/generate_stream")
@@ -121,9 +121,7 @@ def as_accepted(answer: Answer, accept: str) -> Answer:
 def to_upstream(request: TritonRequest, model: str) -> Request:
     """Build the request for Triton. Raises :class:`BadInput` for an impossible size of the JSON part."""
     message = request.message
-    headers = end_to_end(message.headers)
-    # Most callers accept gzip, but Triton would need more time to compress the tensors than to send them.
-    headers.pop("accept-encoding", None)
+    headers = headers_of(message)
     if request.is_binary:
         headers[HEADER_SIZE] = str(header_size(message))
         headers["content-type"] = "application/octet-stream"
@@ -131,6 +129,17 @@ def to_upstream(request: TritonRequest, model: str) -> Request:
         # The whole body is JSON, whatever this header says.
         headers.pop(HEADER_SIZE, None)
     return Request("POST", path(model, request.version, request.verb), message.body, headers)
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """Return the headers to pass on, without those that would compress the answer.
+
+    Most callers accept gzip, but Triton would need more time to compress the tensors than to send them, and
+    what it says would have to be unpacked to be read here.
+    """
+    headers = end_to_end(message.headers)
+    headers.pop("accept-encoding", None)
+    return headers
 
 
 def path(model: str, version: str, verb: str) -> str:
