@@ -84,30 +84,34 @@ class Archive:
         return [name for name in self.models if name not in steps_of_ensembles]
 
     @classmethod
-    def read(cls, folder: Path, source: Path, machine: Machine = Machine()) -> Archive:
+    def read(
+        cls, folder: Path, source: Path, machine: Machine = Machine(), is_model: bool = False
+    ) -> Archive:
         """Inspect an archive.
 
         Args:
             folder: The archive, or a copy of it that no other process changes.
             source: The folder in which the platform put it.
             machine: The machine that its models will run on.
+            is_model: True if the folder's name is the model's, as in a repository.
 
         Raises:
             BadInput: It cannot be loaded. The sentence says why, and names files below ``source``.
         """
         try:
-            return cls._inspect(folder, machine)
+            return cls._inspect(folder, machine, is_model)
         except BadInput as error:
             raise BadInput(error.sentence.replace(str(folder), str(source))) from None
 
     @classmethod
-    def _inspect(cls, folder: Path, machine: Machine) -> Archive:
+    def _inspect(cls, folder: Path, machine: Machine, is_model: bool) -> Archive:
         plugin = Plugin.find(folder / "code")
         is_flat = models.is_model(folder)
         all_models = (Model.read(folder),) if is_flat else models.read(folder)
         all_models = tuple(model for model in all_models if models.is_model(model.folder))
-        # The name of the archive's own folder is the platform's, and no name in Triton.
-        _refuse(problem for model in all_models if not is_flat for problem in problems.name_problems(model))
+        # Elsewhere the name of a flat archive's folder is the platform's, and no name in Triton.
+        if is_model or not is_flat:
+            _refuse(problem for model in all_models for problem in problems.name_problems(model))
         _check_problems(all_models, machine)
         entry = _choose_entry(all_models, folder, plugin is not None)
         ordered = sorted(all_models, key=lambda model: (model is entry, is_ensemble(model)))

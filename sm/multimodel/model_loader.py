@@ -145,7 +145,7 @@ class Loader:
             record = replace(record, folder=record.url, version=version)
             self.records.put(record)
             with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
-                archive = self._read_copy(record, (repository / name).resolve())
+                archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
                 if archive.plugin is None and (repository / CODE).is_dir():
                     code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
                     sources = [source for source in discover((code,)) if source.name == name]
@@ -378,11 +378,11 @@ class Loader:
         log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
         return f"{desired}-{record_id}"
 
-    def _read_copy(self, record: Record, folder: Path) -> Archive:
+    def _read_copy(self, record: Record, folder: Path, is_model: bool = False) -> Archive:
         """Copy an archive first, and read the copy, which no other process changes."""
         source = Path(record.folder)
         copy = self._staging.copy(folder, record.id, source.name)
-        return Archive.read(copy, source, self._machine)
+        return Archive.read(copy, source, self._machine, is_model)
 
     def _load_archive(
         self, record: Record, archive: Archive, desired: str = "", others: Path | None = None

@@ -73,6 +73,9 @@ def test_the_folder_of_a_flat_archive_is_not_the_models_name(tmp_path: Path) -> 
     """The loader names the model after what the platform says, in plain characters."""
     folder = write_model(tmp_path / "a b")
     assert Archive.read(folder, folder).entry == "a b"
+    # A version of a repository's model is loaded under the name of its folder.
+    with pytest.raises(BadInput, match="shell"):
+        Archive.read(folder, folder, is_model=True)
 
 
 @pytest.mark.parametrize(
