@@ -163,7 +163,7 @@ def header_size(message: Message) -> int:
 def to_answer(reply: Reply) -> Answer:
     """Convert Triton's reply for the caller of ``/invocations``. Raises Triton's errors."""
     answer = to_v2_answer(reply)
-    size = reply.headers.get(HEADER_SIZE)
+    size = answer.headers.get(HEADER_SIZE)
     if size is None:
         return answer
     headers = {name: value for name, value in answer.headers.items() if name != HEADER_SIZE}
