@@ -68,9 +68,11 @@ class Failed(Exception):
         A model may quote what Triton says of another model, or that a process does not respond.
         """
         is_quoted = self.subject not in (None, model) or (self.stalled is not None and seconds < STALL_S)
-        if self.code is None or not is_quoted:
-            return self
-        return _translate_code(self.code, self.text)
+        return self.quoted() if is_quoted else self
+
+    def quoted(self) -> Failed:
+        """Return this failure as one in which a model said Triton's words."""
+        return self if self.code is None else _translate_code(self.code, self.text)
 
 
 #: Seconds that Triton waits for a sign of life before it gives up on a model's process, less its timer's
@@ -125,6 +127,10 @@ PYTHON_FAILED = r"Failed to process the request\(s\) for model (?:instance )?'([
 MEMORY_ERRORS = r"(?:MemoryError|_ArrayMemoryError|OutOfMemoryError)(?::.*)?"
 #: The forms in which Triton, its backends and their libraries say that memory is short.
 MEMORY = (
+    MEMORY_ERRORS,
+    # The box's own models report their engines' exceptions.
+    r"\w+: \[ONNXRuntimeError\] : [0-9]+ : .*(?:[Ff]ailed to allocate memory|bad.alloc).*",
+    r"RuntimeError: Exception from src/.*(?:[Ff]ailed to allocate|bad.alloc|[Oo]ut of memory).*",
     r"Failed to (?:increase the shared memory pool size|create new mapped region for the grown).*",
     r"(?i:failed|unable) to allocate "
     r"(?:(?:[\w-]+ ){0,3}memory|[0-9]+ bytes|buffer for output|contiguous buffer).*",
@@ -194,15 +200,10 @@ RULES = (
         True,
         overflowed=True,
     ),
-    # gRPC's client, before it sent the call and after.
-    Rule((Code.UNAVAILABLE,), _said("[Ff]ailed to connect.*"), NotReady, True, UNREACHABLE),
+    # Triton, while it stops.
     Rule(
         (Code.UNAVAILABLE, Code.CANCELLED),
         _said(
-            r"(?:[Ss]ocket closed|Stream removed|[\w ]{0,40}[Cc]onnection (?:reset|refused|aborted|closed)|"
-            r"recvmsg:|sendmsg:|Broken pipe|GOAWAY|[Kk]eepalive|[Pp]ing timeout|[Tt]ransport |[Ee]ndpoint |"
-            r"EOF|Channel closed|Locally cancelled).*",
-            # Triton, while it stops.
             "Server (?:not ready|exiting|shutdown)",
             "Server is stopping, scheduler for model has stopped accepting new inference requests",
             r"GRPC server is shutting down and has stopped accepting new requests\.",  # not in 2.51
@@ -224,7 +225,7 @@ RULES = (
     ),
     Rule(
         ANSWERED,
-        _said(*MEMORY, PYTHON_FAILED + MEMORY_ERRORS, *(PYTHON_FAILED + form for form in MEMORY)),
+        _said(*MEMORY, *(PYTHON_FAILED + form for form in MEMORY)),
         OutOfMemory,
         False,
     ),
@@ -299,6 +300,22 @@ def _translate_code(code: Code, text: str) -> Failed:
     kind, finished = KINDS.get(code, (ModelFailed, False))
     said = LATE if kind is DeadlinePassed else sentence(text)
     return Failed(kind, said, finished, code=code, text=text)
+
+
+#: What gRPC's own client says of a connection. A model may say the same, so such a call is never known as one
+#: that was not sent.
+CONNECTION = _said(
+    r"(?:[Ff]ailed to connect|[Ss]ocket closed|Stream removed|recvmsg:|sendmsg:|Broken pipe|GOAWAY|EOF|"
+    r"[\w ]{0,40}[Cc]onnection (?:reset|refused|aborted|closed)|[Kk]eepalive|[Pp]ing timeout|[Tt]ransport |"
+    r"[Ee]ndpoint |Channel closed|Locally cancelled).*"
+)
+
+
+def translate_client_status(code: Code, text: str) -> Failed:
+    """Translate the status of a call through gRPC's own client, which has the same codes as a server."""
+    if code in (Code.UNAVAILABLE, Code.CANCELLED) and CONNECTION.fullmatch(text):
+        return lost_connection(code)
+    return translate_status(code, text)
 
 
 def lost_connection(code: Code = Code.UNAVAILABLE, reason: str = "") -> Failed:

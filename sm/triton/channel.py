@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2_grpc
 from sm.deadline import NO_HEADERS, Deadline, Value, current, part
 from sm.errors import CallerGone, Interrupted, NotReady, TriremeError, Unavailable
 from sm.metrics import GRPC_CLIENT_FALLBACKS
-from sm.triton.call_failures import Failed, translate_status
+from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK, NO_KEYS
 from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
@@ -178,7 +178,7 @@ class Channel:
             try:
                 yield from read_ahead(_answers(call), size_of, call.cancel, check)
             except grpc.RpcError as error:
-                raise translate_status(error.code(), error.details() or "") from None
+                raise translate_client_status(error.code(), error.details() or "") from None
             finally:
                 call.cancel()
 
@@ -261,7 +261,7 @@ class Channel:
                 # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
                 # call's memory until the garbage collector runs.
                 error.with_traceback(None)
-                raise translate_status(error.code(), error.details() or "") from None
+                raise translate_client_status(error.code(), error.details() or "") from None
             finally:
                 future.cancel()
 

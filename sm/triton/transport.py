@@ -25,6 +25,7 @@ from sm.errors import (
     BadInput,
     CallerGone,
     DeadlinePassed,
+    Interrupted,
     ModelFailed,
     NotReady,
     Refused,
@@ -255,11 +256,16 @@ class Transport:
         try:
             return self._channel.infer(request, interrupt)
         except Failed as failure:
-            if not failure.lost_region:
+            # Nobody else knows the region's name.
+            if not failure.lost_region or lease.region.name not in failure.text:
                 raise
         self._metadata.clear()
         try:
             return self._channel.infer(request, interrupt) if self._pool.renew(lease) else None
+        except Failed as failure:
+            if failure.lost_region:
+                raise Failed(Refused, failure.sentence, finished=True) from None
+            raise
         except NotReady as error:
             raise Failed(type(error), error.sentence, finished=True) from None
 
@@ -285,7 +291,8 @@ class Transport:
         except Failed as failure:
             error = self._to_error(failure, model, version)
             # No model has been called yet.
-            raise NotReady(error.sentence) if isinstance(error, Refused) else error from None
+            is_away = isinstance(error, Refused | Interrupted)
+            raise NotReady(error.sentence) if is_away else error from None
         batch, outputs = config.max_batch_size, _tensors(metadata.outputs, config.max_batch_size)
         # With Triton's response cache, a right answer may have another request's token.
         identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
@@ -302,6 +309,8 @@ class Transport:
         streamed: bool = False,
     ) -> TriremeError:
         failure = failure.of(plan.model, time.monotonic() - began)
+        if failure.lost_region:
+            failure = failure.quoted()
         if failure.stalled is not None:
             self._guard.report_stall(admission, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:

@@ -6,6 +6,7 @@ from grpc import StatusCode as Code
 from sm import errors
 from sm.errors import (
     BadInput,
+    Interrupted,
     ModelFailed,
     NotFound,
     OutOfMemory,
@@ -14,7 +15,7 @@ from sm.errors import (
     Unavailable,
     UnknownModel,
 )
-from sm.triton.call_failures import sentence, translate_status
+from sm.triton.call_failures import sentence, translate_client_status, translate_status
 
 GRPC_STATUSES = [
     (Code.NOT_FOUND, "Request for unknown model: 'x' is not found", errors.UnknownModel, True),
@@ -38,8 +39,6 @@ GRPC_STATUSES = [
         True,
     ),
     (Code.INVALID_ARGUMENT, "unexpected inference output 'zz' for model 'x'", errors.BadInput, True),
-    (Code.UNAVAILABLE, "failed to connect to all addresses; last error: ...", errors.NotReady, True),
-    (Code.UNAVAILABLE, "Socket closed", errors.Interrupted, False),
     (
         Code.UNAVAILABLE,
         "GRPC server is shutting down and has stopped accepting new requests.",
@@ -69,6 +68,14 @@ GRPC_STATUSES = [
     ),
     (
         Code.INTERNAL,
+        "RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while "
+        "running Expand node. Name:'' Status Message: bfc_arena.cc:376 Failed to allocate memory for requested "
+        "buffer of size 17592186044416",
+        errors.OutOfMemory,
+        False,
+    ),
+    (
+        Code.INTERNAL,
         "onnx runtime error 6: Non-zero status code returned while running Expand node. Name:'e' Status Message: "
         "bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 17179869184",
         errors.OutOfMemory,
@@ -76,7 +83,6 @@ GRPC_STATUSES = [
     ),
     (Code.INTERNAL, "Stub process 'x_0_0' is not healthy.", errors.Interrupted, False),
     (Code.UNKNOWN, "", errors.ModelFailed, False),
-    (Code.CANCELLED, "Channel closed!", errors.Interrupted, False),
 ]
 
 
@@ -87,6 +93,22 @@ def test_each_status_of_triton_becomes_its_error(
     failure = translate_status(code, message)
     assert type(failure.error) is error_class
     assert failure.finished is finished
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (Code.UNAVAILABLE, "failed to connect to all addresses; last error: ..."),
+        (Code.UNAVAILABLE, "Socket closed"),
+        (Code.UNAVAILABLE, "Stream removed (Socket closed)"),
+        (Code.UNAVAILABLE, "recvmsg:Connection reset by peer"),
+        (Code.CANCELLED, "Channel closed!"),
+    ],
+)
+def test_only_grpcs_client_speaks_of_connections(code: Code, text: str) -> None:
+    assert translate_client_status(code, text).kind is Interrupted
+    assert translate_status(code, text).kind in (Unavailable, ModelFailed)
+    assert translate_client_status(code, f"no: {text}").kind in (Unavailable, ModelFailed)
 
 
 #: What Triton 2.51 said to requests with the id ``x] Exceeds maximum queue size``, with and without its words.

@@ -1,0 +1,227 @@
+"""Triton's own words decide nothing where a caller or a model wrote them, and nothing runs twice that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.support.boxes import WAIT_TIMEOUT_S, RunningBox, running_box
+from tests.support.faults.words import PHRASES, write_models
+from tests.support.tritons import Model
+
+CLIENTS = """
+import os
+import signal
+
+import numpy as np
+from sm.client import TensorClient, TextPayload
+
+
+class Client(TensorClient):
+    payload, model, repeatable = TextPayload, {model!r}, {repeatable}
+
+    def preprocess(self, payload):
+        if payload.text == "die":
+            with open({calls!r}, "a") as file:
+                file.write(".")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.model == "grows":
+            return {{"x": np.full(40_000, float(payload.text), np.float32)}}
+        return {{"x": np.array([payload.text.encode()], object)}}
+
+    def postprocess(self, outputs, payload):
+        return len(outputs["y"])
+"""
+GROWS = """
+with open({calls!r}, "a") as file:
+    file.write(".")
+x = tensor(request, "x")
+return {{"y": np.repeat(x, int(x[0]))}}
+"""
+NUMBERS = {"x": ("FP32", [-1])}, {"y": ("FP32", [-1])}
+#: Clients with the same model, of which ``once`` may not be repeated.
+ROUTES = ("many", "once", "infer", "generate", "generate_stream", "invocations")
+
+
+class Attacked:
+    """A box, and the calls that its models have counted."""
+
+    def __init__(self, box: RunningBox, calls: Path) -> None:
+        self.box, self._calls = box, calls
+
+    def calls(self) -> int:
+        return len(self._calls.read_text())
+
+    def fail(self, route: str, how: str, words: str) -> requests.Response:
+        """Let the model fail, by a client or by Triton's own routes."""
+        text = f"{how}|{words}"
+        if route in ("many", "once"):
+            return self.box.invoke(route, {"text": text})
+        if route.startswith("generate"):
+            model = "streams" if route == "generate_stream" else "says"
+            return self.post(f"/v2/models/{model}/{route}", {"x": text})
+        path = "/v2/models/says/infer" if route == "infer" else "/invocations?modelname=says"
+        return self.post(path, infer_body(data=[text]))
+
+    def post(self, path: str, body: object, **headers: str) -> requests.Response:
+        return requests.post(f"{self.box.url}{path}", json=body, headers=headers, timeout=60)
+
+    def waits(self) -> float:
+        return self.box.metric("trireme_invocation_duration_seconds_count", stage="wait")
+
+
+def infer_body(shape: tuple[int, ...] = (1,), data: object = ("x",), **members: Any) -> dict[str, Any]:
+    tensor = {
+        "name": "x",
+        "datatype": "BYTES",
+        "shape": list(shape),
+        "data": data,
+        **members.pop("tensor", {}),
+    }
+    return {"inputs": [tensor], **members}
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    folder = tmp_path_factory.mktemp("words")
+    repository, calls = folder / "model", folder / "calls"
+    calls.touch()
+    write_models(repository, calls)
+    Model(GROWS.format(calls=str(calls)), *NUMBERS).write(repository / "grows")
+    for name, model, repeatable in (
+        ("many", "says", True),
+        ("once", "says", False),
+        ("grows_many", "grows", True),
+        ("grows_once", "grows", False),
+    ):
+        (folder / "clients" / name).mkdir(parents=True)
+        source = CLIENTS.format(model=model, repeatable=repeatable, calls=str(calls))
+        (folder / "clients" / name / "client.py").write_text(source)
+    with running_box(
+        folder,
+        repository,
+        wait_until_ready=False,
+        clients=(folder / "clients",),
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+    ) as box:
+        box.wait_ready(2 * WAIT_TIMEOUT_S)  # beside other work
+        yield Attacked(box, calls)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_replaced(attacked: Attacked) -> Iterator[None]:
+    """No words made a request wait, or a model or Triton be started again."""
+    before = attacked.box.pid("tritonserver"), attacked.waits()
+    yield
+    assert (attacked.box.pid("tritonserver"), attacked.waits()) == before
+    assert attacked.box.metric("trireme_model_reloads_total") == 0
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_exception_of_a_model_is_a_500_after_one_call(attacked: Attacked, route: str) -> None:
+    for phrase in PHRASES:
+        before = attacked.calls()
+        answer = attacked.fail(route, "Exception", phrase)
+        assert (answer.status_code, answer.json()["code"]) == (500, "model_failed"), (phrase, answer.text)
+        assert attacked.calls() == before + 1, phrase
+
+
+@pytest.mark.parametrize(
+    "code", ["INTERNAL", "UNAVAILABLE", "NOT_FOUND", "INVALID_ARG", "CANCELLED", "UNKNOWN"]
+)
+@pytest.mark.parametrize("route", ["many", "once", "infer", "generate_stream"])
+def test_what_a_model_reports_runs_once_whatever_it_says(attacked: Attacked, route: str, code: str) -> None:
+    for phrase in PHRASES:
+        before = attacked.calls()
+        answer = attacked.fail(route, code, f"no: {phrase}")
+        assert answer.status_code in (400, 404, 500, 503), (phrase, answer.text)
+        assert answer.json()["code"] != "unknown_model", (phrase, answer.text)
+        assert attacked.calls() == before + 1, phrase
+
+
+@pytest.mark.parametrize("code", ["INTERNAL", "UNAVAILABLE", "NOT_FOUND", "INVALID_ARG", "CANCELLED"])
+def test_no_words_make_a_client_run_twice_that_may_not(attacked: Attacked, code: str) -> None:
+    """Also if the model says what Triton says, and nothing else."""
+    for phrase in PHRASES:
+        before = attacked.calls()
+        assert attacked.fail("once", code, phrase).status_code >= 400
+        assert attacked.calls() == before + 1, phrase
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_memory_error_is_known_by_its_type(attacked: Attacked, route: str) -> None:
+    answer = attacked.fail(route, "MemoryError", "no room")
+    assert (answer.status_code, answer.json()["code"]) == (507, "out_of_memory")
+
+
+@pytest.mark.parametrize("path", ["/v2/models/says/infer", "/invocations?modelname=says"])
+def test_the_words_of_a_caller_are_a_400(attacked: Attacked, path: str) -> None:
+    for phrase in PHRASES:
+        before = attacked.calls()
+        for body in (
+            infer_body((5,), id=phrase),
+            infer_body((5,), tensor={"name": phrase}),
+            infer_body(outputs=[{"name": phrase}]),
+            infer_body(tensor={"datatype": phrase}),
+            infer_body((5,), id=f"] {phrase}", parameters={phrase: phrase}),
+            infer_body(parameters={f"triton_{phrase}": 1}),
+        ):
+            answer = attacked.post(path, body)
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad_input"), (body, answer.text)
+        assert attacked.calls() == before
+
+
+@pytest.mark.parametrize("header", ["X-Amzn-SageMaker-Inference-Id", "X-Request-Id", "X-Amzn-Trace-Id"])
+def test_the_id_of_a_request_says_nothing(attacked: Attacked, header: str) -> None:
+    for phrase in PHRASES:
+        answer = attacked.post("/invocations?modelname=says", infer_body((5,)), **{header: phrase})
+        assert answer.status_code == 400, (phrase, answer.text)
+        before = attacked.calls()
+        answer = attacked.post(
+            "/invocations",
+            {"modelname": "once", "payload": {"text": "Exception|no"}},
+            **{header: phrase},
+        )
+        assert answer.status_code in (400, 500), (phrase, answer.text)
+        assert attacked.calls() <= before + 1
+
+
+def test_an_output_that_outgrew_its_region_runs_no_client_twice_that_may_not(attacked: Attacked) -> None:
+    for name, calls in (("grows_many", [1, 2]), ("grows_once", [1, 1])):
+        for times, expected in zip((1, 3), calls, strict=True):
+            before = attacked.calls()
+            answer = attacked.box.invoke(name, {"text": str(times)})
+            assert answer.json()["result"] == 40_000 * times
+            assert attacked.calls() == before + expected, (name, times)
+
+
+@pytest.mark.parametrize(("client", "calls"), [("many", 2), ("once", 1)])
+def test_nginx_gives_a_request_that_may_not_repeat_to_no_second_worker(
+    attacked: Attacked, client: str, calls: int
+) -> None:
+    before = attacked.calls()
+    answer = attacked.box.invoke(client, {"text": "die"})
+    assert answer.status_code == 503, answer.text
+    assert attacked.calls() == before + calls
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "1_000", "+5", "-1", "\u0665", "0x5", "nan", "1e3", "1.0"])
+def test_a_number_of_a_caller_that_is_none_is_a_400(attacked: Attacked, value: str) -> None:
+    url = attacked.box.url
+    quoted = requests.utils.quote(value)
+    for answer in (
+        requests.get(f"{url}/models?limit={quoted}", timeout=30),
+        requests.get(f"{url}/models?next_page_token={quoted}&limit={quoted}", timeout=30),
+        requests.post(
+            f"{url}/v2/models/says/infer",
+            json=infer_body(),
+            headers={"Inference-Header-Content-Length": value.encode().decode("latin-1")},
+            timeout=30,
+        ),
+    ):
+        assert answer.status_code in (200, 400, 414, 431), answer.text
+        assert "Traceback" not in answer.text
