@@ -28,7 +28,7 @@ from sm import deadline
 from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
-from sm.client.results import Encoded, Picture, encodable
+from sm.client.results import Boxes, Encoded, Picture, encodable
 from sm.errors import DeadlinePassed, NotAcceptable, StreamStalled, TriremeError
 from sm.http.media_types import acceptable, negotiate
 from sm.http.messages import (
@@ -112,7 +112,10 @@ def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord
 
     Raises :class:`NotAcceptable` if the caller accepts none.
     """
-    offers = tuple(kind for kind in dict.fromkeys((request.accept, *LIST_OFFERS)) if kind in LIST_OFFERS)
+    # Found objects have no line of CSV, so JSON is the best of a caller that takes both.
+    has_lines = request.client is None or not isinstance(request.client.result, Boxes)
+    kinds = LIST_OFFERS if has_lines else LIST_OFFERS[:-1]
+    offers = tuple(kind for kind in dict.fromkeys((request.accept, *kinds)) if kind in kinds)
     request.accept = negotiate(request.accept_header, offers)
     return partial(encode_row, request) if request.accept == CSV else partial(encode_record, request.model)
 
