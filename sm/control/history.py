@@ -20,7 +20,7 @@ import orjson
 
 from sm import __version__, hardware
 from sm.control.series import Counts, describe, read_contents, read_families
-from sm.control.state import CHANGING, ServedModels, read_state
+from sm.control.state import CHANGING, ServedModels, find_gpus, read_state
 from sm.polling import Poll
 from sm.run_state import SHARED_MEMORY, Box
 
@@ -37,6 +37,7 @@ STARTING: dict[str, Any] = {
     "models": [],
     "processes": [],
     "shared_memory": {"used": 0, "size": 0, "free": 0},
+    "gpus": [],
 }
 #: Of a process group, as they are.
 PROCESS_FIELDS = ("name", "state", "pid", "processes", "stopped", "memory")
@@ -115,7 +116,7 @@ class Recorder:
         models, is_complete = self._models.find()
         for row in models:
             row["used"] = row["used"] or self._answered.get(row["name"])
-        shared = shared_memory(self._box.id)
+        shared, gpus = shared_memory(self._box.id), find_gpus(self._box)
         readiness = _readiness(state)
         events = [*self._changes.compare_box(**readiness), *self._changes.compare_processes(groups)]
         if is_complete:
@@ -133,6 +134,7 @@ class Recorder:
                     for group in groups
                 ],
                 "shared_memory": shared,
+                "gpus": gpus,
             }
         return {group.name: group.memory for group in groups}, shared["used"]
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from sm.metrics import BUCKETS, TOTAL, USED
@@ -106,10 +106,21 @@ def read_contents(folder: Path) -> dict[str, bytes]:
 
 
 def read_families(folder: Path) -> Iterable[Metric]:
-    """Read the series of all workers, summed, from their files in ``folder``."""
-    collector = MultiProcessCollector(CollectorRegistry(), path=str(folder))  # type: ignore[no-untyped-call]
-    families: Iterable[Metric] = collector.collect()  # type: ignore[no-untyped-call]
+    """Read the series of all workers, summed, from their files in ``folder``.
+
+    A file is empty until its worker has given it a size; the collector would fail at it.
+    """
+    files = [str(path) for path in folder.glob("*.db") if _size(path)]
+    families: Iterable[Metric] = MultiProcessCollector.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
     return families
+
+
+def _size(path: Path) -> int:
+    """Return a file's bytes; 0 for one that its worker has just removed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def describe(before: Counts, after: Counts) -> dict[str, Any]:

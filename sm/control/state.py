@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,14 @@ TRITON_TIMEOUT_S = 1.0
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
 #: Of a model that is being loaded or unloaded.
 CHANGING = "loading"
+#: Triton's series of a GPU, by the dashboard's names: a share from 0 to 1, bytes, watts.
+GPU_FIELDS = {
+    "utilization": "utilization",
+    "memory_used_bytes": "memory_used",
+    "memory_total_bytes": "memory_total",
+    "power_usage": "power",
+}
+GPU_SERIES = re.compile(rf'^nv_gpu_({"|".join(GPU_FIELDS)})\{{gpu_uuid="([^"]*)"\}} (\S+)$', re.MULTILINE)
 
 
 def check_ready(box: Box) -> None:
@@ -154,6 +163,14 @@ def triton_metrics(box: Box) -> bytes:
     """Return Triton's own series; empty if it does not answer."""
     status, body = _triton(box, "GET", "/metrics", box.metrics_port)
     return body if status == 200 else b""
+
+
+def find_gpus(box: Box) -> list[dict[str, Any]]:
+    """Return each GPU as Triton's series describe it; Triton has them only where there is one."""
+    gpus: dict[str, dict[str, Any]] = {}
+    for name, gpu, number in GPU_SERIES.findall(triton_metrics(box).decode(errors="replace")):
+        gpus.setdefault(gpu, {"uuid": gpu})[GPU_FIELDS[name]] = float(number)
+    return list(gpus.values())
 
 
 def all_ready(entries: Sequence[Mapping[str, Any]], models: Iterable[str]) -> bool:

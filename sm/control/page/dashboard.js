@@ -111,6 +111,7 @@ function showTiles() {
     ["In the queue", String(all.queue), all.queue > 0],
     ["Memory", formatBytes(memory)],
     ["Shared memory", formatBytes(box.shared_memory.used)],
+    ...box.gpus.map((gpu, index) => [`GPU ${index}`, `${Math.round(100 * (gpu.utilization ?? 0))} %, ${formatBytes(gpu.memory_used ?? 0)}`]),
     ["Restarts", String(restarts), restarts > 0],
     ...(box.captures ? [["Payload capture", "on"]] : []),
   ];

@@ -23,6 +23,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     box.metrics_folder.mkdir(exist_ok=True)
     (box.run / "supervisor.pid").write_text("1")
     monkeypatch.setattr(box_state, "read_index", lambda _: [])
+    monkeypatch.setattr(box_state, "triton_metrics", lambda _: b"")
     return box
 
 
@@ -63,3 +64,52 @@ def test_a_client_is_ready_if_all_models_that_it_needs_are(
 ) -> None:
     entries = [{"name": name, "state": state} for name, state in states.items()]
     assert all_ready(entries, models) is ready
+
+
+#: Of Triton 2.51 on an NVIDIA H200 while it served, 26 November 2026.
+GPU_SERIES = b"""# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)
+# TYPE nv_gpu_utilization gauge
+nv_gpu_utilization{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 0.25
+nv_gpu_memory_total_bytes{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 150754820096
+nv_gpu_memory_used_bytes{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 1457520640
+nv_gpu_power_usage{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 119.78
+nv_gpu_power_limit{gpu_uuid="GPU-be1d17cc-72de-c32d-9921-5ce610794d68"} 700
+nv_cpu_utilization 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("series", "gpus"),
+    [
+        (
+            GPU_SERIES,
+            [
+                {
+                    "uuid": "GPU-be1d17cc-72de-c32d-9921-5ce610794d68",
+                    "utilization": 0.25,
+                    "memory_used": 1457520640,
+                    "memory_total": 150754820096,
+                    "power": 119.78,
+                }
+            ],
+        ),
+        (b"nv_cpu_utilization 0.5\n", []),
+        (b"", []),
+    ],
+)
+def test_the_dashboard_has_each_gpu_of_triton(
+    box: Box, monkeypatch: pytest.MonkeyPatch, series: bytes, gpus: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(box_state, "triton_metrics", lambda _: series)
+    history = Recorder(box)
+    publish(box)
+    history.record_point()
+    assert read_history(history)["box"]["gpus"] == gpus
+
+
+def test_a_file_of_a_worker_that_has_no_size_yet_is_left_out(box: Box) -> None:
+    publish(box)
+    (box.metrics_folder / "histogram_1.db").touch()
+    history = Recorder(box)
+    history.record_point()
+    assert read_history(history)["box"]["last_minute"]["all"]["answers"] == {}
