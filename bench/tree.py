@@ -51,7 +51,7 @@ class Use:
 
 def processor_seconds(root: int) -> float:
     """Return the processor time of ``root`` and its descendants, dead ones included that were waited for."""
-    return sum(map(_seconds, pids(root)))
+    return sum(map(seconds_of, pids(root)))
 
 
 def memory(roots: Iterable[int], kinds: Sequence[str] = ("Pss",)) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def pids(root: int) -> set[int]:
     return {root, *descendants(root)}
 
 
-def _seconds(pid: int) -> float:
+def seconds_of(pid: int) -> float:
     """User and system time of a process and of its children that it has waited for."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -1,54 +1,55 @@
-"""The command for a machine with a GPU: its errors, and the contents of its bundle."""
+"""The command for a machine with a GPU: the processes of its stages, and the programs that it brings."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
-import zipfile
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench.gpu import bundle
-from bench.gpu.unpacking import PROGRAMS, unpack
-from sm.settings import HERE
+from bench.gpu.__main__ import main, run_limited
+from bench.gpu.rows import write_row
+
+STARTS_A_CHILD = """
+import subprocess, sys, time
+print(subprocess.Popen(["sleep", "300"], start_new_session=True).pid, file=sys.stderr, flush=True)
+time.sleep(300)
+"""
 
 
-def test_a_repacked_wheel_has_only_the_files_that_triton_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    wheel = tmp_path / "nvidia_pytriton-1-py3-none-any.whl"
-    stubs = "pytriton/tritonserver/python_backend_stubs"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        program = zipfile.ZipInfo("pytriton/tritonserver/bin/tritonserver")
-        program.external_attr = 0o755 << 16
-        archive.writestr(program, b"server" * 1000)
-        for version in ("3.11", "3.12"):
-            archive.writestr(f"{stubs}/{version}/triton_python_backend_stub", b"stub")
-        archive.writestr("nvidia_pytriton.libs/libpython3-4.13.so.1.0", b"python" * 1000)
-        archive.writestr("nvidia_pytriton.libs/libssl.so.3", b"ssl")
-        archive.writestr("pytriton/proxy/server.py", b"")
-    folder = tmp_path / "bundle" / "wheels"
-    folder.mkdir(parents=True)
-    bundle.repack(wheel, folder / wheel.name, "3.12")
-    variables = unpack(tmp_path / "bundle", tmp_path / "work")
-    site = tmp_path / "work" / "site"
-    files = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
-    assert files == {
-        "pytriton/tritonserver/bin/tritonserver",
-        f"{stubs}/3.12/triton_python_backend_stub",
-        "nvidia_pytriton.libs/libssl.so.3",
-    }
-    assert os.access(site / "pytriton/tritonserver/bin/tritonserver", os.X_OK)
-    assert variables["PYTHONPATH"].split(":") == [str(HERE), str(HERE / "tools"), str(site)]
+def test_processes_of_a_stage_end_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run_limited((sys.executable, "-c", STARTS_A_CHILD), 2, log) == "took longer than 2 s"
+    child_pid = int(log.read_text().split()[0])
+    assert not Path(f"/proc/{child_pid}").exists()
+
+
+def test_a_failed_stage_reports_its_exit_status(tmp_path: Path) -> None:
+    assert run_limited((sys.executable, "-c", "raise SystemExit(3)"), 60, tmp_path / "log") == "ended with 3"
+
+
+def test_results_are_lines_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_row(tmp_path, "answers", "json", difference=0.25)
+    write_row(tmp_path, "answers", "raw", difference=0.5)
+    rows = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
+    assert rows[1] == {"stage": "answers", "row": "raw", "difference": 0.5}
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_machine_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIREME_GPU_UNPACKED", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    (tmp_path / "work" / "python").mkdir(parents=True)  # as unpacked before
+    with pytest.raises(SystemExit, match="torch"):
+        main(["--bundle", str(tmp_path), "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")])
 
 
 def test_the_packed_programs_run_with_their_own_libraries(tmp_path: Path) -> None:
-    (tmp_path / "bundle").mkdir()
-    bundle.collect_programs(tmp_path / "bundle" / PROGRAMS)
-    unpack(tmp_path / "bundle", tmp_path / "work")
-    for program, option in (("nginx", "-v"), ("wrk", "-v")):
-        file = tmp_path / "work" / "programs" / "bin" / program
-        completed = subprocess.run((file, option), capture_output=True, text=True, check=False, timeout=20)
+    bundle.collect_programs(tmp_path / "programs")
+    for program in ("nginx", "wrk"):
+        file = tmp_path / "programs" / "bin" / program
+        completed = subprocess.run((file, "-v"), capture_output=True, text=True, check=False, timeout=20)
         assert program in completed.stderr + completed.stdout

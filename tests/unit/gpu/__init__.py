@@ -1,1 +1,0 @@
-"""The command for a machine with a GPU."""
