@@ -97,6 +97,16 @@ class Preprocessing(Normalisation):
         return self
 
     @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of every input."""
+        return self.crop, self.crop
+
+    @property
+    def keeps_whole(self) -> bool:
+        """True if the input shows the whole picture."""
+        return self.fit == "squash"
+
+    @property
     def decode_size(self) -> tuple[int, int]:
         """Width and height in pixels for :meth:`~sm.client.ImagePayload.pixels_at_least`."""
         side = math.ceil(self.decode_margin * self.resize)

@@ -18,6 +18,9 @@ from sm.errors import CommandError, StartError
 from sm.repository.machine import Machine
 from sm.server.checkpoint import texts
 from sm.server.checkpoint.files import read_json
+from sm.server.checkpoint.generation import generation
+from sm.server.checkpoint.pictures import picture_steps
+from sm.server.checkpoint.sentences import sentences
 from sm.settings import PACKAGE, Settings
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
@@ -55,7 +58,6 @@ ACTIVATIONS = {
     "multi_label_classification": "sigmoid",
     "regression": "none",
 }
-POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}
 OPTIONS = ", ".join(TASKS)
 
 
@@ -66,12 +68,17 @@ class ModelSource:
     #: An ONNX file, or a folder that torch exports.
     graph: Path | str
     task: str
-    #: The text of each file to write beside the model, by name.
-    files: dict[str, str] = field(default_factory=dict)
+    #: The content of each file to write beside the model, by name.
+    files: dict[str, str | bytes] = field(default_factory=dict)
 
     def describe(self, options: Mapping[str, Any]) -> None:
         """Set the options of ``task.json``."""
         self.files["task.json"] = _json({"task": self.task, **options})
+
+    def write_files(self, folder: Path) -> None:
+        """Write the files into a model's folder."""
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     def graphs(self, name: str) -> dict[str, Path | str]:
         """Return the graph of each model, by the model's name.
@@ -121,13 +128,19 @@ def repository_of(settings: Settings, folder: Path, subject: str = "HF_MODEL_ID"
         )
         if built.returncode:
             raise StartError(f"{subject}: {(built.stderr.strip().splitlines() or ['the build failed'])[-1]}")
-    for file, text in source.files.items():
-        (repository / name / file).write_text(text, "utf-8")
+    source.write_files(repository / name)
     return repository
 
 
-def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
-    """Read a folder of Hugging Face's form. ``option``: what may name the task."""
+def read_folder(folder: Path, task: str, option: str = "--task", preprocess: bool = False) -> ModelSource:
+    """Read a folder of Hugging Face's form.
+
+    Args:
+        folder: The folder.
+        task: Empty: its files say it.
+        option: What may name the task.
+        preprocess: The caller has a ``preprocess.json``, which counts.
+    """
     config = read_json(folder / "config.json")
     task = ALIASES.get(task, task) or _task_of(folder, config, option)
     if task not in TASKS:
@@ -142,10 +155,8 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
     if labels and task.endswith(("classification", "detection", "segmentation")):
         found.files["labels.txt"] = "\n".join(labels[key] for key in sorted(labels, key=int)) + "\n"
     if task.startswith(("image", "object")):
-        if preprocessing := read_json(folder / "preprocessor_config.json"):
-            # Boxes and masks are of the whole picture.
-            fit = {"fit": "squash"} if task.endswith(("detection", "segmentation")) else {}
-            found.files["preprocess.json"] = _json(_preprocessing(preprocessing) | fit)
+        if not preprocess and (steps := picture_steps(folder, config)):
+            found.files["preprocess.json"] = _json(steps)
     elif task in SOUND_ARCHITECTURES.values():
         options = _sound(folder)
         if vocabulary := read_json(folder / "vocab.json"):
@@ -156,9 +167,11 @@ def read_folder(folder: Path, task: str, option: str = "--task") -> ModelSource:
             found.files["tokenizer.json"] = texts.configured_tokenizer(folder, config, text)
         options = texts.max_length(folder, config)
         if task == "sentence-embeddings":
-            options |= _pooling(folder)
+            more, arrays = sentences(folder)
+            options |= more
+            found.files |= arrays
         if task == TEXT_TO_TEXT:
-            options |= _ends({**config, **read_json(folder / "generation_config.json")})
+            options |= generation(folder, config)
     if task in CLASSIFICATIONS:
         options |= _activation(config)
     found.describe(options)
@@ -185,26 +198,6 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
     )
 
 
-def _pooling(folder: Path) -> dict[str, Any]:
-    modules = read_json(folder / "modules.json")
-    kinds = {str(module["type"]).rpartition(".")[2]: module["path"] for module in modules or ()}
-    pooling = read_json(folder / kinds.get("Pooling", "1_Pooling") / "config.json")
-    modes = [mode for mode in POOLINGS if pooling.get(f"pooling_mode_{mode}")]
-    if pooling and not modes:
-        raise CommandError(f"{folder} pools in another way than {', '.join(POOLINGS.values())}.")
-    return {
-        "pooling": POOLINGS[modes[0]] if modes else "mean",
-        "normalise": not modules or "Normalize" in kinds,
-    }
-
-
-def _ends(config: Mapping[str, Any]) -> dict[str, Any]:
-    start, end = config.get("decoder_start_token_id"), config.get("eos_token_id")
-    if start is None or end is None:
-        raise CommandError("config.json does not say decoder_start_token_id and eos_token_id.")
-    return {"start": start, "end": end if isinstance(end, list) else [end]}
-
-
 def _sound(folder: Path) -> dict[str, Any]:
     preprocessing = read_json(folder / "preprocessor_config.json")
     tokens = read_json(folder / "tokenizer_config.json")
@@ -215,24 +208,6 @@ def _sound(folder: Path) -> dict[str, Any]:
         "delimiter": tokens.get("word_delimiter_token"),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn ``preprocessor_config.json`` into ``preprocess.json``."""
-    size: Any = config.get("size", 224)
-    crop: Any = config.get("crop_size") if config.get("do_center_crop") else None
-    keeps_ratio = isinstance(size, dict) and "shortest_edge" in size
-    side = size if isinstance(size, int) else size["shortest_edge" if keeps_ratio else "height"]
-    is_normalised = config.get("do_normalize", True)
-    return {
-        "resize": side,
-        "crop": (crop["height"] if isinstance(crop, dict) else crop) or side,
-        "fit": "crop" if crop or keeps_ratio else "squash",
-        "channels": "RGB",
-        "scale": config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0,
-        "mean": config["image_mean"] if is_normalised else [0.0, 0.0, 0.0],
-        "std": config["image_std"] if is_normalised else [1.0, 1.0, 1.0],
-    }
 
 
 def _json(value: Any) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sm.client import ImageInput, shrink
 from sm.client.base import Array, TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload, Parameters, read_description
-from sm.client.preprocessing import Preprocessing
+from sm.client.picture_steps import read_for
 from sm.client.results import Boxes
 from sm.client.tasks.task_file import Task, TaskFile, probabilities, read_labels, read_lines
 from sm.client.tensor_roles import UnsuitableModel, find_image, find_output, label_file
@@ -200,6 +200,9 @@ def select_candidates(rows: Floats, confidence: float) -> Objects:
 ROW_OUTPUTS = ("output0", "output")
 #: The outputs of DETR and its relatives: scores, and boxes as shares of the picture's sides.
 DETR_OUTPUTS = ("logits", "pred_boxes")
+#: DETR's input that says which pixels are not padding, and its types.
+MASK_INPUT = "pixel_mask"
+MASK_TYPES: dict[str, type[np.generic]] = {"BOOL": np.bool_, "FP32": np.float32, "INT32": np.int32}
 #: Numbers of a row before its classes: centre x and y, width, height.
 BOX_NUMBERS = 4
 #: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
@@ -338,7 +341,9 @@ class ObjectDetection(Task):
         super().setup()
         self.image, description = find_image(self.metadata), self.home / "preprocess.json"
         if self.head == "detr":
-            self.preprocessing = Preprocessing.read(description)
+            self.preprocessing = read_for(self.image, description, self.model)
+            if not self.preprocessing.keeps_whole:
+                raise StartError(f"{description} crops; the boxes are of the whole picture.")
             return
         if self.image.layout != "CHW":
             raise UnsuitableModel(f"{self.model!r} takes {self.image.name} with its channels last.")
@@ -385,7 +390,14 @@ class ObjectDetection(Task):
     def preprocess(self, payload: Any) -> Tensors:
         if self.head == "detr":
             decoded = payload.pixels_at_least(*self.preprocessing.decode_size)
-            return {self.image.name: self.preprocessing(decoded, payload.size)}
+            to_input = self.preprocessing.unscaled if self.image.datatype == "UINT8" else self.preprocessing
+            tensors = {self.image.name: to_input(decoded, payload.size)}
+            mask = self.metadata.inputs.get(MASK_INPUT)
+            if mask is not None:  # no pixel is padding
+                sides = tensors[self.image.name].shape[-2:] if self.image.layout == "CHW" else ()
+                sides = sides or tensors[self.image.name].shape[:2]
+                tensors[MASK_INPUT] = np.ones(sides, MASK_TYPES.get(mask.datatype, np.int64))
+            return tensors
         placement = self.letterbox.fit(*payload.size)
         pixels = payload.pixels_at_least(placement.width, placement.height)
         is_bytes = self.image.datatype == "UINT8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from sm.client.base import Array, TensorMetadata
 from sm.client.payloads import Parameters
 from sm.client.results import Text
 from sm.client.tasks.text import ATTENTION, DTYPES, TaskText, TextOptions, TextTask
+from sm.client.tasks.text import IDS as SOURCE
+from sm.client.tasks.token_rules import Rows, Scores, TokenChoice, TokenRules
 from sm.client.tensor_roles import UnsuitableModel, find_output, format_tensors
 
 #: Inputs of the decoder, as optimum exports it; a model without padding takes no mask.
@@ -20,18 +23,27 @@ IDS, HIDDEN, MASK = "input_ids", "encoder_hidden_states", "encoder_attention_mas
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
+#: Tokens of an answer if neither the request nor the model's files say how many, and the most of a request.
+USUAL_TOKENS, MAX_TOKENS = 128, 512
+
+
 class Generation(TextOptions):
-    """The tokens at which an answer begins and ends; those of T5 by default."""
+    """The tokens at which an answer begins and ends; those of T5 by default. Then the rules of each token."""
 
     start: int = Field(default=0, ge=0)
     end: tuple[int, ...] = (1,)
+    rules: TokenRules = Field(default_factory=TokenRules)
 
 
 class Length(Parameters):
     """How long the answer may be."""
 
-    max_tokens: int = Field(
-        default=128, ge=1, le=512, description="Tokens of the answer; then it is cut off."
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="Tokens of the answer; then it is cut off. By default as many as the model's files say, "
+        f"or {USUAL_TOKENS}.",
     )
 
 
@@ -42,7 +54,10 @@ class Prompt(TaskText):
 
 
 class TextToText(TextTask):
-    """``{"text"}``, or its parts if the caller asks for a stream. Greedy: always the likeliest token.
+    """``{"text"}``, or its parts if the caller asks for a stream: one with ``num_beams``.
+
+    The likeliest token is next, or with beams the likeliest answer is found, by the rules of the model's
+    ``generation_config.json``.
 
     Serves an encoder and, as a second model called ``…_decoder``, a decoder that takes the whole answer so
     far, as optimum exports them: ``encoder_model.onnx`` and ``decoder_model.onnx``.
@@ -85,6 +100,9 @@ class TextToText(TextTask):
         """Yield the parts of the answer as they are generated; joined they are the whole."""
         tokens: list[int] = []
         sent = ""
+        if self.settings.rules.num_beams > 1:  # which tokens are the answer's is known at its end
+            yield self.tokenizer.decode([*self.generate(payload)])
+            return
         for token in self.generate(payload):
             tokens.append(token)
             # All tokens: the text of one depends on those before it.
@@ -101,12 +119,27 @@ class TextToText(TextTask):
         if self.takes_mask:
             mask = next((inputs[name] for name in ATTENTION if name in inputs), np.ones(hidden.shape[:2]))
             fixed[MASK] = mask.astype(self.dtype)
-        tokens = [self.settings.start]
-        for _ in range(payload.parameters.max_tokens):
-            ids = np.array([tokens], self.dtype)
-            logits = self.triton.infer(self.decoder, {IDS: ids, **fixed}, outputs=["logits"])["logits"]
-            token = int(logits[0, -1].argmax())
-            if token in self.settings.end:
+        settings, rules = self.settings, self.settings.rules
+        new_tokens = payload.parameters.max_tokens or min(rules.new_tokens() or USUAL_TOKENS, MAX_TOKENS)
+        source = next(inputs[name] for name in SOURCE if name in inputs)[0].tolist()
+        choice = TokenChoice(rules, settings.end, source, limit=new_tokens + 1)
+
+        def step(rows: Rows) -> Scores:
+            """Score the tokens that may follow rows of one length."""
+            again = {name: np.repeat(array, len(rows), axis=0) for name, array in fixed.items()}
+            asked = {IDS: np.array(rows, self.dtype), **again}
+            logits = self.triton.infer(self.decoder, asked, outputs=["logits"])["logits"]
+            scores: Scores = logits[:, -1].astype(np.float32)
+            return scores
+
+        if rules.num_beams > 1:
+            found = choice.beams(step, settings.start)
+            yield from itertools.takewhile(lambda token: token not in settings.end, found)
+            return
+        tokens = [settings.start]
+        for _ in range(new_tokens):
+            token = choice.greedy(step, tokens)
+            if token in settings.end:
                 return
             yield token
             tokens.append(token)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.payloads import ImagePayload
-from sm.client.preprocessing import Preprocessing
+from sm.client.picture_steps import read_for
 from sm.client.results import Classes, Masks, ResultKind
 from sm.client.tasks.task_file import Activation, Classifier, TaskFile, Top, unit_vector
 from sm.client.tensor_roles import ImageInput, UnsuitableModel, find_image, find_output
@@ -54,14 +54,7 @@ class ImageClassification(Classifier):
         Raises:
             StartError: The file is missing or wrong, or has another size than the model's input.
         """
-        path = self.home / "preprocess.json"
-        preprocessing = Preprocessing.read(path)
-        crop = preprocessing.crop
-        if image.size(crop) != (crop, crop):
-            raise StartError(
-                f"{path} has crop {crop}, but {self.model!r} takes {image.height} by {image.width}."
-            )
-        return preprocessing
+        return read_for(image, self.home / "preprocess.json", self.model)
 
     def preprocess(self, payload: Any) -> Tensors:
         """Turn the picture into the model's input, float32 or uint8, such as [3, 224, 224]."""
@@ -121,7 +114,7 @@ class ImageSegmentation(ImageClassification):
 
     def read_preprocessing(self, image: ImageInput) -> Any:
         preprocessing = super().read_preprocessing(image)
-        if preprocessing.fit != "squash":
+        if not preprocessing.keeps_whole:
             raise StartError(
                 f"preprocess.json of {self.model!r} crops; masks are of the whole picture: set fit to squash."
             )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata, Tensors
@@ -485,18 +486,48 @@ class QuestionAnswering(TextTask):
         return characters or encoding.offsets[token]
 
 
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last"]
+#: The arrays of the layers behind the pooling: ``<layer>.weight`` and ``<layer>.bias``.
+LAYER_ARRAYS = "layers.npz"
+
+
+class Layer(BaseModel):
+    """A module of sentence-transformers behind the pooling."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["dense", "layernorm", "normalise"]
+    #: Of its arrays.
+    name: str = ""
+    activation: Literal["none", "tanh", "relu", "gelu", "sigmoid"] = "none"
+
+
 class Pooling(TextOptions):
-    """How the vectors of the tokens become one."""
+    """How the vectors of the tokens become one; several ways are joined."""
 
     truncate: bool = True  # as sentence-transformers does
-    pooling: Literal["mean", "cls", "last"] = "mean"
+    pooling: PoolingMode | tuple[PoolingMode, ...] = "mean"
+    layers: tuple[Layer, ...] = ()
     normalise: bool = True
+    prompt: str = Field(default="", description="What goes before every text.")
+    prompts: dict[str, str] = Field(default={}, description="What a request may choose in its place.")
+    include_prompt: bool = Field(default=True, description="Pool the vectors of the prompt's tokens too.")
+
+
+class Prompt(Parameters):
+    """What goes before the text."""
+
+    prompt: str | None = Field(default=None, max_length=2**15, description="What goes before the text.")
+    prompt_name: str | None = Field(default=None, description="The name of one of the model's prompts.")
 
 
 class Sentence(EmbeddingPayload):
     """A text, or the ids of its tokens."""
 
+    parameters: Prompt = Field(default_factory=Prompt)
     _tokens: int = PrivateAttr(default=0)
+    #: The first tokens, which are not pooled.
+    _skipped: int = PrivateAttr(default=0)
 
 
 class SentenceEmbeddings(TextTask, EmbeddingClient):
@@ -508,11 +539,60 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
     options = Pooling
     payload = Sentence
 
+    def setup(self) -> None:
+        super().setup()
+        self.arrays: dict[str, Array] = {}
+        layers = self.settings.layers
+        if any(layer.name for layer in layers):
+            path = self.home / LAYER_ARRAYS
+            try:
+                with np.load(path, allow_pickle=False) as found:
+                    self.arrays = dict(found)
+            except (OSError, ValueError) as error:
+                raise StartError(f"{path} cannot be read: {error}") from None
+        missing = [layer.name for layer in layers if layer.name and f"{layer.name}.weight" not in self.arrays]
+        if missing:
+            raise StartError(f"{self.home / LAYER_ARRAYS} has no weights of the layer {missing[0]!r}.")
+        #: A graph with a sentence_embedding of the last layer's size has applied them.
+        sizes = [len(self.arrays[f"{layer.name}.weight"]) for layer in layers if layer.name]
+        is_whole = self.output.name == WHOLE_OUTPUT and self.output.shape[-1] in (-1, *sizes[-1:])
+        self.layers: tuple[Layer, ...] = () if is_whole else layers
+
     def find_output(self) -> TensorMetadata:
+        for rank, names in ((1, (WHOLE_OUTPUT,)), (2, TOKEN_OUTPUTS)):
+            if set(names) & self.metadata.outputs.keys():
+                try:
+                    return find_output(self.metadata, rank, names)
+                except UnsuitableModel:
+                    continue
         try:
-            return find_output(self.metadata, 1, ("sentence_embedding", "pooler_output"))
+            return find_output(self.metadata, 2)
         except UnsuitableModel:
-            return find_output(self.metadata, 2, ("last_hidden_state", "token_embeddings"))
+            return find_output(self.metadata, 1, ("pooler_output",))
+
+    def prompt_of(self, payload: Sentence) -> str:
+        """Return what goes before a text.
+
+        Raises:
+            WrongPayload: The model has no prompt of the name.
+        """
+        asked, prompts = payload.parameters, self.settings.prompts
+        if asked.prompt is not None:
+            return asked.prompt
+        if asked.prompt_name is None:
+            prompt: str = self.settings.prompt
+            return prompt
+        if asked.prompt_name not in prompts:
+            field = "parameters.prompt_name"
+            names = ", ".join(prompts) or "none"
+            raise WrongPayload(
+                f"{field}: {asked.prompt_name!r} is not a prompt; there are: {names}", field=field
+            )
+        named: str = prompts[asked.prompt_name]
+        return named
+
+    def text_of(self, payload: Sentence) -> str:
+        return self.prompt_of(payload) + payload.text
 
     def preprocess_batch(self, payloads: Sequence[Any]) -> Tensors:
         with_text = [payload for payload in payloads if not payload.token_ids]
@@ -521,8 +601,18 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
         for payload, record in zip(payloads, ids, strict=True):
             if payload.token_ids:
                 self.check_ids(record)
+            elif not self.settings.include_prompt:
+                payload._skipped = min(self.prompt_tokens(payload), len(record) - 1)
             payload._tokens = len(record)
         return self.pad(ids)
+
+    def prompt_tokens(self, payload: Sentence) -> int:
+        """Return how many tokens a prompt has, without the special one behind it."""
+        prompt = self.prompt_of(payload)
+        if not prompt:
+            return 0
+        encoding = self.tokenizer.encode(prompt)
+        return len(encoding.ids) - (encoding.special_tokens_mask[-1] if encoding.ids else 0)
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse ids that the model has no token for, and too many."""
@@ -536,17 +626,61 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
             )
 
     def postprocess(self, outputs: Tensors, payload: Sentence) -> dict[str, object]:
-        vector = self.pool(outputs[self.output.name], payload._tokens).astype(np.float32)
+        vector = self.pool(outputs[self.output.name], payload).astype(np.float32)
+        for layer in self.layers:
+            vector = self.apply(layer, vector)
         return self.embedding(unit_vector(vector) if self.settings.normalise else vector, payload._tokens)
 
-    def pool(self, vectors: Array, tokens: int) -> Array:
-        """Return the one vector [n] of an output [n], or of [padded, n], of which ``tokens`` rows count."""
+    def pool(self, vectors: Array, payload: Sentence) -> Array:
+        """Return the one vector [n] of an output [n], or of [padded, n], of which the text's rows count."""
         if len(self.output.shape) == 1:
             return vectors.reshape(-1)
         vectors = vectors.reshape(-1, vectors.shape[-1])
-        vectors = vectors[self.padding.own(tokens, len(vectors))]
-        if self.settings.pooling == "mean":
-            mean: Array = vectors.mean(axis=0)
-            return mean
-        first_or_last: Array = vectors[0 if self.settings.pooling == "cls" else -1]
-        return first_or_last
+        vectors = vectors[self.padding.own(payload._tokens, len(vectors))]
+        modes = self.settings.pooling
+        modes = (modes,) if isinstance(modes, str) else modes
+        return np.concatenate([pooled(mode, vectors, payload._skipped) for mode in modes])
+
+    def apply(self, layer: Layer, vector: Array) -> Array:
+        """Apply a layer to the vector of a text, float32."""
+        if layer.kind == "normalise":
+            return unit_vector(vector)
+        weight, bias = (
+            self.arrays[f"{layer.name}.weight"],
+            self.arrays.get(f"{layer.name}.bias", np.float32(0)),
+        )
+        if layer.kind == "layernorm":
+            scaled = (vector - vector.mean()) / np.sqrt(vector.var() + np.float32(1e-5))  # PyTorch's epsilon
+            return np.asarray(scaled * weight + bias, np.float32)
+        return np.asarray(ACTIVATIONS[layer.activation](weight @ vector + bias), np.float32)
+
+
+#: The output of a graph with all modules of sentence-transformers, and those with a vector for each token.
+WHOLE_OUTPUT, TOKEN_OUTPUTS = "sentence_embedding", ("last_hidden_state", "token_embeddings")
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "none": lambda values: values,
+    "tanh": np.tanh,
+    "relu": lambda values: np.maximum(values, 0),
+    "gelu": lambda values: np.array([value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in values]),
+    "sigmoid": lambda values: 0.5 * (1 + np.tanh(0.5 * values)),
+}
+
+
+def pooled(mode: PoolingMode, vectors: Array, skipped: int) -> Array:
+    """Pool vectors of tokens [tokens, n] to one [n], as sentence-transformers does.
+
+    Args:
+        mode: The way.
+        vectors: Of all tokens of a text.
+        skipped: The first tokens, which do not count; those behind them keep their weights.
+    """
+    counted = vectors[skipped:]
+    if mode in ("cls", "last"):
+        return counted[0 if mode == "cls" else -1]
+    if mode == "max":
+        return np.asarray(counted.max(axis=0))
+    if mode == "weightedmean":
+        weights = np.arange(skipped + 1, len(vectors) + 1, dtype=np.float32)[:, None]
+        return np.asarray((counted * weights).sum(axis=0) / weights.sum())
+    total = counted.sum(axis=0)
+    return np.asarray(total / (len(counted) if mode == "mean" else np.sqrt(np.float32(len(counted)))))

@@ -68,7 +68,11 @@ def copy_graph(graph: Graph, folder: Path) -> None:
 
 def descriptions(model: Path) -> Iterator[Path]:
     """Return the files beside ``config.pbtxt`` that clients read."""
-    return (path for path in sorted(model.iterdir()) if path.is_file() and path.suffix in (".json", ".txt"))
+    return (
+        path
+        for path in sorted(model.iterdir())
+        if path.is_file() and path.suffix in (".json", ".npz", ".txt")
+    )
 
 
 def link(path: Path, target: Path) -> None:

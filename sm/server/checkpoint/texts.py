@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 from sm.errors import CommandError
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
@@ -118,6 +118,9 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> 
     kind = str(described.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
     described = {**TOKENIZER_DEFAULTS.get(kind, {}), **described}
     tokenizer = Tokenizer.from_str(_normalised(text, described))
+    if read_object(folder / "sentence_bert_config.json").get("do_lower_case"):
+        before = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
     _add_tokens(path, tokenizer, described)
     padding = _padding(tokenizer, config, described)
     if padding is not None:

@@ -56,7 +56,7 @@ def read_source(source: str, task: str, labels: Path | None, preprocess: Path | 
     """
     if source.startswith(HUB) or Path(source).is_dir():
         folder = fetch(source.removeprefix(HUB)) if source.startswith(HUB) else Path(source)
-        found = read_folder(folder, task)
+        found = read_folder(folder, task, preprocess=preprocess is not None)
         if found.task in TEXT_TASKS and "tokenizer.json" not in found.files:
             config = read_json(folder / "config.json")
             found.files["tokenizer.json"] = configured_tokenizer(folder, config, _convert_tokenizer(folder))
@@ -158,8 +158,7 @@ def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix=".new-model-", dir=models) as staged:
         described, out = Path(staged) / "described", Path(staged) / "model"
         (described / options.name).mkdir(parents=True)
-        for name, text in source.files.items():
-            (described / options.name / name).write_text(text, "utf-8")
+        source.write_files(described / options.name)
         builder = ModelBuilder(Cache(settings.cache), described, progress)
         for name, graph in graphs.items():
             builder.build(BuildRequest(model=name, target="cpu", out=out, source=graph))

@@ -1,0 +1,117 @@
+"""Read how a model generates text: ``generation_config.json``, or ``config.json`` of an older checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sm.client.tasks.token_rules import TokenRules
+from sm.errors import CommandError
+from sm.server.checkpoint.files import Field, Fields, read_object, refuse
+
+FILE = "generation_config.json"
+OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+#: What changes how fast an answer comes, or what a call returns beside it.
+SPEED = Field("no effect", "of speed and memory")
+RETURNED = Field("no effect", "of what a call returns beside the text")
+SAMPLING = Field("no effect", "of sampling, which `do_sample` asks for")
+ASSISTANT = Field("no effect", "of a second model that guesses; the answer is the same")
+
+#: ``generation_config.json``: the fields of transformers' ``GenerationConfig``.
+GENERATION: Fields = {
+    **dict.fromkeys(TokenRules.model_fields, OBEYED),
+    **dict.fromkeys(("decoder_start_token_id", "eos_token_id"), OBEYED),
+    **dict.fromkeys(
+        (
+            *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "low_memory"),
+            *("compile_config", "disable_compile", "continuous_batching_config", "prefill_chunk_size"),
+            "use_mtp",
+        ),
+        SPEED,
+    ),
+    **dict.fromkeys(
+        (
+            *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+            "return_dict_in_generate",
+        ),
+        RETURNED,
+    ),
+    **dict.fromkeys(
+        ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"),
+        SAMPLING,
+    ),
+    **dict.fromkeys(
+        (
+            *("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "speculation_type"),
+            *("assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind"),
+            *("target_lookbehind", "assistant_ensemble_weight", "max_matching_ngram_size"),
+        ),
+        ASSISTANT,
+    ),
+    "bos_token_id": Field("obeyed", "the start if there is no `decoder_start_token_id`"),
+    "pad_token_id": Field("no effect", "answers are generated one by one"),
+    "transformers_version": NO_EFFECT,
+    "_from_model_config": NO_EFFECT,
+    "_commit_hash": NO_EFFECT,
+    "constraints": Field("refused", "needs constrained beams"),
+    "diversity_penalty": Field("refused", "needs groups of beams", (0, 0.0)),
+    "do_sample": Field("refused", "asks for samples; here the likeliest answer is given", (False,)),
+    "dola_layers": Field("refused", "needs the scores of inner layers"),
+    "force_words_ids": Field("refused", "needs constrained beams"),
+    "forced_decoder_ids": Field("refused", "is not obeyed here", ([],)),
+    "guidance_scale": Field("refused", "needs a second prompt", (1, 1.0)),
+    "max_time": Field("refused", "makes answers that depend on the machine"),
+    "num_beam_groups": Field("refused", "needs groups of beams", (1,)),
+    "num_return_sequences": Field("refused", "asks for several answers", (1,)),
+    "penalty_alpha": Field("refused", "needs the hidden states of the decoder", (0, 0.0)),
+    "prompt_lookup_num_tokens": ASSISTANT,
+    "stop_strings": Field("refused", "is not obeyed here", ([],)),
+    "token_healing": Field("refused", "changes the text", (False,)),
+    "watermarking_config": Field("refused", "changes the answer"),
+}
+
+
+def generation(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a model that generates text.
+
+    Raises:
+        CommandError: Something is missing, wrong, or not obeyed here; the sentence names the field.
+    """
+    path = folder / FILE
+    own = read_object(path)
+    # As transformers does: without the file, the configuration has these fields.
+    described = own or dict(config)
+    if not own:
+        path = folder / "config.json"
+    refuse(path, described, GENERATION, "Change the file to serve the model without it.")
+    start = next(
+        (
+            each[name]
+            for name in ("decoder_start_token_id", "bos_token_id")
+            for each in (own, config)
+            if each.get(name) is not None
+        ),
+        None,
+    )
+    end = own.get("eos_token_id", config.get("eos_token_id"))
+    if start is None or end is None:
+        raise CommandError(f"{path} does not say decoder_start_token_id and eos_token_id.")
+    if isinstance(start, list):
+        raise CommandError(
+            f"{path}: decoder_start_token_id is {start}: one for each record is not obeyed here."
+        )
+    rules = {name: described[name] for name in TokenRules.model_fields if described.get(name) is not None}
+    try:
+        read = TokenRules.model_validate(rules)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise CommandError(f"{path}: {field} is {first['input']!r}: {first['msg']}.") from None
+    return {
+        "start": start,
+        "end": end if isinstance(end, list) else [end],
+        "rules": read.model_dump(mode="json", exclude_defaults=True),
+    }

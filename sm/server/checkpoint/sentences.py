@@ -1,0 +1,222 @@
+"""Read sentence-transformers' modules: how token vectors become the vector of a text, and its prompts."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sm.errors import CommandError
+from sm.server.checkpoint.files import Field, Fields, read_json, read_object, refuse
+
+#: The modules' own package; another one is code of a repository, which is never run.
+PACKAGE = "sentence_transformers."
+OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+#: ``config_sentence_transformers.json``.
+SENTENCES: Fields = {
+    "__version__": NO_EFFECT,
+    "default_prompt_name": OBEYED,
+    "model_type": Field("refused", "is another kind of model", ("SentenceTransformer",)),
+    "prompts": OBEYED,
+    "requirements": Field("no effect", "of Python's packages"),
+    "similarity_fn_name": Field("no effect", "the caller compares"),
+    "truncate_dim": Field("refused", "cuts the vectors off; cut them off where they are used"),
+}
+#: ``sentence_bert_config.json``: the module Transformer.
+TRANSFORMER: Fields = {
+    "do_lower_case": OBEYED,
+    "max_seq_length": OBEYED,
+    "document_length": Field("refused", "is of models with a vector for each token"),
+    "modality_config": Field(
+        "refused",
+        "is not one text's token vectors",
+        (
+            {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+            {"text": {"method": "forward", "method_output_name": ["last_hidden_state"]}},
+            {"text": {"method": "__call__", "method_output_name": "last_hidden_state"}},
+            {},
+        ),
+    ),
+    "module_output_name": Field("refused", "is not the vectors of tokens", ("token_embeddings",)),
+    "processing_kwargs": Field("refused", "changes how a text is read", ({},)),
+    "query_expansion": Field("refused", "is of models with a vector for each token"),
+    "query_length": Field("refused", "is of models with a vector for each token"),
+    "transformer_task": Field("refused", "is another task", ("feature-extraction",)),
+    "unpad_inputs": Field("no effect", "of speed"),
+}
+#: Older and newer names of the ways to pool, and the options here, in the order in which several are joined.
+POOLINGS = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weightedmean",
+    "lasttoken": "last",
+}
+MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ONE_VECTOR = Field("refused", "is not the text's vector", ("sentence_embedding",))
+#: ``config.json`` of each module behind Transformer.
+MODULES: Mapping[str, Fields] = {
+    "Pooling": {
+        **dict.fromkeys(MODES, OBEYED),
+        "embedding_dimension": Field("no effect", "the graph's output has it"),
+        "include_prompt": OBEYED,
+        "pooling_mode": OBEYED,
+        "word_embedding_dimension": Field("no effect", "the graph's output has it"),
+    },
+    "Dense": {
+        "activation_function": OBEYED,
+        "bias": OBEYED,
+        "in_features": OBEYED,
+        "module_input_name": ONE_VECTOR,
+        "module_output_name": ONE_VECTOR,
+        "out_features": OBEYED,
+        "use_residual": Field("refused", "is not obeyed here", (False,)),
+    },
+    "Dropout": {"dropout": Field("no effect", "of training")},
+    "LayerNorm": {"dimension": OBEYED},
+    "Normalize": {"module_input_name": ONE_VECTOR, "module_output_name": ONE_VECTOR},
+}
+#: PyTorch's activations of a dense layer, and the names of the options here.
+ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
+WEIGHTS = "model.safetensors"
+#: The arrays of the layers, beside ``task.json``.
+ARRAYS = "layers.npz"
+
+
+def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the options of a model of sentences, and the files beside them.
+
+    Raises:
+        CommandError: A module, or what one asks for, is not applied here; the sentence names it.
+    """
+    refuse(
+        folder / "sentence_bert_config.json", read_object(folder / "sentence_bert_config.json"), TRANSFORMER
+    )
+    options = _prompts(folder)
+    modules = read_json(folder / "modules.json")
+    if not modules:
+        return {**options, "pooling": "mean", "normalise": True}, {}
+    layers: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    has_pooling = False
+    for place, module in enumerate(modules):
+        kind, path = _kind(folder, module), folder / str(module.get("path", ""))
+        if place == 0:
+            if kind != "Transformer" or path != folder:
+                raise _unknown(
+                    folder, module, "begins with another module than Transformer in its own folder"
+                )
+            continue
+        if kind not in MODULES or (kind == "Pooling") is has_pooling:
+            raise _unknown(folder, module, "is not applied here")
+        described = read_object(path / "config.json")
+        refuse(path / "config.json", described, MODULES[kind])
+        if kind == "Pooling":
+            has_pooling = True
+            options |= _pooling(path / "config.json", described)
+        elif kind == "Normalize":
+            layers.append({"kind": "normalise"})
+        elif kind in ("Dense", "LayerNorm"):
+            name = f"layer{place}"
+            layers.append({"kind": kind.lower(), "name": name, **_activation(path, described, kind)})
+            arrays |= {f"{name}.{part}": array for part, array in _weights(path, described, kind).items()}
+    if not has_pooling:
+        raise CommandError(f"{folder / 'modules.json'} has no Pooling: the model gives no vector of a text.")
+    options["normalise"] = bool(layers) and layers[-1]["kind"] == "normalise"
+    layers = layers[:-1] if options["normalise"] else layers
+    if not layers:
+        return options, {}
+    written = io.BytesIO()
+    np.savez(written, **arrays)  # type: ignore[arg-type]
+    return {**options, "layers": layers}, {ARRAYS: written.getvalue()}
+
+
+def _kind(folder: Path, module: Any) -> str:
+    """Return the class of a module, without its package."""
+    name = str(module.get("type", "")) if isinstance(module, dict) else ""
+    if not name.startswith(PACKAGE):
+        raise CommandError(
+            f"{folder / 'modules.json'}: the module {name!r} is not sentence-transformers' own, and code of "
+            "a repository is never run: export the whole model to an ONNX file with a sentence_embedding."
+        )
+    return name.rpartition(".")[2]
+
+
+def _unknown(folder: Path, module: Mapping[str, Any], problem: str) -> CommandError:
+    return CommandError(
+        f"{folder / 'modules.json'}: the module {module['type']} {problem}: export the whole model to an "
+        "ONNX file with an output sentence_embedding, and serve that file with --task sentence-embeddings."
+    )
+
+
+def _prompts(folder: Path) -> dict[str, Any]:
+    path = folder / "config_sentence_transformers.json"
+    described = read_object(path)
+    refuse(path, described, SENTENCES)
+    prompts = {name: text for name, text in (described.get("prompts") or {}).items() if text is not None}
+    default = described.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise CommandError(
+            f"{path}: default_prompt_name is {default!r}, and prompts has {', '.join(prompts)}."
+        )
+    options: dict[str, Any] = {"prompts": prompts} if prompts else {}
+    return {**options, "prompt": prompts[default]} if default is not None else options
+
+
+def _pooling(path: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+    found = described.get("pooling_mode")
+    if found is None:
+        found = [mode for name, mode in MODES.items() if described.get(name)] or ["mean"]
+    modes = [found] if isinstance(found, str) else list(found)
+    unknown = [mode for mode in modes if mode not in POOLINGS]
+    if unknown:
+        raise CommandError(f"{path}: pooling_mode is {unknown[0]!r}; applied are {', '.join(POOLINGS)}.")
+    pooled = [POOLINGS[mode] for mode in modes]
+    options: dict[str, Any] = {"pooling": pooled[0] if len(pooled) == 1 else pooled}
+    return options if described.get("include_prompt", True) else {**options, "include_prompt": False}
+
+
+def _activation(path: Path, described: Mapping[str, Any], kind: str) -> dict[str, str]:
+    if kind != "Dense":
+        return {}
+    name = described.get("activation_function", "torch.nn.modules.activation.Tanh")
+    package, _, last = str(name).rpartition(".")
+    if not package.startswith("torch.nn") or last not in ACTIVATIONS:
+        raise CommandError(
+            f"{path / 'config.json'}: activation_function is {name!r}; {', '.join(ACTIVATIONS)} are applied."
+        )
+    return {"activation": ACTIVATIONS[last]}
+
+
+def _weights(path: Path, described: Mapping[str, Any], kind: str) -> dict[str, np.ndarray[Any, Any]]:
+    """Read the weights of a layer, float32; a pickle is never read."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    file, prefix = path / WEIGHTS, "linear" if kind == "Dense" else "norm"
+    if not file.is_file():
+        raise CommandError(f"{file} is missing, the weights of the {kind}; a pickle is never read.")
+    try:
+        found = load(file.read_bytes())
+        parts = ["weight"] if kind == "Dense" and not described.get("bias", True) else ["weight", "bias"]
+        arrays = {part: found[f"{prefix}.{part}"].astype(np.float32) for part in parts}
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CommandError(f"{file} cannot be read: {error}.") from None
+    expected = described.get("out_features") if kind == "Dense" else described.get("dimension")
+    inputs = (described.get("in_features"),) if kind == "Dense" else ()
+    if arrays["weight"].shape != (expected, *inputs):
+        raise CommandError(
+            f"{file} has weights {list(arrays['weight'].shape)}, {path / 'config.json'} others."
+        )
+    return arrays

@@ -1,0 +1,68 @@
+"""Each field of ``generation_config.json`` is obeyed, refused with a sentence, or changes no answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig
+
+from sm.errors import CommandError
+from sm.server.checkpoint.generation import GENERATION, generation
+
+ENDS = {"decoder_start_token_id": 0, "eos_token_id": 1}
+
+
+def read(folder: Path, **fields: Any) -> dict[str, Any]:
+    (folder / "generation_config.json").write_text(json.dumps({**ENDS, **fields}))
+    return generation(folder, {})
+
+
+def test_every_field_that_transformers_has_is_in_the_table() -> None:
+    assert vars(GenerationConfig()).keys() <= GENERATION.keys()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        ({"forced_bos_token_id": 5}, {"forced_bos_token_id": 5}),
+        ({"bad_words_ids": [[3], [4, 5]]}, {"bad_words_ids": [[3], [4, 5]]}),
+        ({"num_beams": 4, "early_stopping": True}, {"num_beams": 4, "early_stopping": True}),
+        ({"temperature": 0.5, "top_k": 50, "do_sample": False, "use_cache": True}, {}),
+        ({"num_beams": None, "max_length": 64}, {"max_length": 64}),
+        ({"sequence_bias": [[[4, 5], 2.5]]}, {"sequence_bias": [[[4, 5], 2.5]]}),
+    ],
+)
+def test_a_rule_comes_into_the_options(tmp_path: Path, fields: dict[str, Any], expected: Any) -> None:
+    assert read(tmp_path, **fields) == {"start": 0, "end": [1], "rules": expected}
+
+
+def test_without_the_file_the_configuration_has_the_rules(tmp_path: Path) -> None:
+    options = generation(tmp_path, {**ENDS, "num_beams": 2, "hidden_size": 8})
+    assert options == {"start": 0, "end": [1], "rules": {"num_beams": 2}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"do_sample": True},
+        {"num_beam_groups": 2},
+        {"force_words_ids": [[1]]},
+        {"num_return_sequences": 3},
+        {"guidance_scale": 1.5},
+        {"stop_strings": ["."]},
+        {"forced_decoder_ids": [[1, 2]]},
+        {"penalty_alpha": 0.6},
+        {"watermarking_config": {"bias": 2.0}},
+        {"num_beams": "many"},
+        {"repetition_penalty": 0},
+        {"decoder_start_token_id": [0, 0]},
+        {"eos_token_id": None},
+    ],
+)
+def test_what_is_not_done_is_refused_by_its_field(tmp_path: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(CommandError, match=next(iter(fields))):
+        read(tmp_path, **fields)

@@ -1,0 +1,149 @@
+"""Modules of sentence-transformers and prompts are applied, or refused with their name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from sm.errors import CommandError
+from sm.server.checkpoint.sentences import sentences
+from tests.support.task_models import load_task, write_text_model
+
+DENSE = {
+    "in_features": 6,
+    "out_features": 3,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
+WEIGHT, BIAS = (
+    np.random.default_rng(2).standard_normal(shape).astype(np.float32) for shape in ((3, 6), (3,))
+)
+
+
+def write_modules(
+    folder: Path, *kinds: str, pooling: Any = None, package: str = "sentence_transformers.models"
+) -> Path:
+    write_text_model(folder, "sentence-embeddings")
+    modules = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{kind}" if index else "",
+            "type": f"{package}.{kind}",
+        }
+        for index, kind in enumerate(("Transformer", *kinds))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    for index, kind in enumerate(kinds, 1):
+        path = folder / f"{index}_{kind}"
+        path.mkdir()
+        if kind == "Pooling":
+            (path / "config.json").write_text(json.dumps(pooling or {"pooling_mode_mean_tokens": True}))
+        if kind == "Dense":
+            (path / "config.json").write_text(json.dumps(DENSE))
+            save_file({"linear.weight": WEIGHT, "linear.bias": BIAS}, path / "model.safetensors")
+    return folder
+
+
+def vector(folder: Path, text: str, **parameters: Any) -> Any:
+    options, files = sentences(folder)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    client = load_task(folder, task="sentence-embeddings", **options)
+    payload = client.payload.model_validate({"text": text, "parameters": parameters})
+    answer: Any = client.inference(payload)
+    return np.array(answer["embedding"])
+
+
+def test_a_dense_layer_is_applied_before_the_vector_is_normalised(tmp_path: Path) -> None:
+    plain = vector(write_modules(tmp_path / "plain", "Pooling"), "ada lives")
+    dense = vector(write_modules(tmp_path / "dense", "Pooling", "Dense", "Normalize"), "ada lives")
+    expected = np.tanh(WEIGHT @ plain + BIAS)
+    np.testing.assert_allclose(dense, expected / np.linalg.norm(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ({"pooling_mode_cls_token": True}, "cls"),
+        ({"pooling_mode": "lasttoken"}, "last"),
+        (
+            {"pooling_mode_max_tokens": True, "pooling_mode_mean_sqrt_len_tokens": True},
+            ["max", "mean_sqrt_len"],
+        ),
+        ({"pooling_mode": ["weightedmean", "mean"]}, ["weightedmean", "mean"]),
+    ],
+)
+def test_several_poolings_are_joined_in_their_order(tmp_path: Path, pooling: Any, expected: Any) -> None:
+    options, _ = sentences(write_modules(tmp_path / "model", "Pooling", pooling=pooling))
+    assert options["pooling"] == expected
+    size = 6 if isinstance(expected, str) else 12
+    assert vector(write_modules(tmp_path / "other", "Pooling", pooling=pooling), "ada").shape == (size,)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "field"),
+    [
+        (("Pooling", "LSTM"), "LSTM"),
+        (("Pooling", "CNN"), "CNN"),
+        (("WeightedLayerPooling", "Pooling"), "WeightedLayerPooling"),
+        (("Pooling", "LayerNorm"), "LayerNorm"),  # without weights
+        (("Pooling", "Router"), "Router"),
+        (("Dense",), "Dense"),
+        ((), "Pooling"),
+    ],
+)
+def test_a_module_that_is_not_applied_is_refused(tmp_path: Path, kinds: tuple[str, ...], field: str) -> None:
+    with pytest.raises(CommandError, match=field):
+        sentences(write_modules(tmp_path / "model", *kinds))
+
+
+def test_code_of_a_repository_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="never run"):
+        sentences(write_modules(tmp_path / "model", "Pooling", package="custom_st"))
+
+
+def write_prompts(folder: Path, **more: Any) -> Path:
+    write_modules(folder, "Pooling", pooling={"pooling_mode": "mean", **more})
+    prompts = {"prompts": {"query": "where ", "passage": ""}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return folder
+
+
+def test_a_prompt_goes_before_the_text_and_a_request_chooses_another(tmp_path: Path) -> None:
+    plain = write_modules(tmp_path / "plain", "Pooling")
+    prompted = write_prompts(tmp_path / "prompted")
+    np.testing.assert_allclose(vector(prompted, "ada"), vector(plain, "where ada"))
+    np.testing.assert_allclose(vector(prompted, "ada", prompt_name="passage"), vector(plain, "ada"))
+    np.testing.assert_allclose(vector(prompted, "ada", prompt="paris "), vector(plain, "paris ada"))
+
+
+def test_a_prompts_tokens_may_be_left_out_of_the_pooling(tmp_path: Path) -> None:
+    # The tokens are embedded one by one here: what is left are the text's own and the last.
+    without = vector(write_prompts(tmp_path / "without", include_prompt=False), "ada")
+    plain = vector(write_modules(tmp_path / "plain", "Pooling"), "ada")
+    assert not np.allclose(without, vector(write_prompts(tmp_path / "with"), "ada"))
+    cls = vector(write_modules(tmp_path / "cls", "Pooling", pooling={"pooling_mode": "cls"}), "ada")
+    np.testing.assert_allclose(without * 2, plain * 3 - cls, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+        ("config_sentence_transformers.json", {"truncate_dim": 64}),
+        ("sentence_bert_config.json", {"query_length": 32}),
+        ("sentence_bert_config.json", {"transformer_task": "text-generation"}),
+        ("1_Pooling/config.json", {"pooling_mode": "attention"}),
+    ],
+)
+def test_what_is_not_applied_is_refused_by_its_field(tmp_path: Path, file: str, content: Any) -> None:
+    folder = write_modules(tmp_path / "model", "Pooling")
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(CommandError, match=next(iter(content))):
+        sentences(folder)
