@@ -96,9 +96,8 @@ class TokenChoice:
         if forced_end is not None and length == self.limit - 1:
             _force(row, [forced_end] if isinstance(forced_end, int) else list(forced_end))
         if rules.remove_invalid_values:
-            row[:] = np.nan_to_num(
-                row, nan=0.0, posinf=np.finfo(np.float32).max, neginf=np.finfo(np.float32).min
-            )
+            most = float(np.finfo(np.float32).max)
+            row[:] = np.nan_to_num(row, nan=0.0, posinf=most, neginf=-most)
         decay = rules.exponential_decay_length_penalty
         if decay is not None and length > decay[0] + 1:
             ends = row[end]

@@ -50,11 +50,18 @@ TOKENIZER: Fields = {
     "additional_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
     "auto_map": Field("no effect", "code of a repository is never run"),
     "backend": Field("no effect", "`tokenizer.json` counts"),
+    "chat_control_tokens": Field("no effect", "no task has a chat"),
     "chat_template": Field("no effect", "no task has a chat"),
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": Field(
+        "no effect", "the decoder of `tokenizer.json` counts"
+    ),
     "clean_up_tokenization_spaces": Field("no effect", "the decoder of `tokenizer.json` counts"),
     "do_lower_case": Field("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
     "extra_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
+    "files_loaded": NO_EFFECT,
+    "fix_mistral_regex": Field("no effect", "`tokenizer.json` counts"),
     "legacy": Field("no effect", "`tokenizer.json` has it"),
+    "max_len": Field("obeyed", "the older name of `model_max_length`"),
     "max_length": Field("no effect", "of a call that was made once"),
     "model_input_names": Field("no effect", "the graph's inputs count"),
     "model_max_length": Field("obeyed", "the least of it and the model's positions is `max_length`"),
@@ -75,6 +82,7 @@ TOKENIZER: Fields = {
     "tokenizer_file": NO_EFFECT,
     "truncation_side": Field("obeyed", "which end of a text that is too long is cut off"),
     "truncation_strategy": Field("no effect", "each task has its own"),
+    "verbose": NO_EFFECT,
 }
 
 
@@ -82,7 +90,7 @@ def max_length(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
     """Return the option with the most tokens of a text; none if no file limits it."""
     lengths = [
         read_object(folder / "sentence_bert_config.json").get("max_seq_length"),
-        read_object(folder / "tokenizer_config.json").get("model_max_length"),
+        *map(read_object(folder / "tokenizer_config.json").get, ("model_max_length", "max_len")),
         positions(config),
     ]
     known = [int(length) for length in lengths if length and 0 < length < NO_LIMIT]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from sm.client.tasks.text import Layer, pooled
 from sm.errors import CommandError
-from sm.server.checkpoint.sentences import sentences
+from sm.server.checkpoint.sentences import ACTIVATIONS, POOLINGS, sentences
 from tests.support.task_models import load_task, write_text_model
 
 DENSE = {
@@ -147,3 +148,33 @@ def test_what_is_not_applied_is_refused_by_its_field(tmp_path: Path, file: str, 
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(CommandError, match=next(iter(content))):
         sentences(folder)
+
+
+PUBLISHED: dict[str, Any] = json.loads(Path(__file__).with_name("sentence_answers.json").read_text())
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED["answers"] if " " in name])
+def test_a_pooling_is_sentence_transformers_own(name: str) -> None:
+    """``make_sentence_answers.py`` wrote the vectors with sentence-transformers and torch."""
+    modes, skipped = name.split()
+    tokens = np.array(PUBLISHED["tokens"], np.float32)
+    own: Any = [POOLINGS[mode] for mode in modes.split("+")]
+    answer = np.concatenate([pooled(mode, tokens, int(skipped)) for mode in own])
+    np.testing.assert_allclose(answer, PUBLISHED["answers"][name], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "LayerNorm"])
+def test_a_layer_is_sentence_transformers_own(tmp_path: Path, name: str) -> None:
+    is_norm = name == "LayerNorm"
+    kinds = ("weight", "bias") if not is_norm else ("scale", "shift")
+    arrays = {
+        f"a.{part}": np.array(PUBLISHED[kind], np.float32)
+        for part, kind in zip(("weight", "bias"), kinds, strict=True)
+    }
+    client: Any = load_task(write_modules(tmp_path / "model", "Pooling"), task="sentence-embeddings")
+    client.arrays = arrays
+    layer = Layer(
+        kind="layernorm" if is_norm else "dense", name="a", activation=ACTIVATIONS.get(name, "none")
+    )
+    answer = client.apply(layer, np.array(PUBLISHED["tokens"][0], np.float32))
+    np.testing.assert_allclose(answer, PUBLISHED["answers"][name], atol=1e-6)

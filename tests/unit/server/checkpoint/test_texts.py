@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -12,10 +13,11 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 from transformers.models.auto import configuration_auto
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from sm.client.tasks.text import Padding
 from sm.errors import CommandError
-from sm.server.checkpoint.texts import OFFSET_POSITIONS, configured_tokenizer, max_length
+from sm.server.checkpoint.texts import OFFSET_POSITIONS, TOKENIZER, configured_tokenizer, max_length
 
 WORDS = (
     "where",
@@ -155,3 +157,34 @@ def test_every_type_of_transformers_whose_positions_begin_behind_the_padding_is_
     others = {kind for kind in found if re.search("vision|audio|Model$", kind)} | {"pp_doclayout_v2"}
     assert found > others
     assert found - others <= OFFSET_POSITIONS
+
+
+#: Arguments that transformers makes of the files itself, and hands on to its classes.
+INTERNAL = {
+    *(
+        "_json_padding",
+        "_json_truncation",
+        "_spm_precompiled_charsmap",
+        "gguf_file",
+        "merges",
+        "post_processor",
+    ),
+    *(
+        "tokenizer",
+        "tokenizer_object",
+        "tokenizer_padding",
+        "tokenizer_truncation",
+        "unk_id",
+        "vocab",
+        "vocab_file",
+    ),
+}
+
+
+def test_every_field_that_transformers_tokenizers_read_is_in_the_table() -> None:
+    read = re.compile(r"""kwargs(?:\.(?:pop|get|setdefault)\(|\[)\s*"(\w+)\"""")
+    classes = (PreTrainedTokenizerBase, transformers.PreTrainedTokenizerFast)
+    fields = {name for each in classes for name in read.findall(inspect.getsource(each.__init__))}
+    fields |= set(PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES)
+    assert len(fields) > 30
+    assert fields - INTERNAL <= TOKENIZER.keys()
