@@ -40,8 +40,11 @@ return {"y": np.array([json.dumps(facts).encode()], np.object_)}
 
 @pytest.fixture(scope="module")
 def demo_container(gpu_image: str, demo: Path) -> Iterator[Container]:
-    """The demo's models, which the CPU target wrote, for a user without a home."""
-    with running_container(gpu_image, demo, *NOBODY, wait_until_ready=False) as box:
+    """Two of the demo's models, which the CPU target wrote, for a user without a home."""
+    mounts = [
+        part for name in ("bert_base", "resnet") for part in ("-v", f"{demo / name}:/opt/ml/model/{name}:ro")
+    ]
+    with running_container(gpu_image, None, *NOBODY, *mounts, wait_until_ready=False) as box:
         wait_until(lambda: box.ping() == 200, 280, description="/ping 200")
         yield box
 
@@ -58,7 +61,6 @@ def test_models_of_the_cpu_target_answer_for_any_user_on_a_read_only_root(
     assert "cat" in best(demo_container, cat)
     masked = json.dumps({"modelname": "bert_base", "payload": {"text": "The world has [MASK] people."}})
     assert len(demo_container.send(masked.encode()).json()["result"]) == 5
-    assert demo_container.send(cat, "image/png", "yolov5").status_code == 200
 
 
 def test_choices_of_engines_are_kept_for_a_user_without_a_home(demo_container: Container) -> None:
