@@ -2,6 +2,8 @@
 #
 #   docker build -t trireme .                                                         # GPU: NVIDIA's Triton
 #   docker build -t trireme:cpu --build-arg BASE_IMAGE=debian:bookworm-slim .         # CPU: the wheel's Triton
+#   docker build -t trireme:cpu --build-arg BASE_IMAGE=ubuntu:24.04 \                 # CPU: NVIDIA's Triton
+#          --build-arg TRITON=nvcr.io/nvidia/tritonserver:26.07-py3 .
 #
 # With the models inside, for a start without a mount or model data (make image MODELS=REPOSITORY does this):
 #
@@ -9,9 +11,36 @@
 #
 # docs/run/image.md says how to run the image and what each layer contains.
 ARG BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3
+# The image whose Triton is put onto the base; empty: the base's own, or the wheel's.
+ARG TRITON=
+
+# --- Triton out of another image of the same distribution, for a CPU -----------------------------------------------
+# The server, its backends for Python models, ONNX graphs and OpenVINO, and the libraries that these need.
+FROM ${TRITON:-${BASE_IMAGE}} AS triton
+RUN mkdir -p /parts/system && cd /opt/tritonserver \
+ && for part in TRITON_VERSION bin lib backends/python backends/onnxruntime backends/openvino; do \
+      [ ! -e "$part" ] || cp -a --parents "$part" /parts; \
+    done \
+ && rm -f /parts/backends/onnxruntime/libonnxruntime_providers_cuda.so /parts/backends/onnxruntime/libonnxruntime_providers_tensorrt.so \
+ && find /parts -type f \( -name '*.so*' -o -perm /111 \) -exec ldd {} + 2> /dev/null \
+      | sed -n 's|.* => \(/[^ ]*\) .*|\1|p' | grep -v -e ^/parts/ -e ^/opt/tritonserver/lib/ -e /libpython3 | sort -u | xargs -r cp -L -t /parts/system
+# Without the libraries that the base has itself: those come first, as their holes get mended. A library that is nowhere
+# ends the build, unless it is the driver's.
+FROM ${BASE_IMAGE} AS triton-parts
+COPY --from=triton /parts /opt/tritonserver
+RUN cd /opt/tritonserver/system && ldconfig -p > /tmp/libraries \
+ && for library in *; do ! grep -q "^\s$library " /tmp/libraries || rm "$library"; done \
+ && printf '/opt/tritonserver/lib\n/opt/tritonserver/system\n' > /etc/ld.so.conf.d/zz-tritonserver.conf && ldconfig \
+ && ! find /opt/tritonserver -type f \( -name '*.so*' -o -perm /111 \) -exec ldd {} + 2> /dev/null \
+      | grep 'not found' | grep -v -e libcuda.so.1 -e libnvidia -e libpython3
+
+FROM ${BASE_IMAGE} AS base
+FROM ${BASE_IMAGE} AS base-with-triton
+COPY --from=triton-parts /opt/tritonserver /opt/tritonserver
+COPY --from=triton-parts /etc/ld.so.conf.d/zz-tritonserver.conf /etc/ld.so.conf.d/
 
 # --- The Python packages, in a stage whose leftovers do not reach the image --------------------------------
-FROM ${BASE_IMAGE} AS packages
+FROM base${TRITON:+-with-triton} AS packages
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv
 WORKDIR /opt/trireme
@@ -50,10 +79,11 @@ RUN echo 'pip==26.3 --hash=sha256:6c36ae7da8695be67e3cd9f7d87919667ced53f57ce2ed
  && python3 -m zipapp --compress --output pip.pyz /tmp/zipped
 
 # --- The box ----------------------------------------------------------------------------------------------
-FROM ${BASE_IMAGE} AS box
+FROM base${TRITON:+-with-triton} AS box
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       nginx-light python3 "libpython$(apt-cache depends python3 | sed -n 's/.*Depends: python\(3\.[0-9]*\)$/\1/p')" \
+ && ldconfig \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
 WORKDIR /opt/trireme
 COPY --from=packages /opt/trireme/.venv .venv

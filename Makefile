@@ -84,13 +84,15 @@ audit: .venv/.dev  ## look for known vulnerabilities: PyPI's of everything in th
 	.venv/bin/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --progress-spinner off
 	@.venv/bin/python tools/audit_image.py "$(ENGINE)" "$(IMAGE)"
 
-# This builds the CPU image. For NVIDIA's Triton: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
+# This builds the CPU image. For GPUs: make image BASE_IMAGE=nvcr.io/nvidia/tritonserver:26.07-py3 IMAGE=trireme
+# For a CPU with that image's Triton: make image TRITON=nvcr.io/nvidia/tritonserver:26.07-py3
 # The first whose service answers: a Docker client alone builds nothing.
 ENGINE ?= $(shell for engine in docker podman; do $$engine info >/dev/null 2>&1 && { command -v $$engine; break; }; done)
-BASE_IMAGE ?= debian:bookworm-slim
+# NVIDIA builds its image on this Ubuntu.
+BASE_IMAGE ?= $(if $(TRITON),ubuntu:24.04,debian:bookworm-slim)
 IMAGE ?= trireme:cpu
 DEMO = $(or $(TRIREME_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trireme)/repository/cpu
-BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
+BUILD = $(ENGINE) build --build-arg BASE_IMAGE=$(BASE_IMAGE) $(if $(TRITON),--build-arg TRITON=$(TRITON)) --build-arg REVISION=$$(git rev-parse HEAD || echo unknown) \
 	    --build-arg VERSION=$(VERSION) \
 	    $(BUILD_FLAGS) --tag $(IMAGE)
 image: $(if $(filter demo,$(MODELS)),.venv/.serve)  ## build the container image; MODELS=demo, a folder or a .tar.gz adds models to it; BUILD_FLAGS go to the engine
