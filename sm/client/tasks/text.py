@@ -249,8 +249,9 @@ class Classification(TextOptions):
 
 
 class ClassifiedText(TaskText):
-    """A text to classify."""
+    """A text to classify, or a pair of texts, as of a model of natural language inference."""
 
+    text_pair: str | None = Field(default=None, description="The second text of a pair.")
     parameters: Top = Field(default_factory=Top)
 
 
@@ -260,6 +261,10 @@ class TextClassification(TextTask, Classifier):
     options = Classification
     payload = ClassifiedText
     result = Classes()
+
+    def text_of(self, payload: Any) -> str | tuple[str, str]:
+        text, pair = payload.text, payload.text_pair
+        return text if pair is None else (text, pair)
 
 
 #: The label of a token that belongs to no span.

@@ -52,6 +52,9 @@ def test_text_classification(tmp_path: Path) -> None:
     assert [len(rows) for rows in ask(client, ["ada", "lives"], top_k=1)] == [1, 1]
     assert [len(rows) for rows in ask(client, "ada", return_all_scores=True)] == [3]
     assert ask(client, {"text": "ada lives"}) == one
+    pair, alone = {"text": "ada", "text_pair": "lives"}, {"text": "ada"}
+    assert ask(client, pair)["score"] != ask(client, alone)["score"]
+    assert ask(client, [pair, alone]) == [ask(client, pair), ask(client, alone)]
 
 
 def test_question_answering(tmp_path: Path) -> None:
