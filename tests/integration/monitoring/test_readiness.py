@@ -132,6 +132,18 @@ def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_serving(
     assert "one" in reason(box)
 
 
+def test_a_failed_version_that_is_gone_again_leaves_the_old_one_serving(
+    box: Box, triton: PlayedTriton
+) -> None:
+    """Triton remembers it, and is not ready for its sake; its list has no line of it."""
+    box = replace(box, has_versions=True)
+    Records(box.models_file).put(Record("one", "", "1", "", {"one": "one"}, loaded=True))
+    triton.unready("no-such-model")
+    assert reason(box) == ""
+    triton.statuses["/v2/health/live"] = 400
+    assert "Triton" in reason(box)
+
+
 def test_only_liveness_is_asked_where_only_that_counts(box: Box, triton: PlayedTriton) -> None:
     triton.unready("one")
     assert reason(replace(box, ping="live")) == ""
