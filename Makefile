@@ -111,7 +111,7 @@ else
 	set -x; $(BUILD) --target with-models --build-context models="$$models" .
 endif
 
-COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header \
+COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	    --no-annotate --no-emit-package pip
 lock: .venv/.dev  ## update the locks, for every Python version and platform at once
 	$(COMPILE) pyproject.toml --output-file requirements-dev.lock --upgrade $(addprefix --extra=,cpu otel s3 sound gateway bench dev)
@@ -123,7 +123,7 @@ lock: .venv/.dev  ## update the locks, for every Python version and platform at 
 
 .venv/bin/python:
 	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON); on Debian and Ubuntu: apt-get install python3 python3-venv"; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"trireme needs Python 3.10 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"trireme needs Python 3.11 to 3.13; {sys.executable} is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null \
 	    || { echo "installing python3-venv with apt-get"; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "no virtual environment could be made; on Debian and Ubuntu: apt-get install python3-venv, then make $(MAKECMDGOALS) again"; exit 1; }

@@ -174,7 +174,7 @@ def way(call: Call) -> dict[str, int]:
 
 
 def qualified_name(code: CodeType) -> str:
-    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 knows no qualified name
+    return code.co_qualname
 
 
 def peak(call: Call) -> int:

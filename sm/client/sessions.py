@@ -246,7 +246,7 @@ class Sessions:
             try:
                 home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 connection = sqlite3.connect(
-                    home / FILE, LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                    home / FILE, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
                 _prepare(connection, MAIN, STORE.format(MAIN) + SCHEMA)
             except (OSError, sqlite3.Error) as error:

@@ -15,12 +15,11 @@ import sys
 import traceback
 import types
 import zlib
-from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard, cast
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
@@ -209,8 +208,7 @@ def _find_class(module: types.ModuleType) -> type[Client]:
 
 
 def _is_client(value: object) -> TypeGuard[type[Client]]:
-    # Compare the metaclass: on Python 3.10 ``Sequence[int]`` counts as a class and cannot be a subclass.
-    return issubclass(type(value), ABCMeta) and issubclass(cast("type", value), Client)
+    return isinstance(value, type) and issubclass(value, Client)
 
 
 def describe_failure(error: BaseException, file: Path) -> str:

@@ -86,7 +86,7 @@ def test_the_sdist_has_the_whole_repository(distribution: Distribution) -> None:
 def test_the_metadata_has_name_version_pythons_and_extras(distribution: Distribution) -> None:
     metadata = metadata_of(distribution.wheel)
     assert (metadata["Name"], metadata["Version"]) == ("trireme-serving", __version__)
-    assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
+    assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
     assert {"cpu", "deploy", "otel", "s3", "tools", "tune"} <= set(metadata.get_all("Provides-Extra", []))
 
 

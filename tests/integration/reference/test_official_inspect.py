@@ -15,7 +15,7 @@ from tests.integration.reference.official_repositories import run_inspect, write
 from tests.support.boxes import log_of_failed_start
 from tests.support.empty_graph import EMPTY_GRAPH
 
-OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.10"
+OTHER_PYTHON = "3.12" if VERSION != "3.12" else "3.11"
 ENVIRONMENT = (
     'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }\n'
 )

@@ -36,6 +36,8 @@ SAFE_BODIES: dict[str, tuple[bytes, dict[str, str]]] = {
     "nested numbers": (json.dumps({"x": [[1.0]] * 2000}).encode(), {}),
     "nested NaN": (json.dumps({"x": [[float("nan")]] * 2000}).encode(), {}),
     "brackets in a text": (json.dumps({"x": "[" * 2000}).encode(), {}),
+    "as deep as may be": (b'{"a":' * 998 + b"[[]]" + b"}" * 998, {}),
+    "a text that is not closed": (b'"' + b'\\"[' * 5000, {}),
     "binary": (v2_body([50]) + bytes(200), {"inference-header-content-length": str(len(v2_body([50])))}),
     "only binary": (b'"shape":[9999999999]', {"inference-header-content-length": "0"}),
     "gzip": (gzipped(v2_body([3], data=[1, 2, 3])), {"content-encoding": "gzip"}),
@@ -63,6 +65,9 @@ CRASHING_BODIES = {
     "many tensors": b'{"inputs":[' + b'{"shape":[1]},' * 50_000 + b"]}",
     "deep list": b'{"inputs":' + b"[" * 2000,
     "deep object": b'{"a":' * 2000 + b"1" + b"}" * 2000,
+    "just too deep": b'{"a":' * 1001 + b"1" + b"}" * 1001,
+    "deep in a long body": b"[" + b"[]," * 300_000 + b"[" * 1001 + b"]" * 1002,
+    "deep after an escaped quote": b'{"a": "\\"", "b": ' + b"[" * 1001 + b"]" * 1001 + b"}",
     "after a text": b'{"a": "' + b"]" * 2000 + b'", "b": ' + b"[" * 2000 + b"]" * 2000 + b"}",
 }
 
