@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -116,7 +117,7 @@ class PictureSteps(Normalisation):
         return self._rounded(ratio * height), self._rounded(ratio * width)
 
     def _rounded(self, side: float) -> int:
-        kinds = {"nearest": round, "up": math.ceil, "down": math.floor}
+        kinds: dict[str, Callable[[float], int]] = {"nearest": round, "up": math.ceil, "down": math.floor}
         return int(kinds[self.rounding](side / self.multiple)) * self.multiple
 
     def _planes(self, pixels: Pixels, size: tuple[int, int] | None) -> Pixels:

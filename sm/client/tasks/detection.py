@@ -391,7 +391,7 @@ class ObjectDetection(Task):
         if self.head == "detr":
             decoded = payload.pixels_at_least(*self.preprocessing.decode_size)
             to_input = self.preprocessing.unscaled if self.image.datatype == "UINT8" else self.preprocessing
-            tensors = {self.image.name: to_input(decoded, payload.size)}
+            tensors: dict[str, NDArray[Any]] = {self.image.name: to_input(decoded, payload.size)}
             mask = self.metadata.inputs.get(MASK_INPUT)
             if mask is not None:  # no pixel is padding
                 sides = tensors[self.image.name].shape[-2:] if self.image.layout == "CHW" else ()
@@ -401,8 +401,8 @@ class ObjectDetection(Task):
         placement = self.letterbox.fit(*payload.size)
         pixels = payload.pixels_at_least(placement.width, placement.height)
         is_bytes = self.image.datatype == "UINT8"
-        to_input = self.letterbox.unscaled if is_bytes else self.letterbox.tensor
-        return {self.image.name: to_input(pixels, placement)}
+        fit = self.letterbox.unscaled if is_bytes else self.letterbox.tensor
+        return {self.image.name: fit(pixels, placement)}
 
     def wanted(self, payload: Any) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return DETR_OUTPUTS if self.head == "detr" else (self.output.name,)

@@ -642,8 +642,8 @@ class SentenceEmbeddings(TextTask, EmbeddingClient):
             return vectors.reshape(-1)
         vectors = vectors.reshape(-1, vectors.shape[-1])
         vectors = vectors[self.padding.own(payload._tokens, len(vectors))]
-        modes = self.settings.pooling
-        modes = (modes,) if isinstance(modes, str) else modes
+        pooling = self.settings.pooling
+        modes: tuple[PoolingMode, ...] = pooling if isinstance(pooling, tuple) else (pooling,)
         return np.concatenate([pooled(mode, vectors, payload._skipped) for mode in modes])
 
     def apply(self, layer: Layer, vector: Array) -> Array:
@@ -681,7 +681,7 @@ def pooled(mode: PoolingMode, vectors: Array, skipped: int) -> Array:
     """
     counted = vectors[skipped:]
     if mode in ("cls", "last"):
-        return counted[0 if mode == "cls" else -1]
+        return np.asarray(counted[0 if mode == "cls" else -1])
     if mode == "max":
         return np.asarray(counted.max(axis=0))
     if mode == "weightedmean":

@@ -83,7 +83,7 @@ def _short(side: int) -> dict[str, int]:
     return {"shortest_edge": side}
 
 
-RATIO = {"default_to_square": False}
+RATIO: dict[str, Any] = {"default_to_square": False}
 DETR_SIZE = {"shortest_edge": 800, "longest_edge": 1333}
 #: By the class's name without ``ImageProcessor``.
 PROCESSORS: Mapping[str, Processor] = {

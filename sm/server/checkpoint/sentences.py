@@ -138,7 +138,7 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     if not layers:
         return options, {}
     written = io.BytesIO()
-    np.savez(written, **arrays)  # type: ignore[arg-type]
+    np.savez(written, **arrays)
     return {**options, "layers": layers}, {ARRAYS: written.getvalue()}
 
 

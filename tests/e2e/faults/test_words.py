@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -212,7 +213,7 @@ def test_nginx_gives_a_request_that_may_not_repeat_to_no_second_worker(
 @pytest.mark.parametrize("value", ["9" * 5000, "1_000", "+5", "-1", "\u0665", "0x5", "nan", "1e3", "1.0"])
 def test_a_number_of_a_caller_that_is_none_is_a_400(attacked: Attacked, value: str) -> None:
     url = attacked.box.url
-    quoted = requests.utils.quote(value)
+    quoted = quote(value)
     for answer in (
         requests.get(f"{url}/models?limit={quoted}", timeout=30),
         requests.get(f"{url}/models?next_page_token={quoted}&limit={quoted}", timeout=30),

@@ -60,7 +60,7 @@ def write_detector(folder: Path, rows: NDArray[np.float32], masks: int = 0) -> N
         helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
         helper.make_node("Add", ["nothing", "rows"], ["output0"]),
     ]
-    weights = (
+    weights: tuple[TensorProto, ...] = (
         numpy_helper.from_array(np.array(0, np.float32), "zero"),
         numpy_helper.from_array(rows[None], "rows"),
     )
