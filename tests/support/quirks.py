@@ -68,4 +68,16 @@ QUIRKS = (
         "",
         "integration/box/test_start.py",
     ),
+    Quirk(
+        "a model's name, and other parts of its configuration, are a shell's words",
+        "sm.repository.models",
+        "",
+        "unit/repository/test_names.py",
+    ),
+    Quirk(
+        "a Python model's process ignores PYTHONPATH",
+        "sm.triton.borrowed_packages",
+        "",
+        "unit/triton/test_borrowed_packages.py",
+    ),
 )

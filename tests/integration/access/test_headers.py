@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sm.http.messages import caller_network
 from sm.server.access import keys
 from sm.server.startup import prepare_access
 from sm.server.supervisor import nginx as front
@@ -110,7 +111,8 @@ def test_with_sessions_the_upstream_gets_the_callers_address(path: str) -> None:
     with tempfile.TemporaryDirectory(prefix="t-") as name, running_nginx(Path(name), sessions=True) as nginx:
         method = "POST" if path == "/invocations" else "GET"
         forwarded = forwarded_headers(nginx, method, path, X_Trireme_Address="forged")
-        assert forwarded["x-trireme-address"] == "127.0.0.1"
+        # nginx writes an IPv4 address so if it listens on an IPv6 one; for the router both are one caller.
+        assert caller_network(forwarded["x-trireme-address"]) == "127.0.0.1"
 
 
 @pytest.mark.parametrize("tls", [False, True])
