@@ -15,7 +15,7 @@ from sm.errors import CommandError
 class Field:
     """What becomes of one field of a file."""
 
-    effect: Literal["obeyed", "refused", "no effect"]
+    effect: Literal["obeyed", "refused", "without effect"]
     #: How, or why not; a part of a sentence for the page of tasks.
     note: str = ""
     #: Values of a refused field that ask for nothing.

@@ -13,12 +13,12 @@ from sm.errors import CommandError
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
 
 FILE = "generation_config.json"
-OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+OBEYED, ORIGIN = Field("obeyed"), Field("without effect", "says where the file comes from")
 #: What changes how fast an answer comes, or what a call returns beside it.
-SPEED = Field("no effect", "of speed and memory")
-RETURNED = Field("no effect", "of what a call returns beside the text")
-SAMPLING = Field("no effect", "of sampling, which `do_sample` asks for")
-ASSISTANT = Field("no effect", "of a second model that guesses; the answer is the same")
+SPEED = Field("without effect", "of speed and memory")
+RETURNED = Field("without effect", "of what a call returns beside the text")
+SAMPLING = Field("without effect", "of sampling, which `do_sample` asks for")
+ASSISTANT = Field("without effect", "of a second model that guesses; the answer is the same")
 
 #: ``generation_config.json``: the fields of transformers' ``GenerationConfig``.
 GENERATION: Fields = {
@@ -52,10 +52,10 @@ GENERATION: Fields = {
         ASSISTANT,
     ),
     "bos_token_id": Field("obeyed", "the start if there is no `decoder_start_token_id`"),
-    "pad_token_id": Field("no effect", "answers are generated one by one"),
-    "transformers_version": NO_EFFECT,
-    "_from_model_config": NO_EFFECT,
-    "_commit_hash": NO_EFFECT,
+    "pad_token_id": Field("without effect", "answers are generated one by one"),
+    "transformers_version": ORIGIN,
+    "_from_model_config": ORIGIN,
+    "_commit_hash": ORIGIN,
     "constraints": Field("refused", "needs constrained beams"),
     "diversity_penalty": Field("refused", "needs groups of beams", (0, 0.0)),
     "do_sample": Field("refused", "asks for samples; here the likeliest answer is given", (False,)),

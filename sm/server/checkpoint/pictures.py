@@ -19,8 +19,8 @@ CLIP = ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711
 #: Pillow's numbers of the filters.
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 BILINEAR, BICUBIC = 2, 3
-OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
-CALL = Field("no effect", "of a call")
+OBEYED = Field("obeyed")
+CALL = Field("without effect", "of a call")
 
 #: The fields of every image processor of transformers.
 COMMON: Fields = {
@@ -34,17 +34,17 @@ COMMON: Fields = {
     **dict.fromkeys(
         ("data_format", "device", "disable_grouping", "input_data_format", "return_tensors"), CALL
     ),
-    "do_convert_rgb": Field("no effect", "every picture becomes RGB"),
-    "do_pad": Field("no effect", "one picture needs no padding; `pad_size` is refused"),
-    "image_seq_length": NO_EFFECT,
+    "do_convert_rgb": Field("without effect", "every picture becomes RGB"),
+    "do_pad": Field("without effect", "one picture needs no padding; `pad_size` is refused"),
+    "image_seq_length": Field("without effect", "of the text beside a picture"),
     "pad_size": Field("refused", "makes a frame around the picture"),
 }
-REDUCE = {"do_reduce_labels": Field("no effect", "of training")}
+REDUCE = {"do_reduce_labels": Field("without effect", "of training")}
 DETR: Fields = {
-    "do_convert_annotations": Field("no effect", "of training"),
-    "format": Field("no effect", "of training"),
+    "do_convert_annotations": Field("without effect", "of training"),
+    "format": Field("without effect", "of training"),
     "max_size": Field("obeyed", "the longest edge in older files"),
-    "pad_and_return_pixel_mask": Field("no effect", "as `do_pad`"),
+    "pad_and_return_pixel_mask": Field("without effect", "as `do_pad`"),
 }
 
 

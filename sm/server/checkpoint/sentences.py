@@ -14,15 +14,15 @@ from sm.server.checkpoint.files import Field, Fields, read_json, read_object, re
 
 #: The modules' own package; another one is code of a repository, which is never run.
 PACKAGE = "sentence_transformers."
-OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+OBEYED = Field("obeyed")
 #: ``config_sentence_transformers.json``.
 SENTENCES: Fields = {
-    "__version__": NO_EFFECT,
+    "__version__": Field("without effect", "of Python's packages"),
     "default_prompt_name": OBEYED,
     "model_type": Field("refused", "is another kind of model", ("SentenceTransformer",)),
     "prompts": OBEYED,
-    "requirements": Field("no effect", "of Python's packages"),
-    "similarity_fn_name": Field("no effect", "the caller compares"),
+    "requirements": Field("without effect", "of Python's packages"),
+    "similarity_fn_name": Field("without effect", "the caller compares"),
     "truncate_dim": Field("refused", "cuts the vectors off; cut them off where they are used"),
 }
 #: ``sentence_bert_config.json``: the module Transformer.
@@ -45,7 +45,7 @@ TRANSFORMER: Fields = {
     "query_expansion": Field("refused", "is of models with a vector for each token"),
     "query_length": Field("refused", "is of models with a vector for each token"),
     "transformer_task": Field("refused", "is another task", ("feature-extraction",)),
-    "unpad_inputs": Field("no effect", "of speed"),
+    "unpad_inputs": Field("without effect", "of speed"),
 }
 #: Older and newer names of the ways to pool, and the options here, in the order in which several are joined.
 POOLINGS = {
@@ -69,10 +69,10 @@ ONE_VECTOR = Field("refused", "is not the text's vector", ("sentence_embedding",
 MODULES: Mapping[str, Fields] = {
     "Pooling": {
         **dict.fromkeys(MODES, OBEYED),
-        "embedding_dimension": Field("no effect", "the graph's output has it"),
+        "embedding_dimension": Field("without effect", "the graph's output has it"),
         "include_prompt": OBEYED,
         "pooling_mode": OBEYED,
-        "word_embedding_dimension": Field("no effect", "the graph's output has it"),
+        "word_embedding_dimension": Field("without effect", "the graph's output has it"),
     },
     "Dense": {
         "activation_function": OBEYED,
@@ -83,7 +83,7 @@ MODULES: Mapping[str, Fields] = {
         "out_features": OBEYED,
         "use_residual": Field("refused", "is not obeyed here", (False,)),
     },
-    "Dropout": {"dropout": Field("no effect", "of training")},
+    "Dropout": {"dropout": Field("without effect", "of training")},
     "LayerNorm": {"dimension": OBEYED},
     "Normalize": {"module_input_name": ONE_VECTOR, "module_output_name": ONE_VECTOR},
 }

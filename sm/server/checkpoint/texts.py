@@ -39,50 +39,53 @@ TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 #: In the order in which transformers adds them.
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
-OBEYED, NO_EFFECT = Field("obeyed"), Field("no effect")
+#: What tells where the files come from.
+ORIGIN = Field("without effect", "says where the files come from")
 #: ``tokenizer_config.json`` and ``special_tokens_map.json``: the arguments of transformers' tokenizers.
 TOKENIZER: Fields = {
     **{name: Field("obeyed", "added to the vocabulary if it is not there") for name in SPECIAL_TOKENS},
-    "add_bos_token": Field("no effect", "the post-processor of `tokenizer.json` counts, as in transformers"),
-    "add_eos_token": Field("no effect", "as `add_bos_token`"),
-    "add_prefix_space": Field("no effect", "`tokenizer.json` has it"),
+    "add_bos_token": Field(
+        "without effect", "the post-processor of `tokenizer.json` counts, as in transformers"
+    ),
+    "add_eos_token": Field("without effect", "as `add_bos_token`"),
+    "add_prefix_space": Field("without effect", "`tokenizer.json` has it"),
     "added_tokens_decoder": Field("obeyed", "tokens that `tokenizer.json` lacks are added"),
     "additional_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
-    "auto_map": Field("no effect", "code of a repository is never run"),
-    "backend": Field("no effect", "`tokenizer.json` counts"),
-    "chat_control_tokens": Field("no effect", "no task has a chat"),
-    "chat_template": Field("no effect", "no task has a chat"),
+    "auto_map": Field("without effect", "code of a repository is never run"),
+    "backend": Field("without effect", "`tokenizer.json` counts"),
+    "chat_control_tokens": Field("without effect", "no task has a chat"),
+    "chat_template": Field("without effect", "no task has a chat"),
     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": Field(
-        "no effect", "the decoder of `tokenizer.json` counts"
+        "without effect", "the decoder of `tokenizer.json` counts"
     ),
-    "clean_up_tokenization_spaces": Field("no effect", "the decoder of `tokenizer.json` counts"),
+    "clean_up_tokenization_spaces": Field("without effect", "the decoder of `tokenizer.json` counts"),
     "do_lower_case": Field("obeyed", "set in BERT's normalizer; others have it in `tokenizer.json`"),
     "extra_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
-    "files_loaded": NO_EFFECT,
-    "fix_mistral_regex": Field("no effect", "`tokenizer.json` counts"),
-    "legacy": Field("no effect", "`tokenizer.json` has it"),
+    "files_loaded": ORIGIN,
+    "fix_mistral_regex": Field("without effect", "`tokenizer.json` counts"),
+    "legacy": Field("without effect", "`tokenizer.json` has it"),
     "max_len": Field("obeyed", "the older name of `model_max_length`"),
-    "max_length": Field("no effect", "of a call that was made once"),
-    "model_input_names": Field("no effect", "the graph's inputs count"),
+    "max_length": Field("without effect", "of a call that was made once"),
+    "model_input_names": Field("without effect", "the graph's inputs count"),
     "model_max_length": Field("obeyed", "the least of it and the model's positions is `max_length`"),
     "model_specific_special_tokens": Field("obeyed", "as `added_tokens_decoder`"),
-    "name_or_path": NO_EFFECT,
-    "pad_to_multiple_of": Field("no effect", "padding changes no answer"),
+    "name_or_path": ORIGIN,
+    "pad_to_multiple_of": Field("without effect", "padding changes no answer"),
     "pad_token_type_id": Field("obeyed", "the type of a padding token"),
     "padding_side": Field("obeyed", "where padding is needed; with `left`, texts do not wait for batches"),
-    "processor_class": NO_EFFECT,
-    "response_schema": Field("no effect", "no task has a chat"),
-    "response_template": Field("no effect", "no task has a chat"),
-    "special_tokens_map_file": NO_EFFECT,
+    "processor_class": ORIGIN,
+    "response_schema": Field("without effect", "no task has a chat"),
+    "response_template": Field("without effect", "no task has a chat"),
+    "special_tokens_map_file": ORIGIN,
     "split_special_tokens": Field("refused", "cannot be written into tokenizer.json", (False,)),
-    "stride": Field("no effect", "a text is read once"),
+    "stride": Field("without effect", "a text is read once"),
     "strip_accents": Field("obeyed", "as `do_lower_case`"),
     "tokenize_chinese_chars": Field("obeyed", "as `do_lower_case`"),
-    "tokenizer_class": Field("no effect", "`tokenizer.json` counts"),
-    "tokenizer_file": NO_EFFECT,
+    "tokenizer_class": Field("without effect", "`tokenizer.json` counts"),
+    "tokenizer_file": ORIGIN,
     "truncation_side": Field("obeyed", "which end of a text that is too long is cut off"),
-    "truncation_strategy": Field("no effect", "each task has its own"),
-    "verbose": NO_EFFECT,
+    "truncation_strategy": Field("without effect", "each task has its own"),
+    "verbose": Field("without effect", "of the log"),
 }
 
 
