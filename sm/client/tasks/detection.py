@@ -207,10 +207,11 @@ MASK_TYPES: dict[str, type[np.generic]] = {"BOOL": np.bool_, "FP32": np.float32,
 BOX_NUMBERS = 4
 #: Numbers of a row of a box that the graph has suppressed others for: x1, y1, x2, y2, score, class.
 OBJECT_NUMBERS = 6
-#: Pixels between two boxes of a level, and the boxes of a place in a YOLO with anchors.
-STRIDES, ANCHORS = (8, 16, 32, 64), 3
-#: The levels of the usual YOLOs, and of those for 1,280 pixels.
-LEVELS = (3, 4)
+#: Boxes of a place in a YOLO with anchors.
+ANCHORS = 3
+#: Pixels between two boxes of each level: the usual YOLOs, those for 1,280 pixels, for small objects, and
+#: the tiny ones; the last is for inputs that are smaller than any of these takes.
+LEVELS = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32), (4,))
 
 
 class Head(TaskFile):
@@ -303,11 +304,12 @@ def turn(head: str, shape: tuple[int, ...], labels: int, extra: int) -> Layout:
 
 def box_counts(height: int, width: int) -> frozenset[int]:
     """Return how many boxes a YOLO gives for a picture, by its levels and anchors; none for a free size."""
-    counts = set()
-    for strides in (STRIDES[:levels] for levels in LEVELS):
-        if height > 0 and width > 0 and not height % strides[-1] and not width % strides[-1]:
-            places = sum(height // stride * (width // stride) for stride in strides)
-            counts |= {places, ANCHORS * places}
+    counts: set[int] = set()
+    for strides in LEVELS if height > 0 and width > 0 else ():
+        if height % strides[-1] or width % strides[-1] or (counts and len(strides) == 1):
+            continue
+        places = sum(height // stride * (width // stride) for stride in strides)
+        counts |= {places, ANCHORS * places}
     return frozenset(counts)
 
 

@@ -229,6 +229,11 @@ def picture_steps(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     )
     own = {key: value for key, value in described.items() if key in COMMON or key in processor.fields}
     values = {**processor.defaults, **{key: value for key, value in own.items() if value is not None}}
+    if values.get("rescale_offset") and "include_top" not in own:
+        raise CommandError(
+            f"{path} has rescale_offset and does not say include_top, with which transformers divides by "
+            "image_std once more: add include_top to the file."
+        )
     if not name:
         values["do_normalize"] = described.get("do_normalize", True)
     try:
