@@ -21,6 +21,7 @@ from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.generation import generation
 from sm.server.checkpoint.pictures import picture_steps
 from sm.server.checkpoint.sentences import sentences
+from sm.server.checkpoint.sounds import extractor, sounds
 from sm.settings import PACKAGE, Settings
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
@@ -158,7 +159,7 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
         if not preprocess and (steps := picture_steps(folder, config)):
             found.files["preprocess.json"] = _json(steps)
     elif task in SOUND_ARCHITECTURES.values():
-        options = _sound(folder)
+        options = sounds(folder, task == "automatic-speech-recognition")
         if vocabulary := read_json(folder / "vocab.json"):
             found.files["vocab.json"] = _json(vocabulary)
     elif task != "tabular":
@@ -188,7 +189,7 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
     if (folder / "modules.json").is_file():
         return "sentence-embeddings"
     names = config.get("architectures") or [""]
-    is_sound = "sampling_rate" in read_json(folder / "preprocessor_config.json")
+    is_sound = "sampling_rate" in extractor(folder)[1]
     for end, task in (SOUND_ARCHITECTURES if is_sound else ARCHITECTURES).items():
         if names[0].endswith(end):
             return task
@@ -196,18 +197,6 @@ def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
         f"{folder / 'config.json'} names no known task (architectures: {', '.join(names) or 'none'}): name "
         f"it with {option}: {OPTIONS}."
     )
-
-
-def _sound(folder: Path) -> dict[str, Any]:
-    preprocessing = read_json(folder / "preprocessor_config.json")
-    tokens = read_json(folder / "tokenizer_config.json")
-    found = {
-        "rate": preprocessing.get("sampling_rate"),
-        "normalise": preprocessing.get("do_normalize"),
-        "blank": tokens.get("pad_token"),
-        "delimiter": tokens.get("word_delimiter_token"),
-    }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _json(value: Any) -> str:

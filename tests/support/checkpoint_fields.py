@@ -9,14 +9,66 @@ from collections.abc import Mapping
 from sm.server.checkpoint.files import Field, Fields
 from sm.server.checkpoint.generation import GENERATION
 from sm.server.checkpoint.pictures import COMMON, PROCESSORS
-from sm.server.checkpoint.sentences import MODULES, SENTENCES, TRANSFORMER
+from sm.server.checkpoint.sentences import KINDS, MODULE, MODULES, SENTENCES, TRANSFORMER
+from sm.server.checkpoint.sounds import SOUND, SPEECH
 from sm.server.checkpoint.texts import TOKENIZER
 from sm.settings import HERE
 
 PAGE = HERE / "docs" / "clients" / "checkpoint-fields.md"
 START, END = "<!-- fields -->", "<!-- /fields -->"
+SHAPE = Field("without effect", "the graph has it")
+RETURNED = Field("without effect", "of what a call returns beside the answer")
+CODE = Field("without effect", "code of a repository is never run")
+OTHER_TASK = Field("without effect", "of a task that is not served here")
+GENERATED = Field("obeyed", "where text is generated and `generation_config.json` does not say it")
+
+#: ``config.json``: the fields of ``PretrainedConfig``, and of its classes those that more than the network reads.
+#: No field is refused, so the code has no table of it; a test sees which fields it reads.
+CONFIG: Fields = {
+    "_name_or_path": Field("without effect", "says where the file comes from"),
+    "aggregation_labels": OTHER_TASK,
+    "architectures": Field("obeyed", "the task, and the class of pictures where no file names it"),
+    "auto_map": CODE,
+    "bos_token_id": GENERATED,
+    "chunk_size_feed_forward": SHAPE,
+    "codec_config": OTHER_TASK,
+    "custom_pipelines": CODE,
+    "decoder_start_token_id": GENERATED,
+    "dtype": Field("without effect", "the graph has its types; `TRIREME_PRECISION` chooses"),
+    "encoder": OTHER_TASK,
+    "eos_token_id": GENERATED,
+    "function_to_apply": Field("without effect", "`problem_type` decides before it, as in transformers"),
+    "id2label": Field("obeyed", "`labels.txt`"),
+    "inputs_to_logits_ratio": Field("without effect", "a recording is read whole"),
+    "is_encoder_decoder": Field("without effect", "the two graphs say it"),
+    "label2id": Field("without effect", "`id2label` counts, as in transformers"),
+    "max_encoder_position_embeddings": Field("obeyed", "a text has at most as many tokens"),
+    "max_input_semantic_length": OTHER_TASK,
+    "max_position_embeddings": Field("obeyed", "a text has at most as many tokens"),
+    "max_source_positions": OTHER_TASK,
+    "model_type": Field("obeyed", "how positions are counted, and the class of pictures"),
+    "n_positions": Field("obeyed", "as `max_position_embeddings`"),
+    "no_aggregation_label_index": OTHER_TASK,
+    "num_frames": OTHER_TASK,
+    "num_labels": Field("without effect", "the graph's outputs count"),
+    "output_attentions": RETURNED,
+    "output_hidden_states": RETURNED,
+    "pad_token_id": Field("obeyed", "the token that pads a text"),
+    "prefix": OTHER_TASK,
+    "problem_type": Field("obeyed", "how scores become probabilities"),
+    "quantization_config": SHAPE,
+    "return_dict": RETURNED,
+    "sampling_rate": OTHER_TASK,
+    "task_seq_len": OTHER_TASK,
+    "task_specific_params": Field("without effect", "a caller writes what goes before a text"),
+    "tie_word_embeddings": SHAPE,
+    "torch_dtype": Field("without effect", "the older name of `dtype`"),
+    "transformers_version": Field("without effect", "says where the file comes from"),
+}
+
 #: The tables of the page by their headings.
 TABLES: Mapping[str, Fields] = {
+    "`config.json`": CONFIG,
     "`tokenizer_config.json` and `special_tokens_map.json`": TOKENIZER,
     "`generation_config.json`": GENERATION,
     "`preprocessor_config.json` of pictures: every class": COMMON,
@@ -24,8 +76,11 @@ TABLES: Mapping[str, Fields] = {
         f"`preprocessor_config.json` of pictures: `{name}ImageProcessor`": processor.fields
         for name, processor in PROCESSORS.items()
     },
+    "`preprocessor_config.json` of sound: `Wav2Vec2FeatureExtractor`": SOUND,
+    "`tokenizer_config.json` and `special_tokens_map.json` of speech": SPEECH,
+    "`modules.json`": MODULE,
     "`config_sentence_transformers.json`": SENTENCES,
-    "`sentence_bert_config.json`": TRANSFORMER,
+    ", ".join(f"`sentence_{kind}_config.json`" for kind in KINDS): TRANSFORMER,
     **{f"`config.json` in the folder of a `{kind}`": fields for kind, fields in MODULES.items()},
 }
 

@@ -34,6 +34,10 @@ COMMON: Fields = {
     **dict.fromkeys(
         ("data_format", "device", "disable_grouping", "input_data_format", "return_tensors"), CALL
     ),
+    "auto_map": Field("without effect", "code of a repository is never run"),
+    "feature_extractor_type": Field("obeyed", "the older name of `image_processor_type`"),
+    "image_processor_type": Field("obeyed", "the class; one that is not in this page is refused"),
+    "processor_class": Field("without effect", "says where the file comes from"),
     "do_convert_rgb": Field("without effect", "every picture becomes RGB"),
     "do_pad": Field("without effect", "one picture needs no padding; `pad_size` is refused"),
     "image_seq_length": Field("without effect", "of the text beside a picture"),

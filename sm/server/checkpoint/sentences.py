@@ -25,6 +25,18 @@ SENTENCES: Fields = {
     "similarity_fn_name": Field("without effect", "the caller compares"),
     "truncate_dim": Field("refused", "cuts the vectors off; cut them off where they are used"),
 }
+#: ``modules.json``: the fields of each module.
+MODULE: Fields = {
+    "idx": Field("without effect", "the order of the list counts"),
+    "kwargs": Field("without effect", "names what a call may pass to a module; no request can"),
+    "name": Field("without effect", "of the log"),
+    "path": Field("obeyed", "its folder"),
+    "type": Field("obeyed", "its class; a class that is not in this page is refused"),
+}
+#: The names of the next file, as ``sentence_bert_config.json``; the first that says something counts.
+KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+LOADING = Field("without effect", "of loading weights; the graph has them")
+READING = Field("refused", "changes how a text is read", ({},))
 #: ``sentence_bert_config.json``: the module Transformer.
 TRANSFORMER: Fields = {
     "do_lower_case": OBEYED,
@@ -41,7 +53,16 @@ TRANSFORMER: Fields = {
         ),
     ),
     "module_output_name": Field("refused", "is not the vectors of tokens", ("token_embeddings",)),
-    "processing_kwargs": Field("refused", "changes how a text is read", ({},)),
+    "backend": LOADING,
+    "config_args": LOADING,
+    "config_kwargs": LOADING,
+    "model_args": LOADING,
+    "model_kwargs": LOADING,
+    "model_name_or_path": Field("without effect", "says where the files come from"),
+    "processing_kwargs": READING,
+    "processor_kwargs": READING,
+    "tokenizer_args": READING,
+    "tokenizer_name_or_path": Field("refused", "is another tokenizer; put its tokenizer.json here"),
     "query_expansion": Field("refused", "is of models with a vector for each token"),
     "query_length": Field("refused", "is of models with a vector for each token"),
     "transformer_task": Field("refused", "is another task", ("feature-extraction",)),
@@ -100,9 +121,7 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     Raises:
         CommandError: A module, or what one asks for, is not applied here; the sentence names it.
     """
-    refuse(
-        folder / "sentence_bert_config.json", read_object(folder / "sentence_bert_config.json"), TRANSFORMER
-    )
+    refuse(*transformer(folder), TRANSFORMER)
     options = _prompts(folder)
     modules = read_json(folder / "modules.json")
     if not modules:
@@ -140,6 +159,15 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     written = io.BytesIO()
     np.savez(written, **arrays)
     return {**options, "layers": layers}, {ARRAYS: written.getvalue()}
+
+
+def transformer(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file that describes the module Transformer, and what it says; empty if none does."""
+    for kind in KINDS:
+        path = folder / f"sentence_{kind}_config.json"
+        if described := read_object(path):
+            return path, described
+    return path, {}
 
 
 def _kind(folder: Path, module: Any) -> str:

@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 from sm.errors import CommandError
 from sm.server.checkpoint.files import Field, Fields, read_object, refuse
+from sm.server.checkpoint.sentences import transformer
 
 #: What transformers writes if a tokenizer has no limit.
 NO_LIMIT = 10**9
@@ -29,7 +30,7 @@ OFFSET_PADDING = 1
 #: Types of models whose positions are relative: ``n_positions`` and the like are no limit.
 RELATIVE_POSITIONS = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "xlnet", "ctrl"})
 #: The field with the number of positions, by the names that configurations give it.
-POSITIONS = ("max_position_embeddings", "n_positions")
+POSITIONS = ("max_position_embeddings", "n_positions", "max_encoder_position_embeddings")
 #: What tokenizers of some classes do unless ``tokenizer_config.json`` says otherwise.
 LEFT = {"padding_side": "left"}
 TOKENIZER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -92,7 +93,7 @@ TOKENIZER: Fields = {
 def max_length(folder: Path, config: Mapping[str, Any]) -> dict[str, int]:
     """Return the option with the most tokens of a text; none if no file limits it."""
     lengths = [
-        read_object(folder / "sentence_bert_config.json").get("max_seq_length"),
+        transformer(folder)[1].get("max_seq_length"),
         *map(read_object(folder / "tokenizer_config.json").get, ("model_max_length", "max_len")),
         positions(config),
     ]
@@ -129,7 +130,7 @@ def configured_tokenizer(folder: Path, config: Mapping[str, Any], text: str) -> 
     kind = str(described.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
     described = {**TOKENIZER_DEFAULTS.get(kind, {}), **described}
     tokenizer = Tokenizer.from_str(_normalised(text, described))
-    if read_object(folder / "sentence_bert_config.json").get("do_lower_case"):
+    if transformer(folder)[1].get("do_lower_case"):
         before = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
     _add_tokens(path, tokenizer, described)

@@ -131,6 +131,7 @@ def test_what_a_tokenizer_cannot_do_is_refused(tmp_path: Path, described: dict[s
         ({"model_type": "esm", "max_position_embeddings": 1026, "pad_token_id": 1}, 1024),
         ({"model_type": "roberta", "max_position_embeddings": 40, "pad_token_id": 0}, 39),
         ({"model_type": "gpt2", "n_positions": 1024}, 1024),
+        ({"model_type": "led", "max_encoder_position_embeddings": 16384}, 16384),
         ({"model_type": "t5", "n_positions": 512}, None),
         ({"model_type": "bert"}, None),
     ],
@@ -141,6 +142,8 @@ def test_a_text_has_as_many_tokens_as_the_model_has_positions(
     assert max_length(tmp_path, config).get("max_length") == expected
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 30}')
     assert max_length(tmp_path, config) == {"max_length": 30}
+    (tmp_path / "sentence_xlm-roberta_config.json").write_text('{"max_seq_length": 25}')
+    assert max_length(tmp_path, config) == {"max_length": 25}
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
     assert max_length(tmp_path, config) == {"max_length": 20}
 
