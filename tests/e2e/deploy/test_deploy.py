@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.aws_proxy import Response
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
-from trireme_tools.deploy import upload
+from trireme_tools.deploy import gpu_hosts, upload
 
 
 def variant(cloud: FakeAccount) -> dict[str, Any]:
@@ -47,6 +47,37 @@ def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: FakeAcco
     arn = sagemaker.describe_endpoint(EndpointName="ships")["EndpointArn"]
     tags = {each["Key"]: each["Value"] for each in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
     assert tags == {"trireme:deployment": "ships", "team": "sea", "cost": "7"}
+
+
+def test_a_gpu_host_has_the_newest_driver_and_an_update_brings_it(cloud: FakeAccount) -> None:
+    assert cloud.deploy("--ami", "none").code == 0
+    assert "InferenceAmiVersion" not in cloud.proxy.bodies["CreateEndpointConfig"]["ProductionVariants"][0]
+    assert cloud.deploy().code == 0
+    (created,) = cloud.proxy.bodies["CreateEndpointConfig"]["ProductionVariants"]
+    assert created["InferenceAmiVersion"] == gpu_hosts.known_amis()[-1]
+    named = gpu_hosts.known_amis()[0]
+    assert cloud.deploy("--ami", named).code == 0
+    (created,) = cloud.proxy.bodies["CreateEndpointConfig"]["ProductionVariants"]
+    assert created["InferenceAmiVersion"] == named
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--ami", "al2-ami-sagemaker-inference-gpu-2-1"),
+        ("--ami", "none"),
+        ("--ami", "al2-ami-sagemaker-inference-gpu-0"),
+        ("--instance-type", "ml.p3.2xlarge"),
+    ],
+)
+def test_a_host_that_cannot_run_the_image_is_refused_before_anything_is_created(
+    cloud: FakeAccount, options: tuple[str, ...]
+) -> None:
+    tagged = IMAGE.partition("@")[0].rpartition(":")[0] + ":0.1.0-3f2c9a1b7d04"
+    cloud.proxy.changes = []
+    done = cloud.deploy("--image", tagged, *options)
+    assert done.code == 1
+    assert cloud.proxy.changes == []
 
 
 def test_deploying_the_same_again_changes_nothing(cloud: FakeAccount) -> None:

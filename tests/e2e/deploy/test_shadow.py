@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.deploy_account import ACCOUNT, IMAGE, REGION, FakeAccount, write_repository
+from trireme_tools.deploy import gpu_hosts
 
 NEXT_IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme@sha256:{'0' * 64}"
 
@@ -47,6 +48,9 @@ def test_a_shadow_runs_another_archive_and_production_stays(cloud: FakeAccount, 
     assert production.items() >= before[0].items()
     assert (shadow["VariantName"], shadow["InitialVariantWeight"]) == ("shadow", 0.2)
     assert shadow["InstanceType"] == production["InstanceType"]
+    sent = cloud.proxy.bodies["CreateEndpointConfig"]
+    (ami,) = {each["InferenceAmiVersion"] for kind in sent if "Variants" in kind for each in sent[kind]}
+    assert ami == gpu_hosts.known_amis()[-1]
     old, new = (container_of(cloud, variant["ModelName"]) for variant in (production, shadow))
     assert new["Image"] == old["Image"] and new["ModelDataUrl"] != old["ModelDataUrl"]
     again = cloud.sm("deploy", "ships", "--shadow", str(tmp_path / "next"), "--percent", "20")
@@ -63,6 +67,18 @@ def test_a_shadow_may_be_another_image(cloud: FakeAccount) -> None:
     assert container_of(cloud, shadow["ModelName"])["Image"] == image
     missing = cloud.sm("deploy", "ships", "--shadow", NEXT_IMAGE)
     assert missing.code == 1 and "there is no image" in missing.err
+
+
+def test_a_shadow_whose_image_cannot_run_on_productions_host_is_refused(cloud: FakeAccount) -> None:
+    assert cloud.deploy("--ami", "none").code == 0
+    image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme:0.1.0-3f2c9a1b7d04"
+    registry, repository = cloud.client("ecr"), {"repositoryName": "trireme"}
+    (known,) = registry.batch_get_image(**repository, imageIds=[{"imageTag": "1"}])["images"]
+    registry.put_image(**repository, imageManifest=known["imageManifest"], imageTag=image.rpartition(":")[2])
+    cloud.proxy.changes = []
+    done = cloud.sm("deploy", "ships", "--shadow", image)
+    assert done.code == 1 and "driver" in done.err, done.err
+    assert cloud.proxy.changes == []
 
 
 def test_status_compares_both_side_by_side(cloud: FakeAccount, tmp_path: Path) -> None:

@@ -292,6 +292,54 @@ def test_a_serving_runtime_reads_the_models_where_kserve_puts_them(sm: RunSm) ->
     assert "/opt/ml/model" not in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
+@pytest.mark.parametrize("format_", ["kubernetes", "kserve"])
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), None),
+        (AUTOSCALED, None),
+        (("--instance-type", "ml.c5.xlarge"), None),
+        (("--instance-type", "ml.g5.xlarge"), "1"),
+        (("--instance-type", "ml.g5.12xlarge"), "4"),
+        (("--instance-type", "ml.p6-b200.48xlarge"), "8"),
+        (("--gpus", "2"), "2"),
+        (("--gpus", "2", "--instance-type", "ml.g5.xlarge"), "2"),
+        (("--gpus", "0", "--instance-type", "ml.g5.xlarge"), None),
+    ],
+)
+def test_a_pod_asks_for_a_gpu_only_if_an_option_says_so(
+    sm: RunSm, format_: str, options: tuple[str, ...], count: str | None
+) -> None:
+    documents = print_documents(sm, format_, *options)
+    if format_ == "kserve":
+        (container,) = documents["ServingRuntime"]["spec"]["containers"]
+    else:
+        (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"].get("limits", {}).get("nvidia.com/gpu") == count
+
+
+def test_the_readmes_command_asks_for_no_gpu(sm: RunSm) -> None:
+    readme = (HERE / "README.md").read_text()
+    (command,) = re.findall(r"^sm (template .*--format kubernetes .*?) \|", readme, re.MULTILINE)
+    result = sm(*shlex.split(command))
+    assert result.status == 0, result.err
+    assert "nvidia.com/gpu" not in result.out
+
+
+@pytest.mark.parametrize(("options", "count"), [((), None), (("--gpus", "1"), "1")])
+def test_a_chart_asks_for_a_gpu_only_if_an_option_says_so(
+    sm: RunSm, tmp_path: Path, options: tuple[str, ...], count: str | None
+) -> None:
+    values = yaml.safe_load((write_chart(sm, tmp_path / "chart", *options) / "values.yaml").read_text())
+    assert values["resources"]["limits"].get("nvidia.com/gpu") == count
+
+
+def test_gpus_are_an_option_of_kubernetes_only(sm: RunSm) -> None:
+    result = sm("template", "cats", "--image", IMAGE, "--gpus", "1")
+    assert result.status != 0
+    assert result.out == ""
+
+
 def test_the_pages_commands_work_as_written(sm: RunSm) -> None:
     page = (HERE / "docs" / "deploy" / "kubernetes.md").read_text()
     commands = re.findall(r"^sm (template .*?)(?: > cats.yaml)?$", page, re.MULTILINE)

@@ -12,11 +12,13 @@ import pytest
 
 from tests.support.sm_command import RunSm
 from trireme_tools.deploy.deployment_plan import Plan
+from trireme_tools.deploy.gpu_hosts import known_amis
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
 ROLE = "arn:aws:iam::123456789012:role/service-role/cats"
 OPTIONS = ("--image", IMAGE, "--model-data", DATA)
+OLD_AMI = "al2-ami-sagemaker-inference-gpu-2-1"
 AUTOSCALED = ("--autoscale", "1:4", "--target-invocations", "600")
 
 #: The further options of every kind of deployment.
@@ -81,7 +83,7 @@ def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_pa
 
 def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
     resources = print_template(sm, "cloudformation", *options_of("role"))["Resources"]
-    plan = Plan("cats", IMAGE, DATA, ROLE)
+    plan = Plan("cats", IMAGE, DATA, ROLE, ami=known_amis()[-1])
     assert resources["Model"]["Properties"] == plan.model()
     assert (
         resources["Endpoint"]["Properties"] | {"EndpointConfigName": plan.configuration_name}
@@ -111,9 +113,43 @@ def test_a_shadow_is_a_variant_with_a_model_of_its_own_that_the_role_may_read(sm
     assert readable == ["arn:aws:s3:::models/cats/model.tar.gz", "arn:aws:s3:::models/cats/next.tar.gz"]
 
 
+@pytest.mark.parametrize(
+    ("options", "ami"),
+    [((), known_amis()[-1]), (("--ami", OLD_AMI), OLD_AMI), (("--ami", "none"), None)],
+)
+def test_a_stacks_gpu_host_has_the_newest_driver_and_its_shadow_the_same(
+    sm: RunSm, options: tuple[str, ...], ami: str | None
+) -> None:
+    configuration = print_template(sm, "cloudformation", *options_of("shadow"), *options)["Resources"]
+    properties = configuration["Configuration"]["Properties"]
+    variants = (*properties["ProductionVariants"], *properties["ShadowProductionVariants"])
+    assert [variant.get("InferenceAmiVersion") for variant in variants] == [ami, ami]
+    blocks = print_template(sm, "terraform", *options_of("shadow"), *options)["resource"]
+    (block_,) = blocks["aws_sagemaker_endpoint_configuration"].values()
+    assert [
+        block_[f"{kind}production_variants"][0].get("inference_ami_version") for kind in ("", "shadow_")
+    ] == [
+        ami,
+        ami,
+    ]
+
+
+def test_a_processors_stack_names_no_host_image(sm: RunSm) -> None:
+    resources = print_template(sm, "cloudformation", *OPTIONS, "--instance-type", "ml.c5.xlarge")["Resources"]
+    (variant,) = resources["Configuration"]["Properties"]["ProductionVariants"]
+    assert "InferenceAmiVersion" not in variant
+
+
+def test_a_stack_that_cannot_work_is_not_written(sm: RunSm) -> None:
+    image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0-3f2c9a1b7d04"
+    for more in (("--ami", OLD_AMI), ("--instance-type", "ml.p3.2xlarge")):
+        result = sm("template", "cats", "--image", image, "--role", ROLE, *more)
+        assert (result.status != 0, result.out) == (True, "")
+
+
 VARIANT = (
     "variant_name model_name instance_type initial_instance_count initial_variant_weight"
-    " container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
+    " inference_ami_version container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
 )
 SCALED = "resource_id scalable_dimension service_namespace"
 

@@ -14,6 +14,7 @@ from trireme_tools.deploy.alarms import BoxAlarms
 MAX_CORES = 192
 #: Megabytes of a serverless endpoint that SageMaker offers.
 MEMORY_SIZES_MB = tuple(range(1024, 6145, 1024))
+INSTANCE_TYPE = "ml.g5.xlarge"
 s3_url = matching(r"s3://[a-z0-9.-]{3,63}(/.*)?", "s3://BUCKET/PREFIX")
 percent = number(100 * MAX_CORES, "a percentage, such as 70; for 4 cores together 280")
 
@@ -36,7 +37,13 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
         metavar="s3://…|DIR",
         help="an archive on S3 (with --mme a prefix), or a model repository; none if the image has models",
     )
-    command.add_argument("--instance-type", default="ml.g5.xlarge", metavar="TYPE")
+    command.add_argument("--instance-type", default=INSTANCE_TYPE, metavar="TYPE")
+    command.add_argument(
+        "--ami",
+        metavar="NAME",
+        help="the host's InferenceAmiVersion, which has the GPU's driver (the newest that boto3 knows); "
+        "none for SageMaker's own choice",
+    )
     command.add_argument(
         "--count", type=whole_number("count", 1, 10_000), default=1, metavar="N", help="number of instances"
     )

@@ -17,6 +17,7 @@ from trireme_tools.deploy import (
     autoscaling,
     deploy_arguments,
     endpoint_logs,
+    gpu_hosts,
     images,
     preflight,
     resources,
@@ -135,6 +136,9 @@ def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow,
 def _plan(account: Account, options: argparse.Namespace, deployment: Deployment) -> Plan:
     """Make all checks of the account before anything is created, then pack the archive."""
     preflight.check_architecture(options.image, options.instance_type)
+    if not options.serverless:
+        ami = gpu_hosts.choose_ami(options.instance_type, options.ami)
+        gpu_hosts.check(options.image, options.instance_type, ami)
     preflight.check_image(account, options.image)
     if options.mme:
         preflight.check_multi_model(account, options.image, options.instance_type)

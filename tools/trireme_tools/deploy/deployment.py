@@ -14,7 +14,7 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
-from trireme_tools.deploy import alarms, autoscaling, deployment_plan, endpoint_logs, resources
+from trireme_tools.deploy import alarms, autoscaling, deployment_plan, endpoint_logs, gpu_hosts, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
@@ -95,6 +95,9 @@ class Deployment:
     def add_shadow(self, chosen: Shadow, fingerprint: str, rollout: Rollout) -> None:
         """Serve what is served, with a shadow. ``fingerprint`` identifies the content of its archive."""
         configuration = self._served()
+        variant = configuration["ProductionVariants"][0]
+        if chosen.image and (instance_type := variant.get("InstanceType")):
+            gpu_hosts.check(chosen.image, instance_type, variant.get(gpu_hosts.AMI))
         content = chosen.model(self._model_behind(model_of(configuration)))
         model_name = resources.add_hash(self._name, [content, fingerprint])
         self._serve(deployment_plan.add(configuration, chosen, model_name), model_name, content, rollout)

@@ -11,14 +11,16 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
-from trireme_tools.deploy import resources
+from trireme_tools.deploy import gpu_hosts, resources
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, BoxAlarms
+from trireme_tools.deploy.gpu_hosts import AMI
 
 #: Members of a container that CreateModel takes; DescribeModel adds others.
 CONTAINER = ("Image", "Mode", "ModelDataUrl", "Environment")
 #: Members of a variant that CreateEndpointConfig takes and a shadow has from its production variant.
 VARIANT = (
     "InstanceType",
+    AMI,
     "InitialInstanceCount",
     "ContainerStartupHealthCheckTimeoutInSeconds",
     "ModelDataDownloadTimeoutInSeconds",
@@ -127,6 +129,8 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     instance_type: str = "ml.g5.xlarge"
+    #: InferenceAmiVersion, which decides on the GPU's driver; None for SageMaker's own choice.
+    ami: str | None = None
     count: int = 1
     serverless: Serverless | None = None
     output: str | None = None
@@ -152,6 +156,7 @@ class Plan:
             },
             tags=dict(options.tags),
             instance_type=options.instance_type,
+            ami=None if options.serverless else gpu_hosts.choose_ami(options.instance_type, options.ami),
             count=options.count,
             serverless=Serverless(*options.serverless) if options.serverless else None,
             output=options.output,
@@ -224,6 +229,8 @@ class Plan:
             return {**variant, "ServerlessConfig": size}
         variant |= {"InstanceType": self.instance_type, "InitialInstanceCount": self.count}
         variant["InitialVariantWeight"] = 1.0
+        if self.ami:
+            variant[AMI] = self.ami
         if self.startup_timeout:
             variant["ContainerStartupHealthCheckTimeoutInSeconds"] = self.startup_timeout
             # A large archive also takes time.

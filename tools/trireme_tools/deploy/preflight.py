@@ -8,6 +8,7 @@ from typing import Any
 from sm.errors import CommandError
 from trireme_tools.deploy import images
 from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.gpu_hosts import gpus
 from trireme_tools.deploy.images import Image
 from trireme_tools.deploy.resources import Resources
 
@@ -69,7 +70,7 @@ def check_architecture(uri: str, instance_type: str) -> None:
 
 def check_multi_model(account: Account, uri: str, instance_type: str) -> None:
     """Warn that AWS supports multi-model endpoints on GPUs for its own image only."""
-    if instance_type.startswith(("ml.g", "ml.p")) and not images.is_prebuilt(uri):
+    if gpus(instance_type) and not images.is_prebuilt(uri):
         account.progress.say(
             f"multi-model endpoints with GPUs ({instance_type}) are documented for AWS's own image only"
         )

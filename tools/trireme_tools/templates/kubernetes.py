@@ -20,6 +20,7 @@ from sm.multimodel.memory_room import needed_bytes
 from sm.multimodel.origins import REMOTE
 from sm.repository.models import read as read_repository
 from sm.settings import Settings
+from trireme_tools.deploy.gpu_hosts import gpus
 from trireme_tools.templates.stack import Stack
 
 Document = dict[str, Any]
@@ -248,24 +249,12 @@ def grace_seconds(chart: dict[str, Any]) -> int:
     return int(chart["preStopSeconds"] + chart["drainSeconds"] + STOP_S)
 
 
-#: The GPUs of instance types; the first that fits.
-GPUS = {
-    r"ml\.(g4dn\.12|g[56]\.(12|24)|p3\.8)xlarge": 4,
-    r"ml\.(g[56]\.48|p3\.16|p4d\.24|p5\.48)xlarge": 8,
-    r"ml\.[gp]\d\w*\..*": 1,
-}
-
-
-def gpus(instance: str) -> int:
-    """Return the number of GPUs of an instance type."""
-    return next((count for pattern, count in GPUS.items() if re.fullmatch(pattern, instance)), 0)
-
-
 def resources(stack: Stack) -> dict[str, dict[str, str]]:
     """Return the resource requests of a pod."""
     size = expected_size(stack.models) if stack.models else DEFAULT_SIZE
     requests = {"cpu": stack.cpu or size.cpu, "memory": stack.memory or size.memory}
-    if not (count := gpus(stack.plan.instance_type)):
+    count = gpus(stack.plan.instance_type) if stack.gpus is None else stack.gpus
+    if not count:
         return {"requests": requests}
     return {"requests": requests, "limits": {"nvidia.com/gpu": str(count)}}
 

@@ -24,6 +24,8 @@ class Stack:
     #: On Kubernetes: what a pod asks for, such as "500m" and "8Gi"; None for what ``models`` may need.
     cpu: str | None = None
     memory: str | None = None
+    #: On Kubernetes: the GPUs of a pod; None for those of the plan's instance type.
+    gpus: int | None = None
     #: On Kubernetes: a copy of the model repository that the pods serve.
     models: Path | None = None
     #: On Kubernetes: pvc://CLAIM, a volume for what a box fetches; empty for one that ends with the pod.

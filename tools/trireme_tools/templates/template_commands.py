@@ -15,7 +15,7 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.arguments import matching, whole_number
-from trireme_tools.deploy import autoscaling, deploy_arguments, images, resources
+from trireme_tools.deploy import autoscaling, deploy_arguments, gpu_hosts, images, resources
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.images import Image
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
@@ -47,6 +47,12 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
         "--memory", type=quantity, metavar="SIZE", help="on Kubernetes: a pod's memory (8Gi)"
     )
     command.add_argument(
+        "--gpus",
+        type=whole_number("gpus", 0, 16),
+        metavar="N",
+        help="on Kubernetes: a pod's GPUs (those of --instance-type; without it none)",
+    )
+    command.add_argument(
         "--models",
         type=Path,
         metavar="DIR",
@@ -66,6 +72,8 @@ def add_template_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, metavar="FOLDER", help="the folder of a Helm chart")
     deploy_arguments.add_description_arguments(command)
     deploy_arguments.add_shadow_arguments(command)
+    # A pod asks for a GPU only if an option says so.
+    command.set_defaults(instance_type=None)
 
 
 def add_iam_arguments(command: argparse.ArgumentParser) -> None:
@@ -149,8 +157,10 @@ def read_stack(options: argparse.Namespace) -> Stack:
     deploy_arguments.check_data(options)
     data = options.model_data or ""
     data = data.rstrip("/") + "/" if options.mme else data
-    plan = Plan.of(options, data, options.role or "")
     on_cluster = options.format in CLUSTER_FORMATS
+    if options.instance_type is None:
+        options.instance_type = "" if on_cluster else deploy_arguments.INSTANCE_TYPE
+    plan = Plan.of(options, data, options.role or "")
     if options.shadow:
         plan = replace(plan, shadow=read_shadow(options, on_cluster))
     limits = autoscaling.read(options, has_default=on_cluster)
@@ -158,15 +168,19 @@ def read_stack(options: argparse.Namespace) -> Stack:
         raise CommandError("--target-in-flight needs --autoscale MIN:MAX and --format kubernetes or helm.")
     if options.service_monitor and options.format not in ("kubernetes", "helm"):
         raise CommandError("--service-monitor needs --format kubernetes or helm.")
-    sized = {"cpu": options.cpu, "memory": options.memory, "models": options.models, "cache": options.cache}
+    names = ("cpu", "memory", "gpus", "models", "cache")
+    sized = {name: getattr(options, name) for name in names}
     if (options.sticky_sessions or any(sized.values())) and not on_cluster:
         raise CommandError(
-            "--cpu, --memory, --models, --cache and --sticky-sessions need a format of Kubernetes."
+            "--cpu, --memory, --gpus, --models, --cache and --sticky-sessions need a format of Kubernetes."
         )
     if options.sticky_sessions and options.format == "kserve":
         raise CommandError(
             "--sticky-sessions needs --format kubernetes or helm: KServe makes the Service itself."
         )
+    if not (on_cluster or plan.serverless):
+        for uri in (plan.image, plan.shadow.image if plan.shadow else ""):
+            gpu_hosts.check(uri, plan.instance_type, plan.ami)
     if on_cluster:
         more = options.target_in_flight, options.service_monitor
         return Stack(plan, {}, limits, *more, **sized, sticky_sessions=options.sticky_sessions)

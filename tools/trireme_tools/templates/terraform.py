@@ -33,6 +33,8 @@ NAMES = {
     "WatchP99": "p99",
 }
 SINGLE = "this"
+#: inference_ami_version came in June 2024 (hashicorp/terraform-provider-aws, pull request 38085).
+PROVIDER = ">= 5.60"
 #: Lists of CloudFormation that are repeated blocks under another name.
 BLOCKS = {"StepAdjustments": "step_adjustment", "Metrics": "metric_query"}
 
@@ -55,7 +57,7 @@ def template(stack: Stack) -> dict[str, Any]:
     (configuration,) = resources["aws_sagemaker_endpoint_configuration"].values()
     configuration["lifecycle"] = {"create_before_destroy": True}
     return {
-        "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}},
+        "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": PROVIDER}}},
         "resource": resources,
         "output": {"endpoint": {"value": f"${{aws_sagemaker_endpoint.{SINGLE}.name}}"}},
     }

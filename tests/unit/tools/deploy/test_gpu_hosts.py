@@ -1,0 +1,131 @@
+"""Which SageMaker host runs which image: number of GPUs, host image, driver, compute capability."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import botocore.session
+import pytest
+
+from sm.errors import CommandError
+from trireme_tools.deploy import gpu_hosts
+from trireme_tools.deploy.gpu_hosts import check, choose_ami, gpus, known_amis
+
+ACCOUNT = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+OWN = f"{ACCOUNT}/trireme:0.1.0-3f2c9a1b7d04"
+PREBUILT = f"{ACCOUNT}/sagemaker-tritonserver"
+AL2_535 = "al2-ami-sagemaker-inference-gpu-2-1"
+AL2_550 = "al2-ami-sagemaker-inference-gpu-3-1"
+AL2023_580 = "al2023-ami-sagemaker-inference-gpu-4-1"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "count"),
+    [
+        ("ml.g4dn.xlarge", 1),
+        ("ml.g4dn.12xlarge", 4),
+        ("ml.g5.24xlarge", 4),
+        ("ml.g6e.48xlarge", 8),
+        ("ml.p4de.24xlarge", 8),
+        ("ml.p5.4xlarge", 1),
+        ("ml.p5en.48xlarge", 8),
+        ("ml.p6-b200.48xlarge", 8),
+        ("ml.g99.xlarge", 1),
+        ("ml.c7g.xlarge", 0),
+        ("ml.m6gd.large", 0),
+        ("ml.inf2.xlarge", 0),
+        ("", 0),
+    ],
+)
+def test_an_instance_types_gpus_are_counted(instance_type: str, count: int) -> None:
+    assert gpus(instance_type) == count
+
+
+def test_every_gpu_type_that_botocore_names_gets_the_newest_host_image_and_no_other_type_one() -> None:
+    shapes = botocore.session.get_session().get_service_model("sagemaker")
+    versions = shapes.shape_for("ProductionVariantInferenceAmiVersion").enum
+    (newest,) = {choose_ami("ml.g5.xlarge", None)}
+    assert newest in versions and newest == known_amis()[-1]
+    for instance_type in shapes.shape_for("ProductionVariantInstanceType").enum:
+        has_gpu = re.match(r"ml\.[gp]\d", instance_type)
+        assert choose_ami(instance_type, None) == (newest if has_gpu else None)
+
+
+def test_host_images_are_ordered_by_their_version() -> None:
+    amis = known_amis()
+    assert "neuron" not in " ".join(amis)
+    assert amis.index(AL2_535) < amis.index(AL2_550) < amis.index(AL2023_580)
+
+
+def test_an_ami_can_be_named_or_left_to_sagemaker() -> None:
+    assert choose_ami("ml.g5.xlarge", AL2_550) == AL2_550
+    assert choose_ami("ml.g5.xlarge", "none") is None
+    assert choose_ami("ml.c5.xlarge", "none") is None
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "ami"),
+    [
+        ("ml.g5.xlarge", "al2-ami-sagemaker-inference-gpu-1"),
+        ("ml.g5.xlarge", "al2-ami-sagemaker-inference-neuron-2"),
+        ("ml.c5.xlarge", AL2_550),
+    ],
+)
+def test_an_unknown_ami_and_one_without_a_gpu_are_refused(instance_type: str, ami: str) -> None:
+    with pytest.raises(CommandError, match="--ami"):
+        choose_ami(instance_type, ami)
+
+
+def test_the_table_has_the_driver_of_every_host_image_as_botocore_describes_it() -> None:
+    shapes = botocore.session.get_session().get_service_model("sagemaker")
+    text = re.sub(r"<[^>]+>", " ", shapes.shape_for("ProductionVariant").members[gpu_hosts.AMI].documentation)
+    described = re.findall(r"(\S+-gpu-[\d-]+)\s+Accelerator: GPU\s+NVIDIA driver version: (\d+)", text)
+    assert {name: int(driver) for name, driver in described} == {
+        name: row["driver"] for name, row in gpu_hosts.TABLE["amis"].items()
+    }
+    assert {name for name, _ in described} == set(known_amis())
+
+
+@pytest.mark.parametrize(
+    ("image", "instance_type", "ami"),
+    [
+        (OWN, "ml.g5.xlarge", None),
+        (OWN, "ml.g4dn.xlarge", AL2_535),
+        (OWN, "ml.p5.48xlarge", AL2_550),
+        (f"{OWN}-arm64-models-0123456789ab", "ml.g5.xlarge", AL2_535),
+        (f"{OWN}@sha256:0", "ml.p5e.48xlarge", None),
+        (f"{PREBUILT}:25.09-py3", "ml.g6.xlarge", None),
+        (OWN, "ml.p3.2xlarge", AL2023_580),
+        (OWN, "ml.p3.2xlarge", None),
+        (f"{PREBUILT}:24.09-py3", "ml.p2.xlarge", None),
+    ],
+)
+def test_a_host_that_cannot_run_the_image_is_refused(image: str, instance_type: str, ami: str | None) -> None:
+    with pytest.raises(CommandError):
+        check(image, instance_type, ami)
+
+
+@pytest.mark.parametrize(
+    ("image", "instance_type", "ami"),
+    [
+        (OWN, "ml.g4dn.xlarge", AL2023_580),
+        (OWN, "ml.g5.xlarge", "al2027-ami-sagemaker-inference-gpu-9-1"),
+        (f"{OWN}-cpu", "ml.p3.2xlarge", None),
+        (f"{OWN}-cpu-amd64", "ml.g5.xlarge", None),
+        (OWN, "ml.c5.xlarge", None),
+        (f"{PREBUILT}:24.09-py3", "ml.g5.xlarge", None),
+        (f"{PREBUILT}:24.09-py3", "ml.p3.2xlarge", AL2_535),
+        (f"{PREBUILT}:25.09-py3-cpu", "ml.p3.2xlarge", None),
+        (f"{ACCOUNT}/mine:1", "ml.p3.2xlarge", None),
+        ("docker.io/library/mine:1", "ml.g5.xlarge", AL2_535),
+    ],
+)
+def test_others_are_left_to_aws(image: str, instance_type: str, ami: str | None) -> None:
+    check(image, instance_type, ami)
+
+
+def test_the_tables_own_base_is_the_dockerfiles() -> None:
+    dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
+    (release,) = re.findall(r"^ARG BASE_IMAGE=\S+:(\d\d\.\d\d)-py3$", dockerfile, re.MULTILINE)
+    assert gpu_hosts.TABLE["own_base"] == release
