@@ -28,6 +28,7 @@ LIBRARY_FOLDERS = (
 DEVICES, DEVICE_NAMES = Path("/dev"), ("nvidia[0-9]*", "dxg", "nvhost-gpu")
 #: ``libnvinfer.so.10.13.3``; the links to it have fewer numbers.
 LIBRARY = re.compile(r"^libnvinfer\.so\.(\d+\.\d+(?:\.\d+)*)$")
+IMAGE_VERSION = re.compile(r"(\d+(?:\.\d+){2,3})(?![\d.])")
 #: Names of a control group's files, version 2 and version 1: limit, use, counter of killed processes.
 LIMIT_FILES = ("memory.max", "memory.limit_in_bytes")
 USE_FILES = ("memory.current", "memory.usage_in_bytes")
@@ -88,11 +89,20 @@ def has_gpu(devices: Path = DEVICES) -> bool:
 
 
 def tensorrt() -> str | None:
-    """Return the version of the TensorRT library that Triton would load, else of the Python package."""
+    """Return the version of the TensorRT library that Triton would load, else of the Python package.
+
+    The library's name has three numbers of four. NVIDIA's image says all in ``TRT_VERSION``
+    (``8.6.1.2+cuda12.0.1.011``), which counts if the library is the image's.
+    """
+    said = IMAGE_VERSION.match(os.environ.get("TRT_VERSION", ""))
+    of_image = said[1] if said else None
     for folder in _folders():
         for path in sorted(folder.glob("libnvinfer.so.*"), key=lambda path: len(path.name), reverse=True):
             if match := LIBRARY.match(path.name):
-                return match[1]
+                library = match[1]
+                return of_image if of_image and f"{of_image}.".startswith(f"{library}.") else library
+    if of_image:
+        return of_image
     try:
         return importlib.metadata.version("tensorrt")
     except importlib.metadata.PackageNotFoundError:

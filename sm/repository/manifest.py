@@ -14,6 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from sm.hardware import Gpu, Hardware
 
 NAME = "manifest.json"
+#: A plan of 8.6.1.6 does not load with 8.6.1.2: TensorRT compares four numbers.
+VERSION_NUMBERS = 4
 Target = Literal["cpu", "onnxruntime", "tensorrt", "torch"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 #: Changes of the source's graph: pixels as input, suppressed boxes, predictions for masks only.
@@ -128,6 +130,19 @@ class Manifest(Part):
             "or start with TRIREME_BUILD_ENGINES=missing."
         )
 
+    def find_doubt(self, hardware: Hardware) -> str | None:
+        """Say that a plan may not load, as a number of a version is unknown; None if both are known."""
+        available = hardware.tensorrt
+        if self.target != "tensorrt" or self.gpu is None or available is None:
+            return None
+        if min(map(len, map(_numbers, (self.tool.version, available)))) == VERSION_NUMBERS:
+            return None
+        return (
+            f"{self.model}'s plan was built with TensorRT {self.tool.version}, and this box has {available}: "
+            f"TensorRT compares {VERSION_NUMBERS} numbers, and not all are known. If Triton refuses the "
+            f"plan, build it here: sm build-model {self.model} --target tensorrt."
+        )
+
 
 def now() -> datetime:
     """Return the time in UTC, to the second."""
@@ -141,7 +156,7 @@ def _describe_hardware(hardware: Hardware, version: str) -> str:
 
 
 def _numbers(version: str) -> list[str]:
-    return version.split(".")[:3]
+    return version.split(".")[:VERSION_NUMBERS]
 
 
 def _same_version(built: str, available: str) -> bool:

@@ -175,19 +175,23 @@ def _logger(trt: Any, log: TextIO) -> Any:
 
 
 PROGRAM = "trtexec"
-#: Where NVIDIA's packages install it. This folder is not on PATH.
-INSTALLED = Path("/usr/src/tensorrt/bin") / PROGRAM
+#: Where NVIDIA's packages and its development images install it. These folders are not always on PATH.
+FOLDERS = (Path("/usr/src/tensorrt/bin"), Path("/opt/tensorrt/bin"))
+#: From this version of TensorRT on every network is strongly typed, and the option does nothing.
+ALWAYS_TYPED = 11
 #: The version in trtexec's output: ``[TensorRT v101303]`` is 10.13.3.
 BANNER = re.compile(r"\[TensorRT v(\d+)(\d\d)(\d\d)\]")
 
 
 def find_trtexec() -> str | None:
     """Return the path of trtexec; None if it is not installed."""
-    return shutil.which(PROGRAM) or (str(INSTALLED) if INSTALLED.is_file() else None)
+    installed = (folder / PROGRAM for folder in FOLDERS)
+    return shutil.which(PROGRAM) or next((str(path) for path in installed if path.is_file()), None)
 
 
-def trtexec_command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
-    """Return the command line that builds a plan."""
+def trtexec_command(plan: Plan, program: str = PROGRAM, version: str | None = None) -> tuple[str, ...]:
+    """Return the command line that builds a plan; ``version`` is TensorRT's, None if unknown."""
+    has_option = version is None or int(version.partition(".")[0]) < ALWAYS_TYPED
     shapes = {
         option: ",".join(
             f"{bounds.input}:{'x'.join(map(str, getattr(bounds, field)))}" for bounds in plan.profiles
@@ -202,7 +206,7 @@ def trtexec_command(plan: Plan, program: str = PROGRAM) -> tuple[str, ...]:
         *(f"--{option}Shapes={value}" for option, value in shapes.items() if value),
         *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
         *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
-        *(["--stronglyTyped"] if plan.strongly_typed else []),
+        *(["--stronglyTyped"] if plan.strongly_typed and has_option else []),
         *([f"--{plan.precision}"] if not plan.strongly_typed and plan.precision != "fp32" else []),
     )
 
@@ -223,7 +227,8 @@ def build_with_trtexec(plan: Plan) -> str:
             "NVIDIA's image, or pip install tensorrt."
         )
     environment = {**os.environ, **gpu_driver.of_this_machine().variables(os.environ)}
-    command = trtexec_command(plan, program)
+    available = hardware.tensorrt()
+    command = trtexec_command(plan, program, available)
     with plan.log.open("w") as log:
         done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
     code = done.returncode
@@ -236,8 +241,10 @@ def build_with_trtexec(plan: Plan) -> str:
     if code or not plan.file.is_file():
         raise explain_failure(plan, text, f"trtexec ended with {code}")
     if match := BANNER.search(text):
-        return ".".join(str(int(part)) for part in match.groups())
-    return hardware.tensorrt() or "unknown"
+        printed = ".".join(str(int(part)) for part in match.groups())
+        # The banner has three numbers of four.
+        return available if available and available.startswith(f"{printed}.") else printed
+    return available or "unknown"
 
 
 class Build(NamedTuple):

@@ -95,7 +95,7 @@ def find(repository: Path, machine: Machine | None = None) -> list[Problem]:
         *model_problems,
         *map(Problem, ensembles.problems(repository_models)),
         *gpu_problems(repository_models, machine),
-        *(Problem(sentence, is_local=True) for sentence in plans(repository_models)),
+        *plans(repository_models),
     ]
 
 
@@ -160,8 +160,8 @@ def on_cpu(inspected: Sequence[Model], machine: Machine) -> list[Model]:
     return [] if not movable or machine.has_gpu else movable
 
 
-def plans(inspected: Sequence[Model]) -> list[str]:
-    """Return a sentence for each plan that cannot run here, and for each manifest that cannot be read.
+def plans(inspected: Sequence[Model]) -> list[Problem]:
+    """Return the problems of plans that cannot or may not run here, and of manifests that cannot be read.
 
     Without a plan to serve, neither the driver is queried nor the manifest's types are imported.
     """
@@ -172,7 +172,17 @@ def plans(inspected: Sequence[Model]) -> list[str]:
     from sm.hardware import Hardware
 
     hardware = Hardware.find()
-    return [sentence for folder in plan_folders if (sentence := manifest_problem(folder, hardware))]
+    return [problem for folder in plan_folders if (problem := _plan_problem(folder, hardware))]
+
+
+def _plan_problem(folder: Path, hardware: Hardware) -> Problem | None:
+    from sm.repository.manifest import Manifest
+
+    if sentence := manifest_problem(folder, hardware):
+        return Problem(sentence, is_local=True)
+    manifest = Manifest.read(folder)
+    doubt = manifest.find_doubt(hardware) if manifest else None
+    return Problem(doubt, is_certain=False, is_local=True) if doubt else None
 
 
 def manifest_problem(folder: Path, hardware: Hardware) -> str | None:

@@ -157,6 +157,11 @@ def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) 
                 "ActivationSymmetric": symmetric,
                 "WeightSymmetric": True,
                 "CalibMovingAverage": not symmetric,
+                # TensorRT's parser refuses a DequantizeLinear of an INT32 bias. Weights stay in float, with
+                # a Q/DQ pair each.
+                "QuantizeBias": not symmetric,
+                "AddQDQPairToWeight": symmetric,
+                "DedicatedQDQPair": symmetric,
             },
         )
 

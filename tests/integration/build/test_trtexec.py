@@ -42,6 +42,25 @@ def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "has_option"), [(None, True), ("10.13.3", True), ("11.0.0.5", False), ("12.1", False)]
+)
+def test_tensorrt_11_gets_no_option_for_strong_types(version: str | None, has_option: bool) -> None:
+    plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"))
+    assert ("--stronglyTyped" in plans.trtexec_command(plan, version=version)) == has_option
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_trtexec_is_found_where_nvidias_images_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    folders = (tmp_path / "src", tmp_path / "opt")
+    write_fake_trtexec(folders[place])
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(plans, "FOLDERS", folders)
+    assert plans.find_trtexec() == str(folders[place] / "trtexec")
+
+
 def test_fake_trtexec_a_plan_has_its_graph_log_and_manifest_beside_it(
     builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
 ) -> None:
@@ -92,7 +111,7 @@ def test_fake_trtexec_each_failure_is_a_sentence_and_the_log_stays(
 def test_without_tensorrt_the_error_says_where_to_get_it(
     builder: ModelBuilder, build_request: BuildRequest
 ) -> None:
-    assert not plans.INSTALLED.exists()
+    assert not any((folder / plans.PROGRAM).exists() for folder in plans.FOLDERS)
     with pytest.raises(
         CommandError, match="neither is here: build in NVIDIA's image, or pip install tensorrt"
     ):

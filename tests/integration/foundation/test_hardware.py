@@ -34,3 +34,23 @@ def test_the_tensorrt_version_comes_from_the_librarys_name(
 ) -> None:
     fake_tensorrt_library(tmp_path / "lib", "10.13.3", monkeypatch)
     assert tensorrt() == "10.13.3"
+
+
+@pytest.mark.parametrize(
+    ("library", "said", "version"),
+    [
+        ("8.6.1", "8.6.1.2+cuda12.0.1.011", "8.6.1.2"),
+        ("10.13.3", "10.13.3.9+cuda13.0", "10.13.3.9"),
+        ("10.13.3", "10.13.30.9", "10.13.3"),
+        ("10.13.3", "8.6.1.2+cuda12.0.1.011", "10.13.3"),
+        ("10.13.3", "unknown", "10.13.3"),
+        (None, "8.6.1.2+cuda12.0.1.011", "8.6.1.2"),
+    ],
+)
+def test_the_image_says_the_fourth_number_of_its_own_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str | None, said: str, version: str
+) -> None:
+    if library:
+        fake_tensorrt_library(tmp_path / "lib", library, monkeypatch)
+    monkeypatch.setenv("TRT_VERSION", said)
+    assert tensorrt() == version

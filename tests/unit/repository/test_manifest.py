@@ -57,10 +57,11 @@ def test_the_error_for_a_plan_of_another_gpu_names_the_difference_and_the_remedy
     [
         ("10.1.0", Hardware((T4,), "10.3.0"), "TensorRT 10.1; this box has 7.5 and 10.3."),
         ("10.1.0", Hardware((T4,), "10.1.2"), "TensorRT 10.1.0; this box has 7.5 and 10.1.2."),
+        ("8.6.1.2", Hardware((T4,), "8.6.1.6"), "TensorRT 8.6.1.2; this box has 7.5 and 8.6.1.6."),
         ("10.1.0", Hardware((), None), "TensorRT 10.1; this box has no GPU."),
         ("10.1.0", Hardware((A10G,), None), "TensorRT 10.1; this box has 8.6."),
     ],
-    ids=["other minor version", "other patch version", "no GPU", "other GPU without TensorRT"],
+    ids=["other minor version", "other patch version", "other build", "no GPU", "other GPU without TensorRT"],
 )
 def test_the_error_shows_versions_as_precisely_as_they_differ(
     built: str, hardware: Hardware, expected: str
@@ -71,6 +72,23 @@ def test_the_error_shows_versions_as_precisely_as_they_differ(
 @pytest.mark.parametrize("version", ["10.1", "10.1.0", "10.1.0.27", None])
 def test_a_plan_for_this_gpu_and_tensorrt_runs(version: str | None) -> None:
     assert plan_built_with("10.1.0.27").find_misfit(Hardware((A10G, T4), version)) is None
+
+
+@pytest.mark.parametrize(
+    ("built", "available", "is_doubtful"),
+    [
+        ("10.1.0.27", "10.1.0.27", False),
+        ("10.1.0", "10.1.0.27", True),
+        ("10.1.0.27", "10.1.0", True),
+        ("10.1.0", "10.1.0", True),
+        ("10.1.0.27", None, False),
+    ],
+)
+def test_a_plan_is_doubtful_if_one_of_the_four_numbers_is_unknown(
+    built: str, available: str | None, is_doubtful: bool
+) -> None:
+    doubt = plan_built_with(built).find_doubt(Hardware((T4,), available))
+    assert (doubt is not None) == is_doubtful
 
 
 def test_a_cpu_model_runs_everywhere() -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from sm.commands.build.graph_runner import session
 from sm.commands.build.targets import convert_precision
 from sm.errors import CommandError
-from tests.support.onnx_graphs import matrix_product, plus_one
+from tests.support.onnx_graphs import matrix_product, plus_one, write_graph
 
 
 def weight_types(path: Path) -> set[int]:
@@ -45,6 +45,35 @@ def test_int8_is_calibrated_with_a_folder_of_inputs_and_close_to_fp32(tmp_path: 
         session(variant.path, optimized=False).run(["y"], {"x": batch}) for variant in (graph, quantized)
     )
     assert 0 < np.abs(exact - approximate).max() < 0.1
+
+
+GEMM_WITH_BIAS = """(float[b,4] x) => (float[b,3] y)
+    <float[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[3] c = {1, 2, 3}> { y = Gemm(x, w, c) }"""
+CONV_WITH_BIAS = """(float[b,1,4] x) => (float[b,2,4] y)
+    <float[2,1,1] w = {1, 2}, float[2] c = {1, 2}> { y = Conv(x, w, c) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"), [(GEMM_WITH_BIAS, (16, 4)), (CONV_WITH_BIAS, (16, 1, 4))], ids=["Gemm", "Conv"]
+)
+def test_int8_for_tensorrt_dequantizes_no_int32_bias(
+    tmp_path: Path, text: str, shape: tuple[int, ...]
+) -> None:
+    graph, folder = write_graph(tmp_path / "m.onnx", text), tmp_path / "typical"
+    folder.mkdir()
+    batch = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    np.save(folder / "0.npy", batch)
+    quantized = convert_precision(graph, "int8", folder, tmp_path / "out.onnx")
+    loaded = onnx.load(quantized.path).graph
+    types = {weight.name: weight.data_type for weight in loaded.initializer}
+    read = [name for node in loaded.node if node.op_type == "DequantizeLinear" for name in node.input]
+    assert read
+    assert TensorProto.INT32 not in {types.get(name) for name in read}
+    assert types["c"] == TensorProto.FLOAT
+    (exact,), (approximate,) = (
+        session(variant.path, optimized=False).run(["y"], {"x": batch}) for variant in (graph, quantized)
+    )
+    assert np.abs(exact - approximate).max() < 0.02 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize(
