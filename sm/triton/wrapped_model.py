@@ -8,15 +8,41 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from typing import Any
 
 import request_token
 import triton_python_backend_utils as triton
 
 
+def hide_token() -> None:
+    """Leave the token out of what the team's code sees of a request; ``own_tokens`` still has it."""
+    kind = triton.InferenceRequest
+    outputs, parameters = kind.requested_output_names, kind.parameters
+    kind.own_tokens = lambda request: request_token.tensors_of(outputs(request), parameters(request))
+    kind.requested_output_names = lambda request: [
+        name for name in outputs(request) if name != request_token.NAME
+    ]
+    kind.parameters = lambda request: without_token(parameters(request))
+
+
+def without_token(text: str) -> str:
+    """Return a request's parameters, JSON, without the token."""
+    if request_token.NAME not in text:
+        return text
+    return json.dumps({name: value for name, value in json.loads(text).items() if name != request_token.NAME})
+
+
+def without_output(text: str) -> str:
+    """Return a model's configuration, JSON, without the output that the wrapper has added."""
+    config = json.loads(text)
+    config["output"] = [row for row in config.get("output", ()) if row.get("name") != request_token.NAME]
+    return json.dumps(config)
+
+
 def answered(request: Any, response: Any) -> Any:
     """Return a response with the token of its request."""
-    tokens = request_token.tensors(request)
+    tokens = request.own_tokens()
     if not tokens or response is None or response.has_error():
         return response
     return triton.InferenceResponse([*response.output_tensors(), *tokens])
@@ -55,6 +81,12 @@ class TritonPythonModel(Inner):  # type: ignore[misc]
         super().__init__()
         # The class is not there while Triton only asks for the configuration.
         wrap_senders()
+        hide_token()
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Give the team's code the configuration that it knows."""
+        if hasattr(super(), "initialize"):
+            super().initialize({**args, "model_config": without_output(args["model_config"])})
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:

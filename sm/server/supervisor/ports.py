@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import socket
 import ssl
 import time
@@ -40,8 +41,10 @@ def listen(port: int, variable: str = "SAGEMAKER_BIND_TO_PORT") -> socket.socket
             (public_address(), port), family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6
         )
     except OSError as error:
+        # create_server adds the address to the system's own words.
+        reason = os.strerror(error.errno or 0)
         raise StartError(
-            f"Port {port} cannot be opened ({error.strerror}): stop what listens there, or set {variable}."
+            f"Port {port} cannot be opened ({reason}): stop what listens there, or set {variable}."
         ) from error
     listener.setblocking(False)
     return listener

@@ -171,6 +171,59 @@ def test_a_box_that_stops_without_its_triton_makes_nobody_wait(impatient_box: Ru
     assert box.process.wait(30) == 0
 
 
+#: Answers whatever its configuration has and its callers ask for, as models of several outputs do.
+OBSERVANT = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.configured = [output["name"] for output in json.loads(args["model_config"])["output"]]
+
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        seen = [self.configured, sorted(request.requested_output_names()), sorted(json.loads(request.parameters() or "{}"))]
+        values = {"seen": np.array([json.dumps(seen)], object)}
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, values[name]) for name in self.configured])
+"""
+OBSERVANT_CONFIG = """
+backend: "python"
+input { name: "text" data_type: TYPE_STRING dims: 1 }
+output { name: "seen" data_type: TYPE_STRING dims: 1 }
+"""
+OBSERVANT_CLIENT = """
+import json
+import numpy as np
+from sm.client import TensorClient, TextPayload
+
+class Observant(TensorClient):
+    model, payload = "observant", TextPayload
+
+    def preprocess(self, payload):
+        return {"text": np.array([payload.text], object)}
+
+    def postprocess(self, outputs, payload):
+        return json.loads(outputs["seen"][0])
+"""
+
+
+def test_a_wrapped_model_does_not_see_the_token(tmp_path: Path) -> None:
+    folder = tmp_path / "model" / "observant"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text(OBSERVANT)
+    (folder / "config.pbtxt").write_text(OBSERVANT_CONFIG)
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clients" / "observant.py").write_text(OBSERVANT_CLIENT)
+    clients = (tmp_path / "clients",)
+    with running_box(tmp_path, tmp_path / "model", clients=clients, TRIREME_REQUEST_TOKENS="true") as box:
+        configured, requested, parameters = box.invoke("observant", {"text": "a"}).json()["result"]
+        assert (configured, requested) == (["seen"], ["seen"])
+        assert REQUEST_TOKEN not in parameters
+
+
 def test_a_wrapped_model_answers_with_tokens_that_callers_never_see(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "numbers")
     MODELS["counts"].write(tmp_path / "model" / "counts")
