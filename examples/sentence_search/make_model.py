@@ -154,7 +154,11 @@ def main(folder: Path) -> None:
     write_graph(model / "model.onnx", vectors)
     types = ("Transformer", "Pooling", "Normalize")
     modules = [
-        {"idx": index, "path": f"{index}_{name}" if index else "", "type": f"sentence_transformers.models.{name}"}
+        {
+            "idx": index,
+            "path": f"{index}_{name}" if index else "",
+            "type": f"sentence_transformers.models.{name}",
+        }
         for index, name in enumerate(types)
     ]
     for name, content in (
