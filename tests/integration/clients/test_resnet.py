@@ -148,7 +148,11 @@ def test_a_model_with_float_input_gives_the_same_answers(float_model: InProcess,
     [
         ("labels.txt", "one\n", "has 1 labels for 1000 classes"),
         ("preprocess.json", "{}", r"preprocess\.json: resize: Field required"),
-        ("preprocess.json", '{"resize":256,"crop":192,"channels":"RGB"}', "192 by 192, but 'resnet' takes 224"),
+        (
+            "preprocess.json",
+            '{"resize":256,"crop":192,"channels":"RGB"}',
+            "192 by 192, but 'resnet' takes 224",
+        ),
         ("labels.txt", "0:a\n1:b\n", "has 2 labels for 1000 classes"),
     ],
 )
