@@ -110,8 +110,9 @@ def generation(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise CommandError(f"{path}: {field} is {first['input']!r}: {first['msg']}.") from None
+    asked = read.model_dump(mode="json", exclude_defaults=True)
     return {
         "start": start,
         "end": end if isinstance(end, list) else [end],
-        "rules": read.model_dump(mode="json", exclude_defaults=True),
+        **({"rules": asked} if asked else {}),
     }

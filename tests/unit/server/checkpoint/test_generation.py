@@ -38,7 +38,8 @@ def test_every_field_that_transformers_has_is_in_the_table() -> None:
     ],
 )
 def test_a_rule_comes_into_the_options(tmp_path: Path, fields: dict[str, Any], expected: Any) -> None:
-    assert read(tmp_path, **fields) == {"start": 0, "end": [1], "rules": expected}
+    rules = {"rules": expected} if expected else {}
+    assert read(tmp_path, **fields) == {"start": 0, "end": [1], **rules}
 
 
 def test_without_the_file_the_configuration_has_the_rules(tmp_path: Path) -> None:
