@@ -29,9 +29,9 @@ from PIL import Image
 
 from bench.samples import sample
 from sm import hardware
-from sm.commands.build.targets import place_on_cpu
-from sm.multimodel.memory_room import MAX_RESERVED_BYTES, PROCESS_BYTES
-from sm.multimodel.on_demand import models_bytes
+from sm.build.targets import place_on_cpu
+from sm.models.memory_room import MAX_RESERVED_BYTES, PROCESS_BYTES
+from sm.models.on_demand import models_bytes
 from sm.run_state import Box
 from tests.support.boxes import RunningBox, running_box
 from tests.support.model_archives import multiplying_model

@@ -20,8 +20,8 @@ from bench.recording import Recording
 from bench.repositories import demo
 from bench.samples import sample
 from bench.work import WORKS, runner
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
 from sm.errors import CommandError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check

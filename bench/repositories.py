@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from bench.contestant import MODELS, PROCESSES, THREADS
-from sm.commands.build.targets import GRAPH, descriptions
+from sm.build.targets import GRAPH, descriptions
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
 from trireme_tools.prepare.cpu_repository import run_on_cpu

@@ -24,7 +24,7 @@ GROUPS = {
     "Build models and clients": {
         "build-model": Command(
             "Build a model for one target, from its recipe or an ONNX file, into a model repository.",
-            "sm.commands.build.build_arguments:add_arguments sm.commands.build.build_command:run",
+            "sm.build.build_arguments:add_arguments sm.build.build_command:run",
             ("build-model pets --source pets.onnx --out model", "build-model resnet --target onnxruntime"),
         ),
     },

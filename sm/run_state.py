@@ -117,7 +117,7 @@ class Box:
     clients_file = InRun("clients.json")
     #: Multi-model mode, written by the control plane: the loaded models.
     models_file = InRun("models.json")
-    #: A file for each model that requests use; see :mod:`sm.multimodel.holds`.
+    #: A file for each model that requests use; see :mod:`sm.models.holds`.
     holds_folder = InRun("holds")
     #: A folder for each new version, in which each worker says whether it is ready for it.
     prepared_folder = InRun("prepared")

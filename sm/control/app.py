@@ -16,15 +16,15 @@ from sm.control.paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
 from sm.errors import Overloaded
 from sm.hardware import free_memory, memory_limit
 from sm.http.responses import handle_errors
-from sm.multimodel import memory_room
-from sm.multimodel.load_records import Records
-from sm.multimodel.memory_room import MemoryRoom
-from sm.multimodel.model_loader import NO_CLIENTS, Loader
-from sm.multimodel.model_processes import ImportWatch, NeedsNewTriton, Reloads, Stubs
-from sm.multimodel.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
-from sm.multimodel.sources import SourceHolds
-from sm.multimodel.staging import Staging, renew
-from sm.multimodel.versions import Versions
+from sm.models import memory_room
+from sm.models.load_records import Records
+from sm.models.memory_room import MemoryRoom
+from sm.models.model_loader import NO_CLIENTS, Loader
+from sm.models.model_processes import ImportWatch, NeedsNewTriton, Reloads, Stubs
+from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
+from sm.models.sources import SourceHolds
+from sm.models.staging import Staging, renew
+from sm.models.versions import Versions
 from sm.plugins.loading import discover
 from sm.polling import Poll
 from sm.repository.cache import Cache
@@ -48,7 +48,7 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     Args:
         settings: Of the box.
         box: The box.
-        listen: See :class:`~sm.multimodel.on_demand.OnDemand`.
+        listen: See :class:`~sm.models.on_demand.OnDemand`.
     """
     app = Flask("trireme-control")
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES

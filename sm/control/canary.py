@@ -10,8 +10,8 @@ from typing import Any
 
 from sm.control.series import percentile, read_families
 from sm.metrics import FINE_BUCKETS
-from sm.multimodel.load_records import CANARY, STABLE
-from sm.multimodel.versions import PASSED, UNDECIDED, WORSE
+from sm.models.load_records import CANARY, STABLE
+from sm.models.versions import PASSED, UNDECIDED, WORSE
 
 SERIES = "trireme_variant_duration_seconds"
 #: Good answers that each version must have given before their times are compared.

@@ -25,10 +25,10 @@ from sm.control.state import check_ready, is_ready, list_served, triton_metrics
 from sm.errors import BadInput, Forbidden, TooLarge, UnknownModel, WrongPayload
 from sm.http.messages import Answer, parse_json
 from sm.http.responses import request_id, respond
-from sm.multimodel.load_records import Canary, Record
-from sm.multimodel.model_loader import Loader
-from sm.multimodel.on_demand import LOADING, OnDemand
-from sm.multimodel.versions import ROLLED_BACK, SERVES, Versions
+from sm.models.load_records import Canary, Record
+from sm.models.model_loader import Loader
+from sm.models.on_demand import LOADING, OnDemand
+from sm.models.versions import ROLLED_BACK, SERVES, Versions
 from sm.polling import at_most_every
 from sm.run_state import SHARED_MEMORY, Box, read_engines, read_json
 from sm.settings import Settings

@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import quote
 
 from sm.errors import NotReady
-from sm.multimodel.holds import last_used
-from sm.multimodel.load_records import Record, Records
-from sm.multimodel.model_processes import Stubs
-from sm.multimodel.origins import shown
-from sm.multimodel.versions import current_index
+from sm.models.holds import last_used
+from sm.models.load_records import Record, Records
+from sm.models.model_processes import Stubs
+from sm.models.origins import shown
+from sm.models.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json
 from sm.triton import server
 from sm.triton.generation import SharedGeneration

@@ -29,11 +29,11 @@ from sm.control import app as control
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
 from sm.control.series import EmbeddedMetrics, start_embedded_metrics
 from sm.errors import StartError
-from sm.multimodel.archive_clients import LoadedClients, LoadedRegistry
-from sm.multimodel.holds import Holds
-from sm.multimodel.load_records import Records
-from sm.multimodel.on_demand import Demand
-from sm.multimodel.version_clients import (
+from sm.models.archive_clients import LoadedClients, LoadedRegistry
+from sm.models.holds import Holds
+from sm.models.load_records import Records
+from sm.models.on_demand import Demand
+from sm.models.version_clients import (
     LOOK_INTERVAL_S,
     CurrentModels,
     VersionClients,

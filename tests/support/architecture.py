@@ -13,17 +13,18 @@ PAGE = HERE / "docs" / "inside" / "architecture.md"
 RELATIONS = (
     ("cli", "server", "serve"),
     ("cli", "commands", "sm test, inspect, top"),
+    ("cli", "build", "sm build-model"),
     ("server", "router", "runs in each worker"),
     ("server", "control", "runs in one process"),
     ("server", "triton", "starts, watches"),
     ("router", "plugins", "finds the client"),
     ("router", "triton", "/v2, generate"),
-    ("control", "multimodel", "POST /models"),
-    ("multimodel", "triton", "loads, unloads"),
-    ("multimodel", "plugins", "clients of archives"),
+    ("control", "models", "POST /models"),
+    ("models", "triton", "loads, unloads"),
+    ("models", "plugins", "clients of archives"),
     ("plugins", "client", "loads, checks"),
     ("client", "triton", "tensors"),
-    ("multimodel", "repository", "unpacks, checks"),
+    ("models", "repository", "unpacks, checks"),
     ("server", "repository", "checks, completes"),
 )
 START, END = "<!-- layers -->", "<!-- /layers -->"

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import helper, parser
 
-from sm.commands.build.onnx_graph import Graph
+from sm.build.onnx_graph import Graph
 
 OPSET = [helper.make_opsetid("", 17)]
 

@@ -48,13 +48,13 @@ QUIRKS = (
         "the load of a Python model whose process dies never ends",
         "sm.triton.python_models",
         "",
-        "integration/multimodel/test_stubs.py",
+        "integration/models/test_stubs.py",
     ),
     Quirk(
         "a model whose process died is reported as ready, and its requests fail",
-        "sm.multimodel.model_processes",
+        "sm.models.model_processes",
         "",
-        "integration/multimodel/test_stubs.py",
+        "integration/models/test_stubs.py",
     ),
     Quirk(
         "Triton keeps running without a model's process, or crashes when one of two dies in its warm-up",

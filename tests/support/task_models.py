@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from sm.build.graph_runner import session
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
 from sm.client.base import TensorClient
-from sm.commands.build.graph_runner import session
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from tests.support.onnx_graphs import save_graph

@@ -16,7 +16,7 @@ import pytest
 import sm.client
 import sm.control
 import sm.http
-import sm.multimodel
+import sm.models
 import sm.plugins
 import sm.router
 import sm.server.access
@@ -31,7 +31,7 @@ PACKAGES = (
     sm.client,
     sm.control,
     sm.http,
-    sm.multimodel,
+    sm.models,
     sm.plugins,
     sm.router,
     sm.server.access,
@@ -39,7 +39,7 @@ PACKAGES = (
     sm.triton,
 )
 #: These read a setting's address and the help of Triton.
-OF_NO_CALLER = ("sm.multimodel.origins.QUERY-0", "sm.triton.server.OPTION-0")
+OF_NO_CALLER = ("sm.models.origins.QUERY-0", "sm.triton.server.OPTION-0")
 #: Characters, and processor time that a search of them may take. A linear one takes less than a millisecond, a
 #: quadratic one more than a quarter of a second.
 SIZE, SECONDS = 12_000, 0.1

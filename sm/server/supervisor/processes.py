@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TextIO
 
 from sm.hardware import children
-from sm.multimodel.load_records import Records
-from sm.multimodel.staging import find_restorable
+from sm.models.load_records import Records
+from sm.models.staging import find_restorable
 from sm.repository import models
 from sm.run_state import Box
 from sm.server.supervisor.nginx import prepare_nginx

@@ -28,9 +28,9 @@ from typing import Any
 from sm import NO_TELEMETRY, __version__
 from sm.errors import BadInput, StartError
 from sm.hardware import memory_limit
-from sm.multimodel.origins import HUB, is_prefix, is_source, shown
-from sm.multimodel.sources import Sources, held
-from sm.multimodel.staging import copy_archive
+from sm.models.origins import HUB, is_prefix, is_source, shown
+from sm.models.sources import Sources, held
+from sm.models.staging import copy_archive
 from sm.repository import gpu_driver, models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
@@ -252,7 +252,7 @@ def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -
                 log.log("info", preparation.reason)
 
     try:
-        result = json.loads(preparation.run(("sm.multimodel.sources", source, str(cache)), report))
+        result = json.loads(preparation.run(("sm.models.sources", source, str(cache)), report))
     finally:
         Sources(cache, report).remove_leftovers()
     fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)

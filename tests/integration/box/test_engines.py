@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import requests
 
-from sm.commands.build.graph_runner import session
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess, answers
+from sm.build.graph_runner import session
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess, answers
 from sm.hardware import cores
 from sm.plugins.loading import ClientSource
 from sm.settings import HERE

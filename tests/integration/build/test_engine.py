@@ -12,10 +12,10 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from sm.commands.build import accuracy
-from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.model_builder import ModelBuilder
-from sm.commands.build.model_config import GENERATED_MARK
+from sm.build import accuracy
+from sm.build.build_request import BuildRequest
+from sm.build.model_builder import ModelBuilder
+from sm.build.model_config import GENERATED_MARK
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import problems

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import requests
 
-from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.model_builder import ModelBuilder
-from sm.commands.build.onnx_graph import Graph
+from sm.build.build_request import BuildRequest
+from sm.build.model_builder import ModelBuilder
+from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.repository.manifest import Manifest

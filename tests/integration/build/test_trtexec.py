@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.model_builder import ModelBuilder
+from sm.build.build_request import BuildRequest
+from sm.build.model_builder import ModelBuilder
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import plans

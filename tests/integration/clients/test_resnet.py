@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from clients.resnet.client import ClassifiedPicture
+from sm.build.graph_runner import session
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
 from sm.client import Client, Triton
 from sm.client.images import decode
-from sm.commands.build.graph_runner import session
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check

@@ -13,7 +13,7 @@ import pytest
 
 from sm.control.state import check_ready
 from sm.errors import NotReady
-from sm.multimodel.load_records import Record, Records
+from sm.models.load_records import Record, Records
 from sm.run_state import Box
 from sm.triton.generation import SharedGeneration
 from tests.support.model_archives import multiplying_model

@@ -299,7 +299,7 @@ def test_two_boxes_that_start_on_one_cache_fetch_once(site: Site, repository: Pa
     command = [
         sys.executable,
         "-m",
-        "sm.multimodel.sources",
+        "sm.models.sources",
         f"{site.url}/model.tar.gz#sha256={digest}",
         "cache",
     ]

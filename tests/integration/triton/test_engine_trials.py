@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from sm.commands.build import samples
-from sm.commands.build.onnx_graph import Graph
+from sm.build import samples
+from sm.build.onnx_graph import Graph
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import FP32, GRAPH, WEIGHTS, Candidate, Choice, Chooser, Wanted
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from sm.multimodel.archive_layout import Archive
-from sm.multimodel.staging import Staging
+from sm.models.archive_layout import Archive
+from sm.models.staging import Staging
 from sm.repository import overlay
 from sm.repository.machine import Machine
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from clients.yolov5.client import DetectionPayload
+from sm.build import suppression
+from sm.build.graph_runner import session
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
 from sm.client import Client, ModelMetadata, Picture, TensorMetadata, Tensors
 from sm.client.images import decode
 from sm.client.payloads import RequestContext
 from sm.client.tasks.detection import Objects, detect_objects
-from sm.commands.build import suppression
-from sm.commands.build.graph_runner import session
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
 from sm.errors import StartError
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check

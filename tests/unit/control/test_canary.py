@@ -12,7 +12,7 @@ import pytest
 
 from sm.control.canary import MIN_REQUESTS, MIN_WORSE, Variant, compare, judge
 from sm.metrics import FINE_BUCKETS
-from sm.multimodel.versions import PASSED, UNDECIDED, WORSE
+from sm.models.versions import PASSED, UNDECIDED, WORSE
 
 BOUNDS = (*FINE_BUCKETS, inf)
 

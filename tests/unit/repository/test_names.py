@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sm.errors import BadInput
-from sm.multimodel.archive_layout import Archive
+from sm.models.archive_layout import Archive
 from sm.repository import problems
 from sm.repository.problems import Problem
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sm.commands.build.accuracy import Comparison
-from sm.commands.build.build_request import TORCHVISION_PREFIX
-from sm.commands.build.graph_runner import Feed
-from sm.commands.build.onnx_graph import Graph
+from sm.build.accuracy import Comparison
+from sm.build.build_request import TORCHVISION_PREFIX
+from sm.build.graph_runner import Feed
+from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 

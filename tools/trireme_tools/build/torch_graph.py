@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.graph_runner import Feed
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.targets import GRAPH, PROGRAM, BuiltModel, convert_precision
+from sm.build.build_request import BuildRequest
+from sm.build.graph_runner import Feed
+from sm.build.onnx_graph import Graph
+from sm.build.targets import GRAPH, PROGRAM, BuiltModel, convert_precision
 from sm.errors import CommandError
 from sm.repository.manifest import Tool
 from sm.settings import PACKAGE

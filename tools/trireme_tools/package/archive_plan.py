@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.errors import CommandError
-from sm.multimodel.staging import CONFIG, rename_config
+from sm.models.staging import CONFIG, rename_config
 from sm.plugins.loading import ClientSource, discover
 from sm.plugins.registry import find_differences
 from sm.repository import models

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sm.errors import CommandError
-from sm.multimodel.staging import CONFIG
+from sm.models.staging import CONFIG
 from sm.repository import models
 from sm.repository.ensembles import steps
 

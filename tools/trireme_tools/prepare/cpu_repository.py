@@ -17,11 +17,11 @@ from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
 
-from sm.commands.build import changes as graph_changes
-from sm.commands.build import masks, model_config, samples, suppression
-from sm.commands.build.changes import DESCRIPTION, OPTIONS, Changes
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
+from sm.build import changes as graph_changes
+from sm.build import masks, model_config, samples, suppression
+from sm.build.changes import DESCRIPTION, OPTIONS, Changes
+from sm.build.onnx_graph import Graph
+from sm.build.targets import GRAPH, RUNNER, descriptions, link, place_on_cpu
 from sm.repository import manifest
 from sm.repository.cache import Cache, sha256
 from sm.repository.manifest import Manifest

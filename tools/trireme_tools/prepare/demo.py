@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from sm.commands.build.targets import GRAPH
+from sm.build.targets import GRAPH
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository.cache import Cache

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sm.commands.build.targets import GRAPH, RUNNER, link
+from sm.build.targets import GRAPH, RUNNER, link
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.repository import machine

@@ -13,18 +13,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from sm.build.build_request import BuildRequest
+from sm.build.graph_runner import session
+from sm.build.model_builder import ModelBuilder
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
+from sm.build.targets import GRAPH
 from sm.client.payloads import EXAMPLE_PICTURE
 from sm.client.tasks.sound import EXAMPLE_SOUND
 from sm.client.tasks.task_file import TASK_FILE, task_class
-from sm.commands.build.build_request import BuildRequest
-from sm.commands.build.graph_runner import session
-from sm.commands.build.model_builder import ModelBuilder
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
-from sm.commands.build.targets import GRAPH
 from sm.commands.progress import Progress
 from sm.errors import CommandError, StartError
-from sm.multimodel.origins import checkpoint_files
+from sm.models.origins import checkpoint_files
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from sm.repository.cache import Cache

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sm.build.graph_runner import session
+from sm.build.onnx_graph import Graph
+from sm.build.samples import InProcess
 from sm.client.base import Client
 from sm.client.tasks import TextToText
 from sm.client.tensor_roles import UnsuitableModel
-from sm.commands.build.graph_runner import session
-from sm.commands.build.onnx_graph import Graph
-from sm.commands.build.samples import InProcess
 from sm.errors import WrongPayload
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sm.commands.build import build_request
-from sm.commands.build.accuracy import Comparison
-from sm.commands.build.onnx_graph import Graph
+from sm.build import build_request
+from sm.build.accuracy import Comparison
+from sm.build.onnx_graph import Graph
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools.build import exporting

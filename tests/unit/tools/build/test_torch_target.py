@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 from tritonclient.grpc import model_config_pb2
 
-from sm.commands.build import model_config
+from sm.build import model_config
 from sm.errors import CommandError
 from trireme_tools.build.torch_graph import check_operators
 

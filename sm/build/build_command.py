@@ -1,0 +1,91 @@
+"""``sm build-model``: one model for one target, into a model repository."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from sm.build import build_arguments
+from sm.build.build_arguments import FASTEST
+from sm.build.build_request import BuildRequest, is_torch
+from sm.build.changes import OPTIONS, Changes
+from sm.build.changes import options as words
+from sm.build.graph_runner import Limits, limits
+from sm.build.model_builder import STAGE_PREFIX, ModelBuilder, default_out
+from sm.commands.progress import Progress
+from sm.errors import CommandError
+from sm.repository.cache import Cache
+from sm.settings import HERE, Settings
+from sm.triton.onnx_cpu.engines import Wanted
+
+
+def wanted(engine: str, precision: str, tolerance: float, calibration: Path | None = None) -> Wanted:
+    """Return what may run a model on the CPU target. Raises :class:`CommandError`."""
+    if precision not in ("auto", "fp32", "bf16", "int8"):
+        raise CommandError(f"--precision {precision} is not for --target cpu: use auto, fp32, bf16 or int8.")
+    if precision == "int8" and calibration is None:
+        raise CommandError("--precision int8 needs --calibration FOLDER, with typical inputs.")
+    if not 0 < tolerance < 1:
+        raise CommandError(f"--tolerance {tolerance:g} is not between 0 and 1: 0.01 is one percent.")
+    return Wanted("auto" if engine == FASTEST else engine, precision, tolerance)
+
+
+#: Removes the folders that a killed build would leave in the repository.
+REMOVE_AT_END_OF_INPUT = ("sh", "-c", 'cat >/dev/null; rm -rf -- "$1"*', "sh")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build a model for one target, from its recipe or an ONNX file, into a model repository."""
+    folder, target = HERE / "model" / options.name, options.target
+    files = [folder / OPTIONS, *([folder / "tensorrt.options"] if target == "tensorrt" else [])]
+    usual = [word for file in files for word in words(file)]
+    if usual:
+        # The model's options come first; those of the command line override them.
+        parser = argparse.ArgumentParser(prog="sm build-model")
+        build_arguments.add_arguments(parser)
+        options = parser.parse_args([*usual, *sys.argv[2:]])
+    settings = Settings.read(os.environ)
+    out = (options.out or default_out(settings.cache, options.target)).absolute()
+    source = Path(options.source) if options.source and not is_torch(options.source) else options.source
+    precision: Any = options.precision or ("auto" if target == "cpu" else "fp32")
+    request = BuildRequest(
+        model=options.name,
+        target=options.target,
+        out=out,
+        source=source,
+        batch=options.batch,
+        # The graph of the CPU target stays in fp32: what runs it is chosen at each load.
+        precision="fp32" if target == "cpu" else precision,
+        wanted=wanted(options.engine, precision, options.tolerance, options.calibration)
+        if target == "cpu"
+        else Wanted(),
+        # A plan and a torch program have no output whose size depends on the inputs' content.
+        changes=Changes(
+            options.uint8,
+            options.nms and target != "torch",
+            options.masks and target not in ("tensorrt", "torch"),
+        ),
+        shapes=dict(options.shapes),
+        workspace=options.workspace,
+        timing_cache=options.timing_cache,
+        calibration=options.calibration,
+        strongly_typed=options.strongly_typed,
+        compare=options.compare,
+        measured=target == "cpu" and (options.engine == FASTEST or options.calibration is not None),
+    )
+    if options.trial_seconds <= 0 or options.trial_memory <= 0:
+        raise CommandError("--trial-seconds and --trial-memory must be more than 0.")
+    limits.set(Limits(options.trial_seconds, options.trial_memory * 2**20))
+    progress = Progress(sys.stderr)
+    # ONNX Runtime may run for ever, and Python hears no signal meanwhile: Ctrl-C ends the process at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # If this process is killed, its end of the pipe is closed, and the folders of the build are removed.
+    stages = f"{out}/{STAGE_PREFIX.format(os.getpid())}"
+    with subprocess.Popen((*REMOVE_AT_END_OF_INPUT, stages), stdin=subprocess.PIPE, start_new_session=True):
+        progress.say(f"built {ModelBuilder(Cache(settings.cache), HERE / 'model', progress).build(request)}")
+    return 0

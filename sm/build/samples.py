@@ -1,0 +1,206 @@
+"""A client's samples on a graph: the answers of two graphs compared, and the golden data of one.
+
+Golden data are inputs, and the outputs of ONNX Runtime in fp32 for them. At load the model compares other
+engines and precisions with them: see :mod:`sm.triton.onnx_cpu.engines`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sm.build.changes import Changes
+from sm.build.graph_runner import SEED, Feed, RandomInputs, Runner, Sizes, session
+from sm.build.onnx_graph import Graph, Value
+from sm.client.base import Array, Client, ModelMetadata, TensorMetadata, Tensors
+from sm.commands.golden import differences
+from sm.plugins.loading import ClientSource, load
+from sm.plugins.registry import check
+from sm.router.answers import dumps
+from sm.triton.onnx_cpu.engines import GOLDEN, Golden
+
+PICTURES = (".png", ".jpg", ".jpeg")
+#: More samples of a client that takes texts, one a line.
+TEXTS = "texts.txt"
+
+
+class InProcess:
+    """Triton's interface for a client, backed by a graph in this process.
+
+    It answers for every name but those of the models ``beside`` it.
+    """
+
+    def __init__(self, graph: Graph, runner: Runner, beside: Mapping[str, InProcess] | None = None) -> None:
+        self.graph, self.runner, self.beside = graph, runner, beside or {}
+
+    def infer(
+        self,
+        model: str,
+        inputs: Tensors,
+        *,
+        version: str = "",  # noqa: ARG002
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        if model in self.beside:
+            return self.beside[model].infer(model, inputs, outputs=outputs)
+        names = list(outputs or [value.name for value in self.graph.outputs])
+        return dict(zip(names, self.runner.run(names, dict(inputs)), strict=True))
+
+    def stream(
+        self, model: str, inputs: Tensors, *, version: str = "", outputs: Sequence[str] | None = None
+    ) -> Generator[dict[str, Array], None, None]:
+        yield self.infer(model, inputs, version=version, outputs=outputs)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:  # noqa: ARG002
+        if model in self.beside:
+            return self.beside[model].metadata(model)
+        largest = 1 if self.graph.batched else 0
+        return ModelMetadata(
+            model, ("1",), largest, self._tensors(self.graph.inputs), self._tensors(self.graph.outputs)
+        )
+
+    def _tensors(self, values: Sequence[Value]) -> Mapping[str, TensorMetadata]:
+        skipped = int(self.graph.batched)
+        return {
+            value.name: TensorMetadata(
+                value.name, value.datatype.removeprefix("TYPE_"), value.shape[skipped:]
+            )
+            for value in values
+        }
+
+
+def count_equal_answers(
+    folder: Path, repository: Path, source: InProcess, built: InProcess
+) -> tuple[int, int] | None:
+    """Return how many samples have equal answers, and how many there are; None if the client has no samples.
+
+    ``repository`` has the model's folder with its labels. :mod:`sm.commands.golden` decides what is equal.
+    The two graphs may have different tensors if the client supports both.
+    """
+    file = folder / "client.py"
+    if not (file.is_file() and (folder / "sample").is_dir()):
+        return None
+    built_answers, source_answers = (
+        answers(ClientSource(folder.name, file), repository, model) for model in (built, source)
+    )
+    equal = [
+        not list(differences(actual, expected))
+        for actual, expected in zip(built_answers, source_answers, strict=True)
+    ]
+    return (sum(equal), len(equal)) if equal else None
+
+
+def answers(
+    source: ClientSource, repository: Path, triton: InProcess, samples: Path | None = None
+) -> Iterator[Any]:
+    """Yield the client's answer to each of its samples, or to those in the folder ``samples``."""
+    client = load(source, triton, repository)
+    check(client, source, triton)
+    for payload in _samples(client, samples or source.file.parent / "sample"):
+        yield json.loads(dumps(client.inference(client.payload.model_validate(payload))))
+
+
+def _samples(client: Client, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the payload of ``sm test``, and each picture or line of ``texts.txt`` beside it that it takes."""
+    if (folder / "payload.json").is_file():
+        yield json.loads((folder / "payload.json").read_bytes())
+    if "image" in client.payload.model_fields:
+        for path in sorted(folder.iterdir()):
+            if path.suffix in PICTURES:
+                yield {"image": path.read_bytes()}
+    if "text" in client.payload.model_fields and (folder / TEXTS).is_file():
+        for line in (folder / TEXTS).read_text("utf-8-sig").splitlines():
+            yield {"text": line}
+
+
+#: Inputs in the file; each adds to the time of the choice at a cold start.
+MAX_FEEDS = 8
+
+
+class Recorder:
+    """Runs a graph, and keeps what went in."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.feeds: list[Feed] = []
+
+    def run(self, output_names: list[str], input_feed: Feed, /) -> list[NDArray[Any]]:
+        if not any(_are_equal(input_feed, feed) for feed in self.feeds):
+            self.feeds.append(input_feed)
+        return self.runner.run(output_names, input_feed)
+
+
+def from_samples(graph: Graph, applied: Changes, client: Path, repository: Path, out: Path) -> bool:
+    """Write the golden data from the samples of a client; False if it has none.
+
+    Args:
+        graph: The graph as it is served.
+        applied: The changes that were made in it, which say what its outputs are.
+        client: The client's folder.
+        repository: Has the model's folder with its labels or vocabulary.
+        out: The version folder.
+    """
+    if not (client / "client.py").is_file() or not (client / "sample").is_dir():
+        return False
+    feeds = client_feeds(graph, client, repository)[:MAX_FEEDS]
+    return _write(graph, feeds, *kinds(graph, applied), out)
+
+
+def client_feeds(graph: Graph, client: Path, repository: Path, samples: Path | None = None) -> list[Feed]:
+    """Return what a client makes of its samples, or of the pictures and ``texts.txt`` in ``samples``."""
+    recorder = Recorder(session(graph.path))
+    source = ClientSource(client.name, client / "client.py")
+    for _ in answers(source, repository, InProcess(graph, recorder), samples):
+        pass
+    return recorder.feeds
+
+
+def from_records(graph: Graph, feeds: Sequence[Feed], out: Path) -> bool:
+    """Write the golden data from a team's own inputs; False for a graph that takes texts."""
+    return _write(graph, feeds[:MAX_FEEDS], {}, "", out)
+
+
+def from_random_inputs(graph: Graph, sizes: Sequence[Sizes], out: Path) -> bool:
+    """Write the golden data from random inputs of some sizes; False for a graph that takes texts."""
+    inputs = RandomInputs(graph, SEED)
+    feeds = [inputs.feed(each) for each in sizes[:MAX_FEEDS]]
+    return _write(graph, feeds, {}, "", out)
+
+
+def _write(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str, out: Path) -> bool:
+    if not feeds or any(value.datatype == "TYPE_STRING" for value in (*graph.inputs, *graph.outputs)):
+        return False
+    golden(graph, feeds, kinds, scores).write(out / GOLDEN)
+    return True
+
+
+def golden(graph: Graph, feeds: Sequence[Feed], kinds: Mapping[str, str], scores: str) -> Golden:
+    """Return inputs with the outputs of ONNX Runtime in fp32 for them."""
+    runner, names = session(graph.path), [value.name for value in graph.outputs]
+    found = [dict(zip(names, runner.run(names, feed), strict=True)) for feed in feeds]
+    limits = {name: (-bound, bound - 1) for name, bound in graph.bounds.items()}
+    return Golden(feeds, found, kinds, scores, limits)
+
+
+def kinds(graph: Graph, applied: Changes) -> tuple[dict[str, str], str]:
+    """Return how the outputs are compared, and the name of the words' scores."""
+    names = [value.name for value in graph.outputs]
+    if applied.nms:
+        return dict.fromkeys(names, "boxes"), ""
+    if applied.masks:
+        return {names[0]: "words"}, names[1]
+    # Scores for each label: floats [batch, labels].
+    return {
+        value.name: "labels"
+        for value in graph.outputs
+        if len(value.sizes) == 2 and value.datatype in ("TYPE_FP32", "TYPE_FP16", "TYPE_FP64")
+    }, ""
+
+
+def _are_equal(one: Feed, other: Feed) -> bool:
+    return all(np.array_equal(array, other[name]) for name, array in one.items())

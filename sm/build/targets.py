@@ -1,0 +1,232 @@
+"""Write the files of a version folder for each target, in the precision asked for.
+
+Strongly typed TensorRT needs the types in the graph itself: TensorRT 11 requires it, and TensorRT 10 accepts
+it with ``--stronglyTyped``. ONNX Runtime converts and quantizes, so the effect on the answers can be measured
+here without a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from sm import hardware
+from sm.build import build_request
+from sm.build.build_request import BuildRequest, Range
+from sm.build.graph_runner import Feed
+from sm.build.onnx_graph import Graph
+from sm.errors import CommandError
+from sm.repository.manifest import Precision, Profile, Tool
+from sm.repository.plans import LOG, PLAN, Plan, build_plan
+from sm.triton import onnx_cpu
+from sm.triton.onnx_cpu.engines import WEIGHTS
+
+GRAPH = "model.onnx"
+#: The torch target's program.
+PROGRAM = "model.pt2"
+#: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
+RUNNER = tuple(
+    Path(onnx_cpu.__file__).with_name(name)
+    for name in ("model.py", "batching.py", "request_token.py", "engines.py")
+)
+
+
+def place_on_cpu(graph: Graph, version_folder: Path) -> None:
+    """Put a graph and the Python model that runs it into a version folder.
+
+    The weights get a file of their own, which the engines map: a model's processes share its pages, and do
+    not keep them once they have weights in their own layout.
+    """
+    if graph.data:
+        copy_graph(graph, version_folder)
+    else:
+        loaded, placed = onnx.load(graph.path), version_folder / GRAPH
+        placed.unlink(missing_ok=True)  # may be a link to a recipe's graph, which must stay as it is
+        onnx.save_model(loaded, placed, save_as_external_data=True, location=WEIGHTS)
+        if (version_folder / WEIGHTS).exists():
+            shutil.copymode(placed, version_folder / WEIGHTS)
+    for file in RUNNER:
+        shutil.copy(file, version_folder / file.name)
+
+
+def copy_graph(graph: Graph, folder: Path) -> None:
+    """Copy a graph with its weight files into a version folder."""
+    for path, name in ((graph.path, GRAPH), *((path, path.name) for path in graph.data)):
+        if path != folder / name:
+            link(path, folder / name)
+
+
+def descriptions(model: Path) -> Iterator[Path]:
+    """Return the files beside ``config.pbtxt`` that clients read."""
+    return (
+        path
+        for path in sorted(model.iterdir())
+        if path.is_file() and path.suffix in (".json", ".npz", ".txt")
+    )
+
+
+def link(path: Path, target: Path) -> None:
+    """Create a hard link, or a copy if the file system has no hard links."""
+    try:
+        # os.link() would link to a link, whose target ONNX Runtime refuses as outside of the graph's folder.
+        os.link(path.resolve(), target)
+    except OSError:
+        shutil.copy(path, target)
+
+
+#: Operators that are worth quantizing on a processor; and how many make leaving out two worthwhile.
+HEAVY, MANY = ("Conv", "Gemm", "MatMul"), 5
+
+
+def convert_precision(graph: Graph, precision: Precision, calibration: Path | None, out: Path) -> Graph:
+    """Convert a graph to ``out`` and return it, or the graph itself if nothing changes.
+
+    Inputs and outputs keep their types.
+    """
+    if (calibration is None) == (precision == "int8"):
+        raise CommandError("--precision int8 and --calibration FOLDER need each other: give both or neither.")
+    if precision == "fp16":
+        _half(graph.path, out)
+    elif precision == "int8" and calibration:
+        quantize(graph.path, list(records(graph, calibration)), out, symmetric=True)
+    elif precision == "bf16" and not _has_bfloat16(graph.path):
+        raise CommandError(
+            f"{graph.path} has no bfloat16 in it, and strongly typed TensorRT takes types from the graph: "
+            "export it from PyTorch in bfloat16, or with TensorRT 10 build with --no-strongly-typed."
+        )
+    return Graph.read(out) if out.exists() else graph
+
+
+def _half(path: Path, out: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    with warnings.catch_warnings():
+        # It warns of each weight below the range of 16 bits; the comparison shows whether that matters.
+        warnings.simplefilter("ignore")
+        onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=True), out)
+
+
+def _has_bfloat16(path: Path) -> bool:
+    graph = onnx.load(path, load_external_data=False).graph
+    return any(weight.data_type == onnx.TensorProto.BFLOAT16 for weight in graph.initializer)
+
+
+def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) -> None:
+    """Quantize explicitly (Q/DQ nodes), with a scale for each channel of the weights.
+
+    ``symmetric``: everything, with activations around zero, as TensorRT needs. Else, for processors, the
+    multiplications but the first and the last, which lose most, with activations of any range.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Records(CalibrationDataReader):  # type: ignore[misc]
+        left = iter(feeds)
+
+        def get_next(self) -> Any:
+            return next(self.left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = Path(folder) / "prepared.onnx"
+        quant_pre_process(onnx.load(graph), str(prepared), skip_symbolic_shape=True)
+        model = onnx.load(prepared)
+        for place, node in enumerate(model.graph.node):
+            node.name = f"{node.op_type}_{place}"  # what is left out is named
+        heavy = [node.name for node in model.graph.node if node.op_type in HEAVY]
+        quantize_static(
+            model,
+            str(out),
+            Records(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=None if symmetric else [*HEAVY],
+            nodes_to_exclude=None if symmetric or len(heavy) < MANY else [heavy[0], heavy[-1]],
+            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            extra_options={
+                "ActivationSymmetric": symmetric,
+                "WeightSymmetric": True,
+                "CalibMovingAverage": not symmetric,
+                # TensorRT's parser refuses a DequantizeLinear of an INT32 bias. Weights stay in float, with
+                # a Q/DQ pair each.
+                "QuantizeBias": not symmetric,
+                "AddQDQPairToWeight": symmetric,
+                "DedicatedQDQPair": symmetric,
+            },
+        )
+
+
+def records(graph: Graph, folder: Path) -> Iterator[Feed]:
+    """Yield the batches in ``*.npz``, with an array for each input, or ``*.npy`` for a single input."""
+    names = [value.name for value in graph.inputs]
+    files = sorted(path for path in folder.glob("*.np[yz]") if path.is_file())
+    if not files:
+        raise CommandError(
+            f"{folder} has no *.npz or *.npy to calibrate with: put some hundred typical inputs there, "
+            f"each file a batch of {', '.join(names)}."
+        )
+    for path in files:
+        loaded = np.load(path, allow_pickle=False)
+        record = {names[0]: loaded} if path.suffix == ".npy" else dict(loaded)
+        if set(record) != set(names):
+            raise CommandError(f"{path} has {', '.join(record)}; the model takes {', '.join(names)}.")
+        yield record
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """What built the artifact, and for which hardware; for the manifest."""
+
+    tool: Tool
+    gpu: hardware.Gpu | None = None
+    profiles: tuple[Profile, ...] = ()
+    seconds: float | None = None
+
+
+def cpu(graph: Graph, folder: Path) -> BuiltModel:
+    """Write the graph and the Python model that runs it."""
+    place_on_cpu(graph, folder)
+    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
+
+
+def onnxruntime(graph: Graph, folder: Path) -> BuiltModel:
+    """Write the graph for Triton's own backend. The version is that of the library that it was
+    compared with.
+    """
+    copy_graph(graph, folder)
+    return BuiltModel(Tool(name="onnxruntime", version=version("onnxruntime")))
+
+
+def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[str, Range]) -> BuiltModel:
+    """Write the plan, and the graph from which a start can build it again."""
+    profiles = build_request.profiles(graph, ranges)
+    weak = not request.strongly_typed and request.precision != "int8"
+    with tempfile.TemporaryDirectory(dir=folder) as workshop:
+        precise = Path(workshop) / GRAPH
+        typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
+        # Last, as it stays in float32 and no converter knows the plugin.
+        copy_graph(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
+    plan = Plan(
+        model=request.model,
+        graph=folder / GRAPH,
+        file=folder / PLAN,
+        log=request.out / f"{request.model}.{LOG}",  # it stays there if the build fails
+        profiles=profiles,
+        precision=request.precision,
+        workspace=request.workspace,
+        timing_cache=request.timing_cache,
+        strongly_typed=request.strongly_typed,
+    )
+    built = build_plan(plan)
+    plan.log.replace(folder / LOG)
+    return BuiltModel(built.tool, built.gpu, profiles, built.seconds)

@@ -1,0 +1,501 @@
+"""Load and unload archives. Runs in the control plane only; one operation at a time under each name.
+
+Each operation is recorded before it begins, so that the next process can undo one that was interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from sm.errors import (
+    Conflict,
+    DeadlinePassed,
+    NotReady,
+    OutOfMemory,
+    Overloaded,
+    TriremeError,
+    UnknownModel,
+)
+from sm.models.archive_layout import Archive, Plugin, callable_names, resolve_folder
+from sm.models.holds import alone
+from sm.models.load_records import SEPARATOR, Record, Records
+from sm.models.memory_room import MemoryRoom, needed_bytes
+from sm.models.staging import Staging, lost_file
+from sm.plugins.loading import discover
+from sm.polling import Poll
+from sm.repository.machine import Machine
+from sm.repository.models import CODE as CODE
+from sm.triton.model_control import HELD_STATES, ModelControl
+from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
+
+log = logging.getLogger(__name__)
+#: A name that can be a folder's name and part of a URL's path.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+#: Seconds between two checks of models whose caller no longer waits.
+REAP_INTERVAL_S = 1.0
+#: Seconds that a load or unload of a name waits while it is being unloaded already.
+UNLOAD_PATIENCE_S = 10.0
+NO_CLIENTS: Mapping[str, Path] = {}
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
+
+
+class Loader:
+    """Loads and unloads archives.
+
+    Args:
+        home: The folder below which archives must be; None for any folder.
+        admit: Raises if nothing may be loaded now.
+        room: The memory that the models share.
+        machine: The machine that the models will run on.
+        load_timeout: Seconds that a load may take.
+        replace_triton: Starts Triton again, for the given reason.
+        clients: The files of clients for archives of a name that bring none.
+        keep: Called with the folders that the loaded archives come from, when they change: large files may be
+            links to them, which a later load of the same archive needs.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        staging: Staging,
+        triton: ModelControl,
+        *,
+        home: Path | None,
+        namespaced: bool = True,
+        admit: Callable[[], None] = lambda: None,
+        room: MemoryRoom | None = None,
+        machine: Machine = Machine(),
+        load_timeout: float = 300.0,
+        replace_triton: Callable[[str], None] = lambda _: None,
+        clients: Mapping[str, Path] = NO_CLIENTS,
+        keep: Callable[[Mapping[str, tuple[Path, ...]]], object] = lambda _: None,
+    ) -> None:
+        self.records, self._staging, self._triton = records, staging, triton
+        self._home, self._namespaced, self._admit, self._machine = home, namespaced, admit, machine
+        self._load_timeout, self._replace_triton, self._clients = load_timeout, replace_triton, clients
+        self._room = room or MemoryRoom()
+        #: Archives whose caller no longer waits, by record id. Triton may still be loading them. Their files
+        #: stay until that has ended or Triton was restarted: without the files Triton would block all loads.
+        self._abandoned: dict[str, Record] = {}
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        #: The ids of records of which a model is loaded again. Unloading does not wait for that.
+        self._reloading: set[str] = set()
+        #: Names of ``_busy`` that are being unloaded, perhaps by the box itself for lack of memory.
+        self._unloading: set[str] = set()
+        self._unloaded = threading.Condition(self._lock)
+        self._keep, self._keep_lock = keep, threading.Lock()
+        #: What is used by a load that has not ended, or not begun.
+        self._in_use: dict[str, tuple[Path, ...]] = {}
+        self._keep_sources()
+
+    def load(self, name: str, url: str, target: str = "") -> Record:
+        """Load the archive in the folder ``url``; ``target`` is its Target-Model, if known.
+
+        Raises:
+            Conflict: The name is taken.
+            BadInput: The archive cannot be loaded.
+            OutOfMemory: Memory or disk are full.
+        """
+        with self._claim_name(name), _translate_full_disk():
+            self._remove_leftovers(name)
+            folder = resolve_folder(url, self._home) if self._home else Path(url).resolve()
+            self._admit()
+            started = time.monotonic()
+            record = self._reserve(name, url, target)
+            with self._undone_if_it_fails(name), self._translate_lost_files(record, folder):
+                archive = self._read_copy(record, folder)
+                if archive.plugin is None and name in self._clients:
+                    archive = replace(archive, plugin=Plugin(self._clients[name]))
+                record = self._load_archive(record, archive)
+            log.info("loaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
+            return record
+
+    def load_beside(
+        self,
+        name: str,
+        repository: Path,
+        version: str,
+        others: Path,
+        prepare: Callable[[Record], None],
+    ) -> Record:
+        """Load a new version of a model of ``repository`` beside the one that serves.
+
+        Args:
+            name: Of the model.
+            repository: Has the model, and perhaps its client in ``code/``.
+            version: What its files are.
+            others: A repository with the other models that the client may read.
+            prepare: Called when Triton has loaded it. If it raises, the old version goes on serving.
+        """
+        with self.using(repository / name), self._claim_name(name), _translate_full_disk():
+            identity = secrets.token_hex(4)
+            record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
+            record = replace(record, folder=record.url, version=version)
+            self.records.put(record)
+            with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
+                archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
+                if archive.plugin is None and (repository / CODE).is_dir():
+                    code = self._staging.copy((repository / CODE).resolve(), identity, CODE)
+                    sources = [source for source in discover((code,)) if source.name == name]
+                    for source in sources:
+                        archive = replace(archive, plugin=Plugin(source.file, source.module))
+                record = self._load_archive(record, archive, f"{name}-{identity}", others)
+                prepare(record)
+            return record
+
+    def take_over(self, record: Record) -> Record | None:
+        """Let a version take the place of the one that serves; return that, under its new name."""
+        old = self.records.read().records.get(record.model)
+        retired = None if old is None else replace(old, name=f"{old.name}{SEPARATOR}{old.id}")
+        new = replace(record, name=record.model, canary=None)
+        self.records.change((new, retired) if retired else (new,), (record.name,))
+        return retired
+
+    def unload(self, name: str) -> None:
+        """Unload an archive and wait until its models are out of memory. Raises :class:`UnknownModel`."""
+        snapshot = self.records.read()
+        if name not in snapshot.records:
+            raise snapshot.unknown(name)
+        with self._claim_name(name, unload=True), _translate_full_disk():
+            snapshot = self.records.read()
+            record = snapshot.records.get(name)
+            if record is None or not record.loaded:
+                raise snapshot.unknown(name)
+            started = time.monotonic()
+            # From now on no request finds it.
+            self.records.put(replace(record, loaded=False))
+            try:
+                self._unload_from_triton(record)
+            except NotReady:
+                # A restarted Triton has loaded it again.
+                self.records.put(record)
+                raise
+            log.info("unloaded", extra={"model": name, "seconds": round(time.monotonic() - started, 2)})
+
+    def unload_idle(self, record: Record, holds: Path) -> bool:
+        """Unload an archive that no request uses. Returns True if it is gone."""
+        with alone(holds, record.id) as is_idle:
+            if is_idle:
+                with contextlib.suppress(Conflict, UnknownModel):
+                    self.unload(record.name)
+            is_gone = all(record.id != other.id for other in self.records.read().records.values())
+            if is_gone:
+                (holds / record.id).unlink(missing_ok=True)
+            return is_gone
+
+    def reload(self, model: str) -> None:
+        """Make Triton load one of its models again. :class:`Conflict` if its archive is being loaded or
+        unloaded.
+
+        Raises:
+            OutOfMemory: There is no room. The archive is unloaded: its callers get a 404, and the platform
+                loads it again when it has made room.
+        """
+        record = next((r for r in self.records.read().loaded() if model in r.models.values()), None)
+        if record is None:
+            return
+        try:
+            with self._claim_reload(record):
+                if self._triton.states().get(model) == "LOADING":
+                    raise Conflict(f"Triton is still loading {model!r}")
+                self._staging.touch(model)
+                with self._room.reserve(record.name, needed_bytes([self._staging.read(model)])):
+                    self._triton.load(model, seconds=self._load_timeout)
+        except OutOfMemory:
+            with contextlib.suppress(Conflict, UnknownModel):
+                self.unload(record.name)
+            raise
+
+    def lost(self) -> list[Record]:
+        """Return the loaded archives of which Triton has no model: a restarted one could not load them."""
+        states = self._triton.states()
+        return [
+            record
+            for record in self.records.read().loaded()
+            if record.models and not any(states.get(model) in HELD_STATES for model in record.models.values())
+        ]
+
+    def reap(self) -> None:
+        """Unload archives that were loaded after their caller gave up. Replace Triton if too many hang."""
+        if not self._abandoned:
+            return
+        states = self._triton.states()
+        for record in list(self._abandoned.values()):
+            if record.id in self._reloading:
+                continue
+            loaded = [model for model in record.models.values() if states.get(model) in HELD_STATES]
+            if any(states[model] != "READY" for model in loaded):
+                continue
+            for model in reversed(loaded):
+                self._triton.unload(model)
+            self._staging.remove(record.models, record.id)
+            with self._lock:
+                del self._abandoned[record.id]
+            self._keep_sources()
+        remaining = (model for record in list(self._abandoned.values()) for model in record.models.values())
+        stuck = [model for model in remaining if states.get(model) == "LOADING"]
+        if len(stuck) >= MAX_STUCK_LOADS:
+            self._replace_triton(f"{len(stuck)} loads do not end in Triton: it is started again")
+
+    def watch(self) -> None:
+        """Start a thread that calls :meth:`reap` at intervals."""
+
+        def reap_quietly() -> None:
+            try:
+                self.reap()
+            except NotReady:
+                pass  # the next Triton does not load them
+            except TriremeError as error:
+                log.error("%s", error.sentence)
+
+        Poll("abandoned-loads", REAP_INTERVAL_S, reap_quietly, at_once=True).start()
+
+    def recover(self) -> None:
+        """Undo what an earlier process left unfinished."""
+        for record in list(self.records.read().records.values()):
+            if not record.loaded:
+                with contextlib.suppress(Conflict), self._claim_name(record.name):
+                    self._remove_leftovers(record.name)
+
+    @contextlib.contextmanager
+    def using(self, folder: Path) -> Iterator[None]:
+        """Keep a folder until the end of the block: a load may have to wait for room."""
+        use = secrets.token_hex(4)
+        self._in_use[use] = (folder,)
+        self._keep_sources()
+        try:
+            yield
+        finally:
+            del self._in_use[use]
+            self._keep_sources()
+
+    def _keep_sources(self) -> None:
+        """Keep the folders of all archives, also those of which Triton may still be loading the models."""
+        with self._keep_lock:
+            records = [*self.records.read().records.values(), *list(self._abandoned.values())]
+            used = {record.id: (Path(record.folder),) for record in records if record.folder}
+            self._keep({**used, **self._in_use.copy()})
+
+    @contextlib.contextmanager
+    def _claim_name(self, name: str, unload: bool = False) -> Iterator[None]:
+        with self._lock:
+            self._unloaded.wait_for(lambda: name not in self._unloading, UNLOAD_PATIENCE_S)
+            if name in self._busy:
+                raise Conflict(f"the model {name[:200]!r} is being loaded or unloaded")
+            if len(self._busy) >= MAX_LOADS:
+                raise Overloaded(f"{MAX_LOADS} models are being loaded or unloaded")
+            self._busy.add(name)
+            if unload:
+                self._unloading.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.remove(name)
+                self._unloading.discard(name)
+                self._unloaded.notify_all()
+            self._keep_sources()
+
+    @contextlib.contextmanager
+    def _claim_reload(self, record: Record) -> Iterator[None]:
+        with self._lock:
+            if record.name in self._busy or record.id in self._reloading:
+                raise Conflict(f"the model {record.name[:200]!r} is being loaded or unloaded")
+            self._reloading.add(record.id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reloading.remove(record.id)
+
+    def _remove_leftovers(self, name: str) -> None:
+        """Remove what an unfinished load left. Raises :class:`Conflict` if the model is loaded."""
+        record = self.records.read().records.get(name)
+        if record is None:
+            return
+        is_reloading = record.id in self._reloading
+        if record.loaded and (is_reloading or all(map(self._triton.ready, record.models.values()))):
+            raise Conflict(f"the model {name[:200]!r} is loaded already")
+        # A restarted Triton may have failed to load it. Callers get a 404, and the platform loads it again.
+        log.warning("the remains of an unfinished load are removed", extra={"model": name})
+        self._undo(record)
+
+    def _reserve(self, name: str, url: str, target: str) -> Record:
+        """Record that a load begins. :class:`Conflict` if requests could confuse it with another model."""
+        # Callers see the archive's own folder, ``/opt/ml/models/<hash>``.
+        shown = str(self._home / Path(url).relative_to(self._home).parts[0]) if self._home else url
+        with self._lock:
+            record = Record(name, shown, secrets.token_hex(4), "", {}, target=target, folder=url)
+            for other in self.records.read().records.values():
+                _check_collision(record, other)
+            self.records.put(record)
+            return record
+
+    def _name_models(self, record: Record, archive: Archive, desired: str) -> Record:
+        """Choose names in Triton for the archive's models, and record them."""
+        with self._lock:
+            others = [*self.records.read().records.values(), *self._abandoned.values()]
+            used_names = {model for other in others for model in other.models.values()}
+            # A load that never ends keeps its name for as long as this Triton runs.
+            used_names |= {model for model, state in self._triton.states().items() if state == "LOADING"}
+            desired = desired or plain(record.target or record.name)
+            names: dict[str, str] = {}
+            # The entry chooses first. Free names are kept, as Python models call each other by name.
+            for archive_name in sorted(
+                archive.models, key=lambda archive_name: archive_name != archive.entry
+            ):
+                names[archive_name] = self._choose_name(
+                    desired if archive_name == archive.entry else plain(archive_name), used_names, record.id
+                )
+                used_names.add(names[archive_name])
+            record = replace(
+                record,
+                entry=names.get(archive.entry, ""),
+                models={archive_name: names[archive_name] for archive_name in archive.models},
+            )
+            self.records.put(record)
+            return record
+
+    def _choose_name(self, desired: str, used_names: set[str], record_id: str) -> str:
+        if desired not in used_names:
+            return desired
+        if not self._namespaced:
+            raise Conflict(
+                f"a model {desired!r} is loaded already, and SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING=true"
+            )
+        log.info("%s is called %s-%s in Triton: the name is taken", desired, desired, record_id)
+        return f"{desired}-{record_id}"
+
+    def _read_copy(self, record: Record, folder: Path, is_model: bool = False) -> Archive:
+        """Copy an archive first, and read the copy, which no other process changes."""
+        source = Path(record.folder)
+        copy = self._staging.copy(folder, record.id, source.name)
+        return Archive.read(copy, source, self._machine, is_model)
+
+    def _load_archive(
+        self, record: Record, archive: Archive, desired: str = "", others: Path | None = None
+    ) -> Record:
+        """Load an archive's models under names that are free, the entry as ``desired`` if that is."""
+        record = self._name_models(record, archive, desired)
+        with self._room.reserve(record.model, needed_bytes(archive.models.values(), archive.on_cpu)):
+            return self._load_into_triton(record, archive, others)
+
+    def _load_into_triton(self, record: Record, archive: Archive, others: Path | None) -> Record:
+        self._staging.add(archive, record.models)
+        if archive.plugin or others:
+            view = self._staging.create_view(archive, record.id, others)
+            names = {
+                name: record.models[archive_name]
+                for archive_name, model in archive.models.items()
+                for name in callable_names(model)
+            }
+            record = replace(
+                record,
+                client=str(archive.plugin.file) if archive.plugin else "",
+                module=archive.plugin.module if archive.plugin else "",
+                # A toolkit script gets the archive itself as its model folder: its model may be any file.
+                repository=str(archive.folder if archive.plugin and archive.plugin.module else view),
+                names=names,
+            )
+        end = time.monotonic() + self._load_timeout
+        for archive_name in archive.roots:
+            remaining = max(0.1, end - time.monotonic())
+            try:
+                self._triton.load(record.models[archive_name], record.models.values(), remaining)
+            except DeadlinePassed:
+                raise DeadlinePassed(
+                    f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
+                    "(set by TRIREME_LOAD_TIMEOUT)"
+                ) from None
+        record = replace(record, loaded=True)
+        self.records.put(record)
+        return record
+
+    def _unload_from_triton(self, record: Record) -> None:
+        states = self._triton.states()
+        is_loading = any(states.get(model) == "LOADING" for model in record.models.values())
+        if is_loading or record.id in self._reloading:
+            # Unloading it now would wait for its load.
+            with self._lock:
+                self._abandoned[record.id] = record
+            self.records.remove(record.name)
+            return
+        # The entry first: an ensemble before its steps.
+        for model in reversed(list(record.models.values())):
+            self._triton.unload(model)
+        self._staging.remove(record.models, record.id)
+        self.records.remove(record.name)
+
+    @contextlib.contextmanager
+    def _translate_lost_files(self, record: Record, source: Path) -> Iterator[None]:
+        """Translate a file that is gone while its archive is read: large ones are links to the source."""
+        try:
+            yield
+        except OSError as error:
+            path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+            copy = self._staging.folder_of(record.id)
+            place = next((place for place in (source, copy) if path and path.is_relative_to(place)), None)
+            if path is None or place is None:
+                raise
+            raise lost_file(error, repr(str(path.relative_to(place))[-200:])) from None
+
+    @contextlib.contextmanager
+    def _undone_if_it_fails(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._undo(self.records.read().records[name])
+            raise
+
+    def _undo(self, record: Record) -> None:
+        """Undo a load. If Triton does not release a model, the record stays for another attempt."""
+        try:
+            self._unload_from_triton(record)
+        except NotReady:
+            # A restarted Triton does not know the model.
+            self._staging.remove(record.models, record.id)
+            self.records.remove(record.name)
+        except TriremeError as error:
+            log.error("%s", error.sentence, extra={"model": record.name})
+
+
+def _check_collision(record: Record, other: Record) -> None:
+    """Raise :class:`Conflict` if two records share a name or Target-Model: a request must mean one model."""
+    names = {plain(name) for name in (other.name, other.target) if name}
+    for name in filter(None, (record.name, record.target)):
+        if plain(name) in names:
+            raise Conflict(
+                f"{record.name[:200]!r} cannot be loaded: {name[:200]!r} is the name or Target-Model of "
+                f"{other.name[:200]!r}, which is loaded already"
+            )
+
+
+def plain(name: str) -> str:
+    """Return a name for Triton: unchanged if it can be a folder's name."""
+    if PLAIN_NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9_-]+', '-', name)[:150]}-{digest}"
+
+
+@contextlib.contextmanager
+def _translate_full_disk() -> Iterator[None]:
+    """Translate a full disk into an error of the box, not of the archive."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_SPACE_ERRORS:
+            raise OutOfMemory(f"there is no room in the run folder: {error.strerror}") from error
+        raise

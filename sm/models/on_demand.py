@@ -1,0 +1,381 @@
+"""Load the models of a repository when requests ask for them, and unload others when memory runs short.
+
+The box is its own platform: workers ask the control plane, which loads each model once for all who ask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sm import deadline, hardware
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.http.messages import SocketConnection
+from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
+from sm.models.holds import last_used, touch
+from sm.models.load_records import Record, Records
+from sm.models.model_loader import PLAIN_NAME, Loader
+from sm.models.origins import is_prefix, shown
+from sm.polling import Poll, SharedQuestion
+from sm.repository.models import may_be_model
+from sm.run_state import Box
+from sm.triton.python_models import triton_pid
+
+log = logging.getLogger(__name__)
+#: Models that are fetched and loaded at the same time.
+PARALLEL_LOADS = 8
+#: A load takes a processor for seconds, so there is a turn for each processor: callers of loaded models wait
+#: less, and so do those of the models before. After so many seconds a load begins without: others hang.
+TURN_TIMEOUT_S = 10.0
+#: Seconds between two looks for models that Triton has lost.
+LOST_INTERVAL_S = 2.0
+#: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
+LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
+#: Seconds that somebody who wants the list waits for it, and a request for a model: it asks again.
+LIST_PATIENCE_S, ASK_PATIENCE_S = 5.0, 0.5
+#: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
+#: load waits until another model is idle.
+MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
+#: Seconds between two attempts to load while Triton is being started again.
+TRITON_INTERVAL_S = 0.5
+#: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
+#: records, and between two questions to the control plane.
+MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
+Listen = Callable[[Mapping[str, str]], deadline.Listener | None]
+LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
+
+
+class Catalog:
+    """The models that a repository has: the folders in a folder, or below a prefix in S3."""
+
+    def __init__(self, source: str, cache: Path) -> None:
+        self._source, self._cache, self._is_remote = source, cache, is_prefix(source)
+        self._list_s3 = SharedQuestion[list[str]](
+            lambda: json.loads(run_sources("--list", source)), LIST_INTERVAL_S, FAILURE_S
+        )
+
+    def names(self, patience_s: float = LIST_PATIENCE_S) -> list[str]:
+        """Return the names of all models.
+
+        Raises:
+            Overloaded: The list has not come within ``patience_s``.
+            NotReady: It could not be fetched a moment ago.
+        """
+        if self._is_remote:
+            try:
+                return [name for name in self._list_s3.ask(patience_s) if may_be_model(name)]
+            except TimeoutError:
+                raise Overloaded("the list of the models is still being fetched") from None
+        folders = (path.name for path in Path(self._source).iterdir() if path.is_dir())
+        return sorted(filter(may_be_model, folders))
+
+    def has(self, name: str) -> bool:
+        """True if there is a model of that name."""
+        if not PLAIN_NAME.fullmatch(name) or not may_be_model(name):
+            return False
+        return name in self.names(ASK_PATIENCE_S) if self._is_remote else (Path(self._source) / name).is_dir()
+
+    def fetch(self, name: str) -> Path:
+        """Return the folder of a model. :class:`NotReady` if it cannot be fetched."""
+        if not self._is_remote:
+            return (Path(self._source) / name).resolve()
+        return fetch(f"{self._source.rstrip('/')}/{name}/", self._cache, name)
+
+
+def fetch(source: str, cache: Path, name: str = NO_MODEL) -> Path:
+    """Fetch a repository or a model into the cache; return its folder. :class:`NotReady` if that fails."""
+    result = json.loads(run_sources(source, str(cache)))
+    FETCHED_BYTES.labels(MODELS.of(name)).inc(result["bytes"])
+    if removed := result["removed_bytes"]:
+        log.info("removed %.1f MB from %s to make room: no box used it", removed / 1e6, cache)
+    return Path(result["repository"])
+
+
+def run_sources(*arguments: str) -> str:
+    """Fetch in a process of its own: boto3 takes memory that the control plane would keep."""
+    process = subprocess.run(
+        (sys.executable, "-m", "sm.models.sources", *arguments),
+        capture_output=True, text=True, check=False,
+        # The control plane's spans have the fetch; one of every poll would say nothing.
+        env={**os.environ, "OTEL_SDK_DISABLED": "true"},
+    )  # fmt: skip
+    last_line = next(iter(process.stdout.splitlines()[-1:]), "")
+    if process.returncode:
+        raise NotReady(last_line or f"the models cannot be fetched: {shown(process.stderr[-200:])}")
+    return last_line
+
+
+@contextlib.contextmanager
+def noted(listener: deadline.Listener | None, model: str, part: str) -> Iterator[None]:
+    """Count the seconds of a part of a model's load, and tell the listener."""
+    started, attributes = time.monotonic(), {"trireme.model": model}
+    try:
+        with listener.part(part, attributes, False, True) if listener else contextlib.nullcontext():
+            yield
+    finally:
+        LOAD_SECONDS.labels(model, part.split()[0]).inc(time.monotonic() - started)
+
+
+class OnDemand:
+    """Loads and evicts. Runs in the control plane.
+
+    Args:
+        loader: Refuses a load for which there is no room.
+        catalog: What can be loaded.
+        holds: The folder of the workers' holds.
+        pinned: A model that stays; empty for none.
+        listen: Returns what hears the parts of a load, for the headers of the request that asked for it.
+    """
+
+    def __init__(
+        self, loader: Loader, catalog: Catalog, holds: Path, pinned: str = "", listen: Listen = lambda _: None
+    ) -> None:
+        self.loader, self.catalog, self._holds, self._pinned = loader, catalog, holds, pinned
+        self._listen = listen
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(PARALLEL_LOADS, "loads")
+        self._turns = threading.Semaphore(hardware.cores())
+        self._loading: set[str] = set()
+        self._failures: dict[str, tuple[float, TriremeError]] = {}
+
+    def ask(self, name: str, headers: Mapping[str, str] = deadline.NO_HEADERS) -> str:
+        """Begin to load a model, unless it is loaded or being loaded; return its state.
+
+        Args:
+            name: Of the model.
+            headers: Of the request; its trace goes on with the load.
+
+        Raises:
+            UnknownModel: The repository does not have it.
+            TriremeError: Its last load has failed a moment ago.
+        """
+        if self._state(name) == LOADED:
+            return LOADED
+        if not self.catalog.has(name):
+            raise UnknownModel(f"the repository has no model {name[:200]!r}")
+        with self._lock:
+            at, error = self._failures.get(name, (0.0, None))
+            if error and time.monotonic() - at < FAILURE_S:
+                raise error
+            if name not in self._loading:
+                if self._state(name) == LOADED:  # a load has ended since the first look
+                    return LOADED
+                self._loading.add(name)
+                self._failures.pop(name, None)
+                self._pool.submit(self._load, name, self._listen(headers))
+        return LOADING
+
+    def watch(self) -> None:
+        """Start a thread that loads again what a restarted Triton could not load; requests wait for it."""
+
+        def restore_lost() -> None:
+            with contextlib.suppress(TriremeError):
+                for record in self.loader.lost():
+                    self._restore(record)
+
+        Poll("lost-models", LOST_INTERVAL_S, restore_lost).start()
+
+    def _restore(self, record: Record) -> None:
+        """Load a lost model again. If the repository does not have it any more, nobody can be answered."""
+        with contextlib.suppress(Conflict, UnknownModel):
+            if not self.catalog.has(record.name):
+                self.loader.unload(record.name)
+            for model in record.models.values() if self.catalog.has(record.name) else ():
+                self.loader.reload(model)
+
+    def list(self) -> list[dict[str, str]]:
+        """Return all models with their states."""
+        return [self.describe(name) for name in self.catalog.names()]
+
+    def failures(self) -> dict[str, str]:
+        """Return why the last load of a model failed, by name, of those that nobody has asked for again."""
+        return {name: error.sentence for name, (_, error) in self._failures.copy().items()}
+
+    def describe(self, name: str) -> dict[str, str]:
+        """Return a model's state; of one that failed with the reason. Raises :class:`UnknownModel`."""
+        if not self.catalog.has(name):
+            raise UnknownModel(f"the repository has no model {name[:200]!r}")
+        state, (_, error) = self._state(name), self._failures.get(name, (0.0, None))
+        reason = {"reason": error.sentence} if error and state == FAILED else {}
+        return {"modelName": name, "state": state, **reason}
+
+    def evict(self, name: str) -> None:
+        """Unload a model. :class:`Conflict` if a request uses it."""
+        record = self.loader.records.read().records.get(name)
+        if record is None:
+            raise UnknownModel(f"no model {name[:200]!r} is loaded")
+        if not self.loader.unload_idle(record, self._holds):
+            raise Conflict(f"the model {name[:200]!r} serves a request")
+
+    def _state(self, name: str) -> str:
+        if self.loader.records.read().find(name) is not None:
+            return LOADED
+        return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
+
+    def _load(self, name: str, listener: deadline.Listener | None) -> None:
+        label = MODELS.of(name)
+        try:
+            with noted(listener, label, "fetch"):
+                folder = str(self.catalog.fetch(name))
+            with (
+                self.loader.using(Path(folder)),
+                noted(listener, label, "load into Triton"),
+                self._turn(),
+            ):
+                record = self._load_folder(name, folder)
+            touch(self._holds, record.id)
+            LOADS.labels(label, LOADED).inc()
+        except Exception as error:
+            LOADS.labels(label, FAILED).inc()
+            log.error("%s cannot be loaded: %s", name, error)
+            known = error if isinstance(error, TriremeError) else NotReady(f"{type(error).__name__}: {error}")
+            self._failures[name] = (time.monotonic(), known)
+        finally:
+            self._loading.discard(name)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        has_turn = self._turns.acquire(timeout=TURN_TIMEOUT_S)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._turns.release()
+
+    def _load_folder(self, name: str, folder: str) -> Record:
+        """Load a model, and unload others until there is room for it."""
+        end = time.monotonic() + ROOM_PATIENCE_S
+        while True:
+            try:
+                return self.loader.load(name, folder)
+            except OutOfMemory as error:
+                # A full disk does not get room by unloading; or it alone is too large.
+                if isinstance(error.__cause__, OSError) or not self._make_room(end):
+                    raise
+            except (Conflict, Overloaded, NotReady) as error:
+                # Leftovers are being removed, others are being loaded, or Triton is being started again.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(TRITON_INTERVAL_S if isinstance(error, NotReady) else ROOM_INTERVAL_S)
+
+    def _make_room(self, end: float) -> bool:
+        """Unload the idle model that was used longest ago. Returns False if no model is loaded.
+
+        Raises:
+            Overloaded: None is idle before ``end``.
+        """
+        while time.monotonic() < end:
+            loaded = [record for record in self.loader.records.read().loaded() if record.name != self._pinned]
+            # What another load takes can be unloaded when that has ended.
+            if not loaded and len(self._loading) == 1:
+                return False
+            latest = time.time() - MIN_IDLE_S
+            used = {record.name: last_used(self._holds, record.id) for record in loaded}
+            for record in sorted(loaded, key=lambda record: used[record.name]):
+                # Without a time it was loaded this moment.
+                is_idle = 0 < used[record.name] <= latest
+                if is_idle and self.loader.unload_idle(record, self._holds):
+                    EVICTIONS.labels(MODELS.of(record.name)).inc()
+                    return True
+            time.sleep(ROOM_INTERVAL_S)
+        raise Overloaded("there is no room for it: all loaded models serve requests")
+
+
+def models_bytes(box: Box) -> int:
+    """Return the memory of Triton and of its models' processes."""
+    triton = triton_pid(box)
+    return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0
+
+
+class Places:
+    """Bounds the requests that wait for models, which hold a thread each and have no slot yet.
+
+    A model's requests take no more places than are left free, so those for another model find some.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free, self._lock = count, threading.Lock()
+        self._taken: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def take(self, name: str) -> Iterator[None]:
+        """Take a place until the end of the block. Raises :class:`Overloaded`."""
+        with self._lock:
+            taken = self._taken.get(name, 0)
+            if taken >= self._free:
+                raise Overloaded(f"more requests wait for {name[:200]!r} to be loaded than there is room for")
+            self._free, self._taken[name] = self._free - 1, taken + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free += 1
+                self._taken[name] -= 1
+                if not self._taken[name]:
+                    del self._taken[name]
+
+
+class Demand:
+    """Asks the control plane for models. Runs in each worker; ``places`` requests may wait there."""
+
+    def __init__(self, control: Path, records: Records, keys: Mapping[str, str], places: int) -> None:
+        self._control, self._records, self._keys = control, records, keys
+        self._places = Places(places)
+
+    def load(self, name: str) -> bool:
+        """Wait until a model is loaded. Returns False if the repository does not have it.
+
+        Raises:
+            Overloaded: It is not loaded in time, or too many requests wait already.
+            OutOfMemory: It alone is too large.
+            NotReady: It cannot be loaded.
+        """
+        with self._places.take(name), deadline.part("load") as part:
+            return self._wait(name, part.headers)
+
+    def _wait(self, name: str, headers: Mapping[str, str]) -> bool:
+        request = deadline.current()
+        end = time.monotonic() if request is None else request.at - MARGIN_S
+        while True:
+            asked, (status, sentence) = time.monotonic(), self._ask(name, headers)
+            if status == UnknownModel.status:
+                return False
+            if status == OutOfMemory.status:
+                raise OutOfMemory(sentence)
+            if status >= 400 and status != Overloaded.status:
+                raise NotReady(f"the model {name[:200]!r} cannot be loaded: {sentence}")
+            while self._records.read().find(name) is None:
+                now = time.monotonic()
+                if now >= end:
+                    suffix = f": {sentence}" if status >= 400 else ""
+                    raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
+                if now - asked >= QUESTION_INTERVAL_S:
+                    break
+                if request is not None:
+                    request.check_caller()
+                time.sleep(LOOK_INTERVAL_S)
+            else:
+                return True
+
+    def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        """Return the status of the control plane's answer, and its error; 0 if it does not answer."""
+        connection = SocketConnection(self._control, QUESTION_INTERVAL_S)
+        try:
+            body = json.dumps({"model_name": name})
+            connection.request("POST", "/models", body, {**headers, **self._keys})
+            answer = connection.getresponse()
+            return answer.status, str(json.loads(answer.read()).get("error", ""))
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, ""
+        finally:
+            connection.close()

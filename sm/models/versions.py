@@ -1,0 +1,322 @@
+"""Replace models by new versions while the box serves them. Runs in the control plane.
+
+A new version is loaded beside the old one, and each worker makes its client and compares its golden answers.
+Only then new requests go to it: all of them or, as a canary, a share of them until it is promoted or rolled
+back. Requests under way finish on the old one, which is unloaded after a while. If anything fails, the old
+one goes on serving.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sm import hardware
+from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
+from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
+from sm.models.load_records import SEPARATOR, Canary, Record
+from sm.models.model_loader import Loader
+from sm.polling import Poll
+from sm.repository import models
+from sm.repository.ensembles import steps
+from sm.run_state import Box, read_json
+from sm.triton.python_models import CALL
+
+log = logging.getLogger(__name__)
+#: Seconds between two looks whether the workers are done, and whether an old version is idle.
+LOOK_INTERVAL_S = 0.1
+#: Seconds that somebody who asks for a new version waits while the repository is polled, which takes a fetch.
+PUSH_PATIENCE_S = 10.0
+#: Seconds between two looks at the numbers of a canary.
+JUDGE_INTERVAL_S = 2.0
+#: The states of a new version, also as outcomes in the metrics.
+SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
+#: What is said of a new version that was rolled back.
+OF_ROLLED_BACK = "rolled back: {}. Put the old files back: a box that starts again serves what is there"
+#: The verdicts about a canary.
+PASSED, WORSE, UNDECIDED = "passed", "worse", "undecided"
+#: Counts the answers of a model's two versions, see :mod:`sm.control.canary`; and compares two counts.
+Count = Callable[[str], Mapping[str, Mapping[str, float]]]
+Compare = Callable[[Mapping[str, Mapping[str, float]], Mapping[str, Mapping[str, float]]], dict[str, Any]]
+
+
+class Versions:
+    """Looks for changes of a repository, and replaces what has changed.
+
+    Args:
+        loader: Loads into the box's Triton.
+        box: The box.
+        fetch: Returns the folder with the present content of the repository.
+        drain_s: Seconds for which an old version stays loaded.
+        timeout_s: Seconds for the workers to make their clients.
+        count: Counts the answers of a model's two versions.
+        compare: Compares such a count with an earlier one.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        box: Box,
+        fetch: Callable[[], Path],
+        drain_s: float,
+        timeout_s: float,
+        count: Count,
+        compare: Compare,
+    ) -> None:
+        self._loader, self._box, self._fetch = loader, box, fetch
+        self._drain_s, self._timeout_s = drain_s, timeout_s
+        self._count, self._compare = count, compare
+        self._lock, self._decision = threading.Lock(), threading.Lock()
+        #: Why the last change of a model does not serve, by name.
+        self.failures: dict[str, str] = {}
+        #: What has failed, or was rolled back, is not tried again until the repository has something else.
+        self._refused: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        box.prepared_folder.mkdir(exist_ok=True)
+        if not box.models_file.exists():
+            loader.records.change(self._first_records(), ())
+        for record in list(loader.records.read().records.values()):
+            for version, reason in record.refused.items():
+                self._refused[record.name], self.failures[record.name] = version, reason
+            if record.canary:
+                self._watch(record)
+            elif SEPARATOR in record.name:  # an earlier control plane was replacing it
+                self._retire_later(record)
+
+    def look(self) -> None:
+        """Replace every model that has changed and is complete: two looks see the same files.
+
+        Failures are logged, and :attr:`failures` has them.
+        """
+        with self._lock:
+            try:
+                folder = self._fetch()
+            except TriremeError as error:
+                log.error("the models serve on as they are: %s", error.sentence)
+                return
+            seen = {name: models.digest(folder, name) for name in models.names(folder)}
+            before, self._seen = self._seen, seen
+            for name in (name for name, version in seen.items() if before.get(name) == version):
+                with contextlib.suppress(TriremeError):
+                    self._update(name, folder, again=False)
+
+    def update(self, name: str, canary: Canary | None = None) -> str:
+        """Replace one model if it has changed; return its state. Raises why the old one goes on serving.
+
+        With ``canary`` the new version gets only a share of the requests.
+        """
+        if not self._lock.acquire(timeout=PUSH_PATIENCE_S):
+            raise Conflict("a new version is being loaded")
+        try:
+            try:
+                folder = self._fetch()
+            except TriremeError as error:
+                if name in self._loader.records.read().records:  # a caller may send any name
+                    self.failures[name] = error.sentence
+                raise
+            if name not in models.names(folder):
+                raise UnknownModel(f"the repository has no model {name[:200]!r}")
+            return self._update(name, folder, again=True, canary=canary)
+        finally:
+            self._lock.release()
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Return what the list of models says of a model's versions."""
+        snapshot = self._loader.records.read()
+        serving, canary = snapshot.records.get(name), snapshot.canaries.get(name)
+        row: dict[str, Any] = {"version_id": serving.id, "modelUrl": serving.url} if serving else {}
+        if name in self.failures:
+            row["version_error"] = self.failures[name]
+        if canary is not None and canary.canary is not None:
+            state = canary.canary
+            facts = {
+                "version_id": canary.id,
+                "percent": state.percent,
+                "auto": state.auto,
+                "since": state.since,
+            }
+            row["canary"] = {**facts, **self._compare(self._count(name), state.counted)}
+        return row
+
+    def promote(self, name: str, identity: str = "") -> None:
+        """Let a model's canary serve all requests. Raises :class:`Conflict` if there is none.
+
+        With ``identity`` it must be this one.
+        """
+        with self._decision:
+            self._serve(self._find_canary(name, identity))
+
+    def roll_back(self, name: str, reason: str, identity: str = "") -> None:
+        """Let the old version serve all requests again. Raises :class:`Conflict` if there is no canary."""
+        with self._decision:
+            canary = self._find_canary(name, identity)
+            retired = replace(canary, canary=None)
+            stable = self._loader.records.read().records[name]
+            # Polling must not take the same files again, even by the next control plane.
+            refused = {canary.version: OF_ROLLED_BACK.format(reason)}
+            self._loader.records.change((retired, replace(stable, refused=refused)))
+            self._refused[name], self.failures[name] = canary.version, refused[canary.version]
+        VERSIONS.labels(MODELS.of(name), ROLLED_BACK).inc()
+        extra = {"model": name, "version": canary.id}
+        log.warning("the canary is rolled back, and the old version serves on: %s", reason, extra=extra)
+        self._retire_later(retired)
+
+    def _find_canary(self, name: str, identity: str = "") -> Record:
+        canary = self._loader.records.read().canaries.get(name)
+        if canary is None or identity not in ("", canary.id):
+            raise Conflict(f"{name[:200]!r} has no canary: sm push {name[:200]} --canary 10 starts one")
+        return canary
+
+    def _watch(self, record: Record) -> None:
+        """Judge a canary until it has been promoted or rolled back."""
+        before = UNDECIDED
+
+        def look() -> None:
+            nonlocal before
+            canary = self._loader.records.read().canaries.get(record.model)
+            if canary is None or canary.id != record.id or canary.canary is None:
+                poll.stop()
+                return
+            found = self._compare(self._count(record.model), canary.canary.counted)
+            verdict, reason = found["verdict"], found["reason"]
+            with contextlib.suppress(Conflict):  # somebody was faster
+                if canary.canary.auto and verdict == PASSED:
+                    self.promote(record.model, record.id)
+                elif canary.canary.auto and verdict == WORSE:
+                    self.roll_back(record.model, reason, record.id)
+            if verdict != before and not canary.canary.auto:
+                level = logging.WARNING if verdict == WORSE else logging.INFO
+                extra = {"model": record.model, "version": record.id}
+                log.log(level, "the canary: %s", reason, extra=extra)
+            before = verdict
+
+        poll = Poll("canary", JUDGE_INTERVAL_S, look)
+        poll.start()
+
+    def _first_records(self) -> Iterator[Record]:
+        for name, (url, version) in self._box.first_versions.items():
+            yield Record(name, url, f"first-{name}", name, {name: name}, version=version, loaded=True)
+
+    def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
+        version, snapshot = models.digest(folder, name), self._loader.records.read()
+        old, running = snapshot.records.get(name), snapshot.canaries.get(name)
+        if self._refused.get(name) != version:
+            self._refused.pop(name, None)
+        if running is not None:
+            if not again and version != running.version and name not in self.failures:
+                self.failures[name] = "another change waits for the end of the canary"
+                log.info(self.failures[name], extra={"model": name})
+            if again:
+                raise Conflict(
+                    f"{name!r} has a canary: end it first with sm push {name} --promote or --rollback"
+                )
+            return UNCHANGED
+        if old is not None and old.version == version:
+            self.failures.pop(name, None)
+            return UNCHANGED
+        if not again and self._refused.get(name) == version:
+            return UNCHANGED
+        if canary is not None and old is None:
+            raise Conflict(f"no version of {name!r} serves yet: push it without --canary")
+        started = time.monotonic()
+        try:
+            self._check_alone(name)
+            record = self._loader.load_beside(
+                name, folder, version, self._box.repository, self._wait_for_workers
+            )
+        except Exception as error:
+            reason = error.sentence if isinstance(error, TriremeError) else f"{type(error).__name__}: {error}"
+            self._refused[name], self.failures[name] = version, reason
+            VERSIONS.labels(MODELS.of(name), "failed").inc()
+            log.error("the old version serves on, as the new one fails: %s", reason, extra={"model": name})
+            raise
+        seconds = round(time.monotonic() - started, 2)
+        LOAD_SECONDS.labels(MODELS.of(name), "load").inc(seconds)
+        log.info("a new version is loaded", extra={"model": name, "version": record.id, "seconds": seconds})
+        if canary is None:
+            self._serve(record)
+            return SERVES
+        self.failures.pop(name, None)
+        canary = replace(canary, since=time.time(), counted=self._count(name))
+        self._loader.records.put(replace(record, canary=canary))
+        VERSIONS.labels(MODELS.of(name), IS_CANARY).inc()
+        log.info(
+            "a canary gets %d %% of the requests", canary.percent, extra={"model": name, "version": record.id}
+        )
+        self._watch(record)
+        return IS_CANARY
+
+    def _serve(self, record: Record) -> None:
+        """Let a version that is loaded serve all requests, and retire the one that did."""
+        name = record.model
+        retired = self._loader.take_over(record)
+        self.failures.pop(name, None)
+        VERSIONS.labels(MODELS.of(name), SERVES).inc()
+        log.info("a new version serves", extra={"model": name, "version": record.id})
+        if retired is not None:
+            self._retire_later(retired)
+
+    def _check_alone(self, name: str) -> None:
+        """Raise :class:`BadInput` if another model calls this one within Triton, where it has one name."""
+        for model in models.read(self._box.repository):
+            if name in steps(model):
+                raise BadInput(
+                    f"{name!r} is a step of the ensemble {model.name!r}: it cannot be replaced alone"
+                )
+            for file in model.folder.glob("*/model.py") if model.name != name else ():
+                text = file.read_text(errors="replace")
+                if CALL in text and any(f"{quote}{name}{quote}" in text for quote in "'\""):
+                    raise BadInput(
+                        f"{name!r} is called by the model {model.name!r}: it cannot be replaced alone"
+                    )
+
+    def _wait_for_workers(self, record: Record) -> None:
+        """Wait until each worker has made the version's client, and its golden answers are right."""
+        folder = self._box.prepared_folder / record.id
+        folder.mkdir()
+        end = time.monotonic() + self._timeout_s
+        while True:
+            # A name with a dot is a file that is being written.
+            answers = {file.name: file.read_text() for file in folder.iterdir() if file.name.isdecimal()}
+            if reason := next(filter(None, answers.values()), ""):
+                raise BadInput(reason)
+            data = read_json(self._box.state_file, {}).get("processes", {}).get("data", {}).get("pid")
+            workers = hardware.children(data) if data else set()
+            if workers and all(str(worker) in answers for worker in workers):
+                return
+            if time.monotonic() > end:
+                raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _retire_later(self, record: Record) -> None:
+        # A new worker need not prepare for it.
+        shutil.rmtree(self._box.prepared_folder / record.id, ignore_errors=True)
+        threading.Thread(target=self._retire, args=(record,), name="retire", daemon=True).start()
+
+    def _retire(self, record: Record) -> None:
+        """Unload an old version when its time is over and its last request has ended."""
+        time.sleep(self._drain_s)
+        while True:
+            with contextlib.suppress(TriremeError):
+                if self._loader.unload_idle(record, self._box.holds_folder):
+                    return
+            time.sleep(LOOK_INTERVAL_S)
+
+
+def staged(record: Record, box: Box) -> bool:
+    """True if a record is a new version that waits for the workers."""
+    return SEPARATOR in record.name and (box.prepared_folder / record.id).is_dir()
+
+
+def current_index(records: Mapping[str, Record], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return Triton's list of models under the names that callers use, without old and new versions."""
+    current = [record for record in records.values() if SEPARATOR not in record.name]
+    names = {model: record.name for record in current for model in record.models.values()}
+    return [{**row, "name": names[row["name"]]} for row in index if row["name"] in names]

@@ -1,0 +1,268 @@
+"""A new version that gets a share of the requests first, on a real box and a real Triton."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sm.control.canary import MIN_REQUESTS
+from tests.integration.models.pushed_model import Pushed, expected, pushed, write
+from tests.support.boxes import running_box, wait_until
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
+    with pushed(tmp_path_factory.mktemp("canary"), SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true") as model:
+        yield model
+
+
+@pytest.fixture
+def model(shared: Pushed) -> Iterator[Pushed]:
+    yield shared
+    shared.decide("rollback")  # what a failed test has left
+
+
+IDS = [f"request-{number}" for number in range(150)]
+
+
+def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: Pushed) -> None:
+    stable = model.factor()
+    canary = model.write()
+    assert model.push(canary=30).json() == {"modelName": "scaled", "state": "canary"}
+    with ThreadPoolExecutor(4) as pool:
+        first = list(pool.map(model.factor, IDS))
+        assert set(first) == {stable, canary}
+        assert 0.2 < first.count(canary) / len(IDS) < 0.4
+        numbers = model.row()["canary"]
+        assert numbers["canary"]["requests"] == first.count(canary)
+        assert numbers["stable"]["requests"] == first.count(stable)
+        os.kill(model.box.workers()[0], signal.SIGKILL)
+        model.box.wait_for_workers(2)
+        model.box.kill_and_wait_for_restart("control")
+        assert list(pool.map(model.factor, IDS)) == first
+    numbers = model.row()["canary"]
+    assert (numbers["percent"], numbers["auto"]) == (30, False)
+    assert numbers["canary"]["requests"] + numbers["stable"]["requests"] == 2 * len(IDS)
+    assert numbers["canary"]["p50_ms"] > 0
+
+    # All parts of a request, and Triton's own protocol, are answered by the same version.
+    for identity, factor in zip(IDS[:20], first, strict=False):
+        answer = model.ask(identity, [{"x": [1, 2]}] * 10)
+        assert answer.json()["result"] == [expected(factor)] * 10
+        name = "canary" if factor == canary else "stable"
+        assert answer.headers["X-Trireme-Version"].endswith(f"; {name}")
+        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+        headers = {"X-Amzn-SageMaker-Inference-Id": identity}
+        v2 = requests.post(
+            f"{model.box.url}/v2/models/scaled/infer", json=body, headers=headers, timeout=60
+        ).json()
+        assert (v2["model_name"], v2["outputs"][0]["data"]) == ("scaled", [factor, 2 * factor])
+    log = model.box.wait_for_log('"variant":"canary"')
+    lines = [json.loads(line) for line in log.splitlines() if '"variant":' in line]
+    assert {line["version_id"] for line in lines if line["variant"] == "canary"} == {
+        model.row()["canary"]["version_id"]
+    }
+    assert model.box.metric("trireme_variant_duration_seconds_count", model="scaled", variant="canary") > 0
+
+    # It cannot be mistaken for a model of its own, and the box is ready.
+    assert [
+        row["modelName"] for row in requests.get(f"{model.box.url}/models", timeout=10).json()["models"]
+    ] == ["scaled"]
+    assert model.box.ping()[0] == 200
+    refused = model.push()
+    assert (refused.status_code, "--promote or --rollback" in refused.json()["error"]) == (409, True)
+
+    assert model.command("--promote").returncode == 0
+    assert {model.factor(identity) for identity in IDS[:40]} == {canary}
+    assert "canary" not in model.row()
+    assert "X-Trireme-Version" not in model.ask("after").headers
+    wait_until(lambda: model.left() == 1, description="one version left")
+
+
+def test_without_a_canary_there_is_nothing_to_decide(model: Pushed) -> None:
+    for action in ("promote", "rollback"):
+        answer = model.decide(action)
+        assert (answer.status_code, "has no canary" in answer.json()["error"]) == (409, True)
+    assert model.command("--promote").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{"canary": 0}, {"canary": 100}, {"canary": "10"}, {"auto": True}, {"other": 1}]
+)
+def test_an_impossible_share_is_refused(model: Pushed, body: dict[str, Any]) -> None:
+    assert model.push(**body).status_code == 422
+
+
+def test_a_session_stays_on_the_version_on_which_it_began(model: Pushed) -> None:
+    def opened() -> dict[str, str]:
+        headers = {"X-Amzn-SageMaker-Session-Id": "NEW_SESSION"}
+        body = {"requestType": "NEW_SESSION"}
+        answer = requests.post(f"{model.box.url}/invocations", json=body, headers=headers, timeout=60)
+        return {"X-Amzn-SageMaker-Session-Id": answer.headers["X-Amzn-SageMaker-Session-Id"]}
+
+    stable = model.factor()
+    old = [opened() for _ in range(6)]
+    canary = model.write()
+    assert model.push(canary=50).json()["state"] == "canary"
+    time.sleep(1)  # a session's time is in whole seconds
+    new = [opened() for _ in range(16)]
+    for number in range(4):
+        assert {model.factor(f"{number}-{each}", **session) for each, session in enumerate(old)} == {stable}
+    factors = [{model.factor(f"{number}", **session) for number in range(5)} for session in new]
+    assert all(len(found) == 1 for found in factors)
+    assert {factor for found in factors for factor in found} == {stable, canary}
+    assert model.decide("rollback").json() == {"modelName": "scaled", "state": "rolled_back"}
+    assert {model.factor(f"{number}") for number in range(40)} == {stable}
+    assert "rolled back" in model.row()["version_error"]
+
+
+def test_the_box_promotes_a_canary_that_is_not_worse(model: Pushed) -> None:
+    canary = model.write()
+    with model.callers() as statuses:
+        pushed = model.command("--canary", "50", "--auto")
+    assert (pushed.returncode, "the new version serves" in pushed.stdout) == (0, True), pushed
+    assert model.factor("after") == canary
+    assert set(statuses) == {200}
+    assert statuses[200] >= 2 * MIN_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"fault": "raise RuntimeError('broken')"}, "it fails more"),
+        ({"fault": "import time; time.sleep(0.4)"}, "it is slower"),
+        ({"execute": "os._exit(1)"}, "it fails more"),
+    ],
+)
+def test_the_box_rolls_back_a_canary_that_is_clearly_worse(
+    model: Pushed, fault: dict[str, str], reason: str
+) -> None:
+    stable = model.factor()
+    model.write(**fault)
+    with model.callers():
+        pushed = model.command("--canary", "20", "--auto")
+    assert (pushed.returncode, reason in pushed.stderr) == (1, True), pushed
+    assert reason in model.row()["version_error"]
+    assert {model.factor(f"{number}") for number in range(40)} == {stable}
+    assert model.box.ping()[0] == 200
+
+
+def test_a_list_with_a_record_that_the_version_failed_is_one_of_its_errors(model: Pushed) -> None:
+    """What the caller sent wrong is not, and the other records are answered."""
+    right, failing, wrong = {"x": [1, 2]}, {"x": [9, 2]}, {"x": "no number"}
+    model.write(fault="if payload.x[0] == 9: raise RuntimeError('broken')")
+    assert model.push(canary=50).json()["state"] == "canary"
+    for identity in IDS[:30]:
+        assert model.ask(identity, [right, wrong]).status_code == 200
+        answer = model.ask(identity, [right, failing])
+        assert answer.status_code == 200
+        is_canary = answer.headers["X-Trireme-Version"].endswith("; canary")
+        assert ("error" in answer.json()["result"][1]) == is_canary
+        lines = "\n".join(json.dumps({"payload": payload}) for payload in (right, failing))
+        headers = {"Content-Type": "application/jsonlines", "X-Amzn-SageMaker-Inference-Id": identity}
+        url = f"{model.box.url}/invocations?modelname=scaled"
+        assert requests.post(url, data=lines, headers=headers, timeout=60).status_code == 200
+    numbers = model.row()["canary"]
+    assert numbers["stable"]["errors"] == 0
+    # Of the three requests of an id, one had only what the caller sent wrong.
+    assert numbers["canary"]["errors"] == 2 * numbers["canary"]["requests"] / 3 > 0
+    assert (numbers["verdict"], "it fails more" in numbers["reason"]) == ("worse", True)
+
+
+def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(model: Pushed) -> None:
+    model.write(fault="raise RuntimeError('broken')")
+    pushed = model.command("--canary", "50")
+    assert (pushed.returncode, "--promote, or --rollback" in pushed.stdout) == (0, True), pushed
+    with model.callers():
+        wait_until(lambda: model.row()["canary"]["verdict"] == "worse", description="the verdict")
+        model.box.wait_for_log("the canary: it fails more")
+    assert model.command("--rollback").returncode == 0
+
+
+def test_a_terminal_shows_both_versions_and_leaving_it_leaves_the_canary(model: Pushed) -> None:
+    model.write()
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    command = [sys.executable, "-m", "sm.cli", "push", "scaled", "--to", model.box.url, "--canary", "50"]
+    shown = ""
+
+    def shows(text: str) -> bool:
+        nonlocal shown
+        if select.select([controller], [], [], 0.1)[0]:
+            shown += os.read(controller, 65536).decode()
+        return text in shown
+
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal) as process, model.callers(2):
+        wait_until(lambda: shows("stable") and "requests" in shown, description="the table")
+        wait_until(lambda: model.row()["canary"]["canary"]["requests"] > 0, description="requests")
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: shows("--promote, or --rollback"), description="what to do next")
+        assert process.wait(30) == 0
+    assert model.row()["canary"]["percent"] == 50
+
+
+def test_a_box_that_is_stopped_in_the_middle_ends_well(tmp_path: Path) -> None:
+    with pushed(tmp_path) as model:
+        model.write()
+        assert model.push(canary=50).json()["state"] == "canary"
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(model.ask, identity) for identity in IDS[:8]]
+            assert [answer.result().status_code for answer in answers] == [200] * 8
+        assert model.box.stop() == 0
+
+
+def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(tmp_path: Path) -> None:
+    with pushed(tmp_path, TRIREME_MODEL_POLL="1") as model:
+        # Polling would take it at once; so it must not see it in two looks before the push.
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        newest = model.write()
+        wait_until(
+            lambda: "waits for the end" in model.row().get("version_error", ""), description="the reason"
+        )
+        assert {model.factor(identity) for identity in IDS[:30]} == {1, canary}
+        assert model.decide("promote").status_code == 200
+        wait_until(lambda: model.factor("again") == newest, description="the newest version")
+
+
+def test_what_was_rolled_back_is_not_taken_by_polling_and_a_new_start_serves_what_is_there(
+    tmp_path: Path,
+) -> None:
+    with pushed(tmp_path, TRIREME_MODEL_POLL="1") as model:
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        rolled_back = model.command("--rollback")
+        assert (rolled_back.returncode, "a box that starts again" in rolled_back.stdout) == (0, True)
+        model.box.kill_and_wait_for_restart("control")
+        time.sleep(4)
+        assert {model.factor(identity) for identity in IDS[:30]} == {1}
+        assert "rolled back" in model.row()["version_error"]
+        assert model.box.log.read_text().count("a new version is loaded") == 1
+        assert model.push().json().get("state") == "serves"
+        assert model.factor("pushed again") == canary
+        assert "version_error" not in model.row()
+        write(model.repository, 1)
+        wait_until(lambda: model.factor("polled") == 1, description="the old files")
+        canary = model.write()
+        assert model.push(canary=50).json().get("state") == "canary"
+        assert model.decide("rollback").status_code == 200
+        assert model.box.stop() == 0
+    settings: Any = {"TRIREME_MODEL_POLL": "1"}
+    with running_box(tmp_path, model.repository, clients=(), **settings) as box:
+        assert Pushed(box, model.repository).factor("started again") == canary

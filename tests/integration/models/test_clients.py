@@ -1,0 +1,226 @@
+"""A worker's clients from archives: created at the first request, gone with their archive, and independent."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.client.base import ModelMetadata
+from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
+from sm.models.archive_clients import LoadedClients, LoadedRegistry
+from sm.models.load_records import Record, Records
+from tests.support.boxes import wait_until
+from tests.support.model_archives import ArchiveFolder
+
+pytestmark = pytest.mark.core
+
+CLIENT = """
+from sm.client.base import Client
+import helper
+from .helper import NAME
+
+class Mine(Client):
+    models = ("model",)
+    def inference(self, payload):
+        return [NAME, helper.NAME, self.triton.metadata("model").name]
+"""
+
+
+@dataclass
+class FakeTriton:
+    """Stands in for a worker's Triton. It serves every model that is not in ``unserved_models``."""
+
+    unreachable: bool = False
+    unserved_models: set[str] = field(default_factory=set)
+    forgotten_models: list[str] = field(default_factory=list)
+
+    def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        if self.unreachable:
+            raise NotReady("Triton is not there")
+        if model in self.unserved_models:
+            raise UnknownModel(model)
+        return ModelMetadata(model, ("1",), 0)
+
+    def forget(self, models: Any) -> None:
+        self.forgotten_models += models
+
+
+class Worker:
+    """The clients of one worker, and the records that it reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.platform = ArchiveFolder(folder / "archives")
+        self.records = Records(folder / "models.json")
+        self.triton = FakeTriton()
+        # FakeTriton has only what a client needs.
+        self.clients = LoadedClients(Records(folder / "models.json"), self.triton)  # type: ignore[arg-type]
+        self.registry = LoadedRegistry(self.clients)
+
+    def load(self, name: str, identity: str, **code: str) -> None:
+        url = self.platform.write_flat(name, None, **code)
+        client = f"{url}/code/client.py" if code else ""
+        triton_names = {"model": f"{name}-in-triton"}
+        record = Record(
+            name,
+            url,
+            identity,
+            triton_names["model"],
+            triton_names,
+            client,
+            "",
+            url,
+            triton_names,
+            loaded=True,
+        )
+        self.records.put(record)
+
+    def run_client(self, name: str) -> Any:
+        return self.registry.get(name).inference(None)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path)
+
+
+def modules_below(home: str) -> list[str]:
+    return [
+        name for name, module in list(sys.modules.items()) if home in str(getattr(module, "__file__", ""))
+    ]
+
+
+def test_two_archives_may_have_modules_of_the_same_name(worker: Worker) -> None:
+    for name in ("one", "two"):
+        worker.load(name, name, client=CLIENT, helper=f"NAME = {name!r}")
+    for _ in range(2):
+        for name in ("one", "two"):
+            assert worker.run_client(name) == [name, name, f"{name}-in-triton"]
+
+
+@pytest.mark.parametrize("statement", ["pass", "replaces = 'resnet'", "name = 'resnet'"])
+def test_an_archives_client_cannot_take_the_name_of_a_built_in_client(worker: Worker, statement: str) -> None:
+    source = CLIENT.replace("    models", f"    {statement}\n    models")
+    worker.load("mine", "1", client=source, helper="NAME = 'mine'")
+    assert worker.run_client("mine") == ["mine", "mine", "mine-in-triton"]
+    assert worker.registry.get("mine").name == "mine"
+    with pytest.raises(UnknownModel):
+        worker.registry.get("resnet")
+
+
+def test_an_unloaded_archives_client_and_modules_are_freed(worker: Worker) -> None:
+    worker.load("one", "1", client=CLIENT, helper="NAME = 1")
+    client = weakref.ref(worker.registry.get("one"))
+    worker.records.remove("one")
+    with pytest.raises(UnknownModel):
+        worker.registry.get("one")
+    assert worker.triton.forgotten_models == ["one-in-triton"]
+    # They are freed in the background.
+    wait_until(lambda: client() is None, description="freeing the client")
+    wait_until(lambda: not modules_below(str(worker.platform.home)), description="freeing its modules")
+
+
+def test_an_archive_that_is_loaded_again_has_a_new_client(worker: Worker) -> None:
+    for number in ("1", "2"):
+        worker.load("one", number, client=CLIENT, helper=f"NAME = {number}")
+        assert worker.run_client("one")[:2] == [int(number)] * 2
+
+
+def test_a_client_that_cannot_be_imported_is_reported_until_it_is_replaced(worker: Worker) -> None:
+    worker.load("one", "1", client="import no_such_module\n")
+    for _ in range(2):
+        with pytest.raises(ClientFailed, match="'one' cannot be loaded: .*no_such_module"):
+            worker.registry.get("one")
+    worker.load("one", "2", client=CLIENT, helper="NAME = 2")
+    assert worker.run_client("one")[0] == 2
+
+
+def test_a_client_cannot_use_a_model_of_another_archive(worker: Worker) -> None:
+    worker.load("one", "1", client=CLIENT.replace('("model",)', '("two",)'), helper="NAME = 1")
+    with pytest.raises(ClientFailed, match="'two' is not served"):
+        worker.registry.get("one")
+
+
+@pytest.mark.parametrize(
+    "statement", ["raise KeyboardInterrupt", "raise SystemExit(3)", "raise GeneratorExit"]
+)
+@pytest.mark.parametrize("place", ["setup", "import"])
+def test_a_client_that_raises_to_end_the_process_only_fails_itself(
+    worker: Worker, statement: str, place: str
+) -> None:
+    source = f"{CLIENT}    def setup(self):\n        {statement}\n" if place == "setup" else statement
+    worker.load("one", "1", client=source, helper="NAME = 1")
+    for _ in range(2):
+        with pytest.raises(ClientFailed, match=statement.split()[1].split("(")[0]):
+            worker.registry.get("one")
+
+
+def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_modules(
+    worker: Worker,
+) -> None:
+    wait_for_file = (
+        "import pathlib, time\n"
+        "here = pathlib.Path(__file__)\n"
+        "here.with_name('begun').touch()\n"
+        "while not (here.parents[3] / 'go-on').exists():\n"
+        "    time.sleep(0.01)\n"
+    )
+    worker.load("one", "1", client=wait_for_file + CLIENT, helper="NAME = 1")
+    errors: list[Exception] = []
+
+    def get_client() -> None:
+        try:
+            worker.registry.get("one")
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=get_client)
+    thread.start()
+    started_file = worker.platform.home / "one" / "model" / "code" / "begun"
+    wait_until(started_file.exists, description="the start of the client's import")
+    worker.records.remove("one")
+    with pytest.raises(UnknownModel):
+        worker.registry.get("one")
+    (started_file.parents[3] / "go-on").touch()
+    thread.join()
+    assert [type(error) for error in errors] == [UnknownModel]
+    wait_until(lambda: not modules_below(str(worker.platform.home)), description="freeing its modules")
+
+
+def test_a_client_is_not_ready_until_triton_is_reachable(worker: Worker) -> None:
+    worker.load("one", "1", client=CLIENT, helper="NAME = 1")
+    worker.triton.unreachable = True
+    with pytest.raises(NotReady):
+        worker.registry.get("one")
+    worker.triton.unreachable = False
+    assert worker.run_client("one")[0] == 1
+
+
+def test_a_client_is_not_ready_while_triton_reloads_its_model(worker: Worker) -> None:
+    worker.load("one", "1", client=CLIENT, helper="NAME = 1")
+    worker.triton.unserved_models = {"one-in-triton"}
+    for _ in range(2):
+        with pytest.raises(NotReady, match="'one'"):
+            worker.registry.get("one")
+    worker.triton.unserved_models = set()
+    assert worker.run_client("one")[0] == 1
+
+
+def test_an_archive_without_a_client_is_served_over_v2_only(worker: Worker) -> None:
+    worker.load("plain", "1")
+    worker.load("one", "2", client=CLIENT, helper="NAME = 1")
+    assert worker.registry.triton_model("plain") == "plain-in-triton"
+    with pytest.raises(BadInput, match="v2"):
+        worker.registry.get("plain")
+    assert "plain" not in worker.clients
+    assert "one" in worker.clients
+    assert list(worker.clients) == ["one"]
+    assert worker.registry.served_without_client("plain")
+    assert not worker.registry.served_without_client("one")
+    assert worker.registry.is_served("plain")
+    assert not worker.registry.is_served("unknown")

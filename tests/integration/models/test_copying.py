@@ -1,0 +1,212 @@
+"""The copy of an archive holds only regular files of the archive."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sm.errors import BadInput
+from sm.models import staging
+from sm.models.archive_layout import MAX_COPIED_FILE_BYTES
+from sm.models.staging import copy_archive
+from sm.settings import HERE
+
+pytestmark = pytest.mark.core
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    folder = tmp_path / "archive"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text("small")
+    (folder / "1" / "model.py").write_text("x = 1")
+    return folder
+
+
+def copy(archive: Path, **limits: int) -> Path:
+    target = archive.parent / "copy"
+    copy_archive(archive, target, **limits)
+    return target
+
+
+def test_the_copy_has_the_same_files_and_is_independent_of_the_archive(archive: Path) -> None:
+    (archive / "1" / "run.sh").write_text("true")
+    (archive / "1" / "run.sh").chmod(0o755)
+    target = copy(archive)
+    (archive / "config.pbtxt").write_text("other")
+    assert (target / "config.pbtxt").read_text() == "small"
+    assert (target / "1" / "model.py").read_text() == "x = 1"
+    assert os.access(target / "1" / "run.sh", os.X_OK)
+    assert sorted(path.name for path in target.rglob("*")) == ["1", "config.pbtxt", "model.py", "run.sh"]
+
+
+def test_a_large_file_is_hard_linked_and_survives_the_archives_removal(archive: Path) -> None:
+    weights = archive / "1" / "weights"
+    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
+    target = copy(archive)
+    assert (target / "1" / "weights").samefile(weights)
+    weights.unlink()
+    assert (target / "1" / "weights").stat().st_size == MAX_COPIED_FILE_BYTES + 1
+
+
+def test_on_another_file_system_a_large_file_is_a_symbolic_link(archive: Path) -> None:
+    target = Path("/dev/shm") / f"trireme-copying-{os.getpid()}"
+    weights = archive / "1" / "weights"
+    weights.write_bytes(bytes(MAX_COPIED_FILE_BYTES + 1))
+    if weights.stat().st_dev == target.parent.stat().st_dev:
+        pytest.skip("this machine has one file system only")
+    try:
+        copy_archive(archive, target)
+        assert (target / "1" / "weights").readlink() == weights
+        assert not (target / "1" / "model.py").is_symlink()
+    finally:
+        for path in sorted(target.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        target.rmdir()
+
+
+def test_past_the_copy_limit_small_files_are_linked_except_those_the_box_reads(archive: Path) -> None:
+    (archive / "1" / "labels.txt").write_text("cat")
+    target = copy(archive, max_copied=3)
+    assert not (target / "1" / "labels.txt").samefile(archive / "1" / "labels.txt")
+    for name in ("config.pbtxt", "1/model.py"):
+        assert not (target / name).samefile(archive / name)
+    (archive / "2").mkdir()
+    (archive / "2" / "labels.txt").write_text("cats")
+    second = archive.parent / "second"
+    copy_archive(archive, second, max_copied=3)
+    assert (second / "2" / "labels.txt").samefile(archive / "2" / "labels.txt")
+
+
+def make_socket(path: Path) -> None:
+    os.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)
+
+
+def make_link_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.parent / "z")
+    path.symlink_to("z")
+
+
+BAD_ENTRIES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "pipe": (os.mkfifo, "'1/odd' is not a file or folder"),
+    "socket": (make_socket, "is not a file or folder"),
+    "link to a device": (lambda path: path.symlink_to("/dev/zero"), "leads out of the archive"),
+    "link up": (lambda path: path.symlink_to("../../secret"), "leads out of the archive"),
+    "link by a link": (lambda path: path.symlink_to("up/../../secret"), "leads out of the archive"),
+    "link to nothing": (lambda path: path.symlink_to("nothing"), "leads nowhere"),
+    "link through a file": (lambda path: path.symlink_to("model.py/x"), "leads nowhere"),
+    "link to itself": (lambda path: path.symlink_to("odd"), "leads nowhere"),
+    "link to its folder": (lambda path: path.symlink_to("."), "a folder that contains it"),
+    "link to a pipe": (make_link_to_a_pipe, "is not a file or folder"),
+    "link to the archive": (lambda path: path.symlink_to(path.parents[1]), "a folder that contains it"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ENTRIES)
+def test_an_entry_that_is_not_a_file_of_the_archive_is_named_and_not_read(
+    archive: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive)
+    (archive.parent / "secret").write_text("secret")
+    (archive / "1" / "up").symlink_to("../1x")
+    (archive / "1x").mkdir()
+    add_entry, message = BAD_ENTRIES[kind]
+    add_entry(archive / "1" / "odd")
+    with pytest.raises(BadInput, match=message) as excinfo:
+        copy(archive)
+    assert "secret" not in str(excinfo.value)
+
+
+def test_links_within_the_archive_are_copied_as_their_targets(archive: Path) -> None:
+    (archive / "blobs").mkdir()
+    (archive / "blobs" / "a").write_text("blob")
+    (archive / "1" / "weights").symlink_to("../blobs/./a")
+    (archive / "1" / "again").symlink_to("weights")
+    (archive / "2").symlink_to("1")
+    target = copy(archive)
+    for name in ("1/weights", "1/again", "2/weights", "2/model.py"):
+        assert not (target / name).is_symlink()
+        assert (target / name).read_text() == (archive / name).read_text()
+
+
+def test_folders_that_link_into_each_other_are_refused(archive: Path) -> None:
+    for folder, linked in (("1", "2"), ("2", "1")):
+        (archive / folder).mkdir(exist_ok=True)
+        (archive / folder / "next").symlink_to(f"../{linked}")
+    with pytest.raises(BadInput, match="nested more than"):
+        copy(archive)
+
+
+def test_too_many_entries_and_too_deep_folders_are_refused(archive: Path) -> None:
+    with pytest.raises(BadInput, match="more than 2 files and folders"):
+        copy(archive, max_entries=2)
+    deep = archive.joinpath(*["d"] * (staging.MAX_DEPTH + 1))
+    deep.mkdir(parents=True)
+    with pytest.raises(BadInput, match="nested more than"):
+        copy_archive(archive, archive.parent / "second")
+
+
+def test_a_path_too_long_for_the_copy_is_refused(archive: Path) -> None:
+    archive.joinpath(*["d" * 250] * 13).mkdir(parents=True)
+    with pytest.raises(BadInput, match="the path is too long"):
+        copy_archive(archive, archive.parent.joinpath("e" * 250))
+
+
+def test_a_name_that_is_not_utf8_is_refused(archive: Path) -> None:
+    (archive / os.fsdecode(b"\xff")).write_text("")
+    with pytest.raises(BadInput, match="is not UTF-8") as excinfo:
+        copy(archive)
+    str(excinfo.value).encode()
+
+
+FILL_THE_DISK = """
+import sys
+from pathlib import Path
+from sm.errors import OutOfMemory
+from sm.models.load_records import Records
+from sm.models.staging import Staging
+from tests.support.model_archives import ArchiveFolder
+from tests.support.noted_control import RecordingControl
+from sm.models.model_loader import Loader
+home, run = Path(sys.argv[1]), Path(sys.argv[2])
+platform = ArchiveFolder(home)
+url = platform.write_flat("large")
+for number in range(20):
+    (Path(url) / f"labels{number}.txt").write_bytes(bytes(50_000))
+(run / "models").mkdir()
+loader = Loader(Records(run / "models.json"), Staging(run / "models", run / "archives"), RecordingControl(), home=home)
+try:
+    loader.load("large", url)
+except OutOfMemory as error:
+    print(error)
+assert not loader.records.read().records
+assert not list((run / "archives").iterdir()) and not list((run / "models").iterdir())
+loader.load("small", platform.write_flat("small"))
+"""
+
+
+def test_a_copy_on_a_full_disk_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """On a real file system that is full. Its space is freed: a small archive loads afterwards."""
+    home, run = tmp_path / "archives", tmp_path / "run"
+    home.mkdir()
+    run.mkdir()
+    script = f'mount -t tmpfs -o size=512k none {run} || exit 77\nexec "$0" -c "$1" "$2" "$3"'
+    completed = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, sys.executable, FILL_THE_DISK, str(home), str(run)],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if completed.returncode == 77 or "unshare failed" in completed.stderr:
+        pytest.skip("this machine does not allow mounting a small file system")
+    assert completed.returncode == 0, completed.stderr
+    assert "no room in the run folder: No space left on device" in completed.stdout

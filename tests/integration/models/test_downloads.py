@@ -1,0 +1,315 @@
+"""A download that was interrupted goes on where it was, within one file too, and never mixes two versions."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import StartError
+from sm.models.downloads import CHUNK_BYTES, CONNECTIONS, PART, RANGE_BYTES
+from sm.models.sources import PART_LIFE_S, Sources, held
+from sm.settings import HERE
+from tests.support.aws_command import ISOLATED_ENVIRONMENT
+from tests.support.boxes import wait_until
+from tests.support.disks import MOUNT_SMALL_DISK
+from tests.support.download_hosts import CuttingProxy, cutting_proxy, https_site
+from tests.support.s3 import CREDENTIALS, aws, client
+
+__all__ = ["aws"]
+#: Of the large file: three ranges.
+SIZE = 2 * RANGE_BYTES + 2**20
+#: Bytes of headers and of TLS, and what a thread may have read and not yet counted.
+SLACK = CONNECTIONS * (CHUNK_BYTES + 2**16)
+
+
+@dataclass
+class Host:
+    """A source of one archive, behind a proxy."""
+
+    source: str
+    folder: Path
+    proxy: CuttingProxy
+    url: str = ""
+
+    def pack(self, seed: int, size: int = SIZE) -> str:
+        """Write an archive with a large file beside the site; return the file's digest."""
+        content = random.Random(seed).randbytes(size)
+        (self.folder / "weights").write_bytes(content)
+        with tarfile.open(self.folder / "packed.tar.gz", "w:gz", compresslevel=1) as tar:
+            tar.add(self.folder / "weights", "model/weights")
+        return hashlib.sha256(content).hexdigest()
+
+    def publish(self) -> None:
+        """Replace what the source has by what was packed."""
+        archive = (self.folder / "packed.tar.gz").replace(self.folder / "site" / "model.tar.gz")
+        if self.url:
+            client(self.url).upload_file(str(archive), "inputs", "large/model.tar.gz")
+
+    def put(self, seed: int, size: int = SIZE) -> str:
+        digest = self.pack(seed, size)
+        self.publish()
+        return digest
+
+
+@pytest.fixture(params=["s3", "https"])
+def host(
+    request: pytest.FixtureRequest, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Host]:
+    (tmp_path / "site").mkdir()
+    for name, value in {**ISOLATED_ENVIRONMENT, **CREDENTIALS, "PYTHONPATH": str(HERE)}.items():
+        monkeypatch.setenv(name, value)
+    with contextlib.ExitStack() as stack:
+        if request.param == "s3":
+            proxy = stack.enter_context(cutting_proxy(int(aws.rpartition(":")[2])))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+            yield Host("s3://inputs/large/model.tar.gz", tmp_path, proxy, aws)
+        else:
+            site = stack.enter_context(https_site(tmp_path, tmp_path / "site"))
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "box.pem"))
+            proxy = stack.enter_context(cutting_proxy(site))
+            yield Host(f"https://localhost:{proxy.port}/model.tar.gz", tmp_path, proxy)
+
+
+def digest_of(folder: Path) -> str:
+    return hashlib.sha256((folder / "model/weights").read_bytes()).hexdigest()
+
+
+def start_fetch(source: str, cache: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "sm.models.sources", source, str(cache)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def interrupt(host: Host, cache: Path, how: Any) -> int:
+    """Begin to fetch, and interrupt it in the middle; return how many bytes had come by then."""
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES + 2**20, how != "cut"
+    with start_fetch(host.source, cache) as fetch:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        time.sleep(0.3)
+        if how != "cut":
+            fetch.send_signal(how)
+        output = fetch.communicate(timeout=30)[0]
+    if how == "cut":
+        assert fetch.returncode == 1
+        assert "cannot be fetched" in output.splitlines()[-1]
+    sent = host.proxy.sent
+    host.proxy.reset()
+    return sent
+
+
+@pytest.mark.parametrize("how", ["cut", signal.SIGKILL, signal.SIGTERM], ids=str)
+def test_an_interrupted_fetch_goes_on_within_the_file(how: Any, host: Host, tmp_path: Path) -> None:
+    expected = host.put(1)
+    cache = tmp_path / "cache"
+    before = interrupt(host, cache, how)
+    with start_fetch(host.source, cache) as fetch:
+        result = json.loads(fetch.communicate(timeout=60)[0].splitlines()[-1])
+    assert digest_of(Path(result["repository"])) == expected
+    assert result["bytes"] <= SIZE - before + SLACK
+    assert host.proxy.sent <= SIZE - before + 2 * SLACK
+    assert list((cache / "objects").iterdir()) == []
+
+
+def test_a_host_that_is_away_for_some_seconds_ends_no_fetch(host: Host, tmp_path: Path) -> None:
+    expected = host.put(3)
+    host.proxy.budget = RANGE_BYTES
+    with start_fetch(host.source, tmp_path / "cache") as fetch:
+        wait_until(lambda: host.proxy.sent == RANGE_BYTES, description="the first bytes")
+        time.sleep(6)
+        assert fetch.poll() is None
+        host.proxy.reset()
+        result = json.loads(fetch.communicate(timeout=60)[0].splitlines()[-1])
+    assert digest_of(Path(result["repository"])) == expected
+
+
+def test_a_changed_object_starts_anew(host: Host, tmp_path: Path) -> None:
+    host.put(1)
+    interrupt(host, tmp_path / "cache", "cut")
+    expected = host.put(2, SIZE + 2**20)
+    sources = Sources(tmp_path / "cache", print)
+    assert digest_of(sources.fetch(host.source)) == expected
+    assert sources.fetched_bytes > SIZE + 2**20
+
+
+def test_an_object_that_changes_under_a_fetch_is_not_taken(host: Host, tmp_path: Path) -> None:
+    """Two versions must not get mixed, although the ranges of both are there."""
+    host.put(1)
+    expected, cache = host.pack(2, SIZE + 2**20), tmp_path / "cache"
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    with start_fetch(host.source, cache) as fetch:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        host.publish()
+        # Those that wait are cut, so that they ask again.
+        host.proxy.budget = None
+        host.proxy.stopped.set()
+        output = fetch.communicate(timeout=60)[0]
+    assert fetch.returncode == 1, output
+    assert ("PreconditionFailed" if host.url else "has changed") in output.splitlines()[-1]
+    assert list((cache / "folders").iterdir()) == []
+    assert digest_of(Sources(cache, print).fetch(host.source)) == expected
+
+
+@pytest.mark.parametrize("host", ["https"], indirect=True)
+def test_a_wrong_digest_leaves_nothing_that_is_used_later(host: Host, tmp_path: Path) -> None:
+    expected, archive = host.put(1), (tmp_path / "site/model.tar.gz").read_bytes()
+    wanted = hashlib.sha256(archive).hexdigest()
+    host.put(2, SIZE + 2**20)
+    sources = Sources(tmp_path / "cache", print)
+    with pytest.raises(StartError, match="another SHA-256"):
+        sources.fetch(f"{host.source}#sha256={wanted}")
+    assert list((tmp_path / "cache/objects").iterdir()) == []
+    (tmp_path / "site/model.tar.gz").write_bytes(archive)
+    assert digest_of(sources.fetch(f"{host.source}#sha256={wanted}")) == expected
+
+
+def test_what_nobody_goes_on_with_is_removed_after_a_week(host: Host, tmp_path: Path) -> None:
+    host.put(1)
+    interrupt(host, tmp_path / "cache", "cut")
+    (part,) = (tmp_path / "cache/objects").glob(f"*{PART}")
+    sources = Sources(tmp_path / "cache", print)
+    sources.remove_leftovers()
+    assert part.exists()
+    os.utime(part, (0, time.time() - PART_LIFE_S - 60))
+    sources.remove_leftovers()
+    assert not part.exists()
+
+
+@pytest.fixture
+def prefixes(aws: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four repositories of 8 MiB: one, two, three, four."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws, "PYTHONPATH": str(HERE)}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("one", "two", "three", "four"):
+        body = name.encode() * (2**23 // len(name))
+        client(aws).put_object(Bucket="inputs", Key=f"{name}/model/weights", Body=body)
+
+
+ROOM_SCRIPT = """
+import json, os, time
+from pathlib import Path
+from sm.models.sources import Sources, held
+
+root = Path({root!r})
+def fetch(name):
+    sources = Sources(root, lambda line: None)
+    return sources.fetch(f"s3://inputs/{{name}}/"), sources.removed_bytes
+folders = {{}}
+for age, name in ((300, "one"), (200, "two"), (100, "three")):
+    folders[name], _ = fetch(name)
+    os.utime(folders[name], (0, time.time() - age))
+with held(folders["one"], root):
+    folders["four"], removed = fetch("four")
+print(json.dumps([sorted(name for name in folders if folders[name].is_dir()), removed]))
+"""
+
+
+def test_the_least_recently_used_repository_that_no_box_uses_makes_room(
+    prefixes: None, tmp_path: Path
+) -> None:
+    """``one`` is older than ``two``, but a box holds it."""
+    script = tmp_path / "script.py"
+    script.write_text(ROOM_SCRIPT.format(root=str(tmp_path / "disk/cache")))
+    (tmp_path / "disk").mkdir()
+    prefix = MOUNT_SMALL_DISK.format(size=30, folder=tmp_path / "disk")
+    command = f"{prefix} {sys.executable} {script}"
+    output = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert output.returncode == 0, output.stderr
+    present, removed = json.loads(output.stdout)
+    assert present == ["four", "one", "three"]
+    assert 2**23 - 4096 <= removed <= 2**23 + 2**20
+
+
+def test_joined_sources_are_held_too(prefixes: None, tmp_path: Path) -> None:
+    sources = Sources(tmp_path, print)
+    one = sources.fetch("s3://inputs/one/")
+    (tmp_path / "own" / "other").mkdir(parents=True)
+    joined = sources.fetch(f"s3://inputs/one/,{tmp_path / 'own'}")
+    for folder in (one, joined):
+        os.utime(folder, (0, 0))
+    with held(joined, tmp_path):
+        assert list(Sources(tmp_path, print)._idle_folders()) == []
+    assert set(Sources(tmp_path, print)._idle_folders()) == {one, joined}
+
+
+def test_a_host_that_stops_to_send_is_reported_within_30_seconds(host: Host, tmp_path: Path) -> None:
+    host.put(1)
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    started = time.monotonic()
+    with start_fetch(host.source, tmp_path / "cache") as fetch:
+        output = fetch.communicate(timeout=60)[0]
+    assert time.monotonic() - started < 30
+    assert "cannot be fetched" in output.splitlines()[-1]
+
+
+def test_who_waits_for_a_fetch_that_is_killed_goes_on_with_it(host: Host, tmp_path: Path) -> None:
+    expected, cache = host.put(1), tmp_path / "cache"
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    with start_fetch(host.source, cache) as first, start_fetch(host.source, cache) as second:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        time.sleep(0.5)
+        # The one that waits has said so.
+        assert first.stdout
+        os.set_blocking(first.stdout.fileno(), False)
+        is_waiting = "waiting" in (first.stdout.read() or "")
+        os.set_blocking(first.stdout.fileno(), True)
+        waiting, working = (first, second) if is_waiting else (second, first)
+        host.proxy.reset()
+        working.kill()
+        result = json.loads(waiting.communicate(timeout=60)[0].splitlines()[-1])
+    assert digest_of(Path(result["repository"])) == expected
+    assert result["bytes"] <= SIZE - RANGE_BYTES + SLACK
+
+
+FULL_DISK_SCRIPT = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+disk, source, go = Path({disk!r}), {source!r}, Path({go!r})
+command = [sys.executable, "-m", "sm.models.sources", source, str(disk / "cache")]
+fetch = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+while not go.exists():
+    time.sleep(0.05)
+try:
+    with (disk / "fill").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+except OSError:
+    pass
+go.unlink()
+print(fetch.communicate()[0].splitlines()[-1])
+(disk / "fill").unlink()
+print(subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[-1])
+"""
+
+
+def test_a_disk_that_fills_meanwhile_ends_the_fetch_and_the_next_one_goes_on(
+    host: Host, tmp_path: Path
+) -> None:
+    host.put(1)
+    host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
+    disk, go, script = tmp_path / "disk", tmp_path / "go", tmp_path / "script.py"
+    disk.mkdir()
+    script.write_text(FULL_DISK_SCRIPT.format(disk=str(disk), source=host.source, go=str(go)))
+    command = f"{MOUNT_SMALL_DISK.format(size=60, folder=disk)} {sys.executable} {script}"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: host.proxy.sent == host.proxy.budget, description="the first bytes")
+        go.touch()
+        wait_until(lambda: not go.exists(), description="a full disk")
+        host.proxy.reset()
+        host.proxy.stopped.set()
+        failed, done = run.communicate(timeout=120)[0].splitlines()
+    assert "No space left" in failed
+    assert json.loads(done)["bytes"] <= SIZE - RANGE_BYTES + SLACK

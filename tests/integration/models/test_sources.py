@@ -1,0 +1,330 @@
+"""Model repositories are fetched into a cache: complete, once, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import http.server
+import io
+import os
+import ssl
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import StartError
+from sm.http.s3 import S3Uri
+from sm.models.downloads import PART, Remote
+from sm.models.origins import read_s3, shown
+from sm.models.sources import SourceHolds, Sources, main
+from tests.support import certificates
+from tests.support.s3 import CREDENTIALS, aws, client
+
+__all__ = ["aws"]
+
+
+@pytest.fixture
+def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": aws}.items():
+        monkeypatch.setenv(name, value)
+    return aws
+
+
+def archive(path: Path, *members: tuple[str, bytes]) -> Path:
+    """Write an archive; a member of type SYMTYPE leads to /etc/passwd."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            member.size = 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"text") if member.size else None)
+    return path
+
+
+def test_a_second_start_fetches_only_what_has_changed(s3_url: str, tmp_path: Path) -> None:
+    s3 = client(s3_url)
+    for name in ("a/config.pbtxt", "a/1/model.onnx"):
+        s3.put_object(Bucket="inputs", Key=f"models/{name}", Body=b"old")
+    sources = Sources(tmp_path / "cache", print)
+    first = sources.fetch("s3://inputs/models/")
+    assert (first / "a/1/model.onnx").read_bytes() == b"old"
+    assert sources.fetch("s3://inputs/models/") == first
+    assert sources.fetched_bytes == len(b"old") * 2
+    s3.put_object(Bucket="inputs", Key="models/a/1/model.onnx", Body=b"new")
+    assert (sources.fetch("s3://inputs/models/") / "a/1/model.onnx").read_bytes() == b"new"
+    assert sources.fetched_bytes == len(b"old") * 2 + len(b"new")
+    assert (first / "a/1/model.onnx").read_bytes() == b"old"
+
+
+def test_an_archive_in_s3_is_unpacked(s3_url: str, tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    client(s3_url).put_object(Bucket="inputs", Key="model.tar.gz", Body=path.read_bytes())
+    folder = Sources(tmp_path / "cache", print).fetch("s3://inputs/model.tar.gz")
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+
+
+@pytest.mark.parametrize(
+    "source", ["s3://inputs/nothing/", "s3://inputs/none.tar.gz", "s3://absent/a/", "/nowhere/a.tar.gz"]
+)
+def test_what_does_not_exist_leaves_nothing(source: str, s3_url: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError):
+        Sources(tmp_path, print).fetch(source)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folders", "lock", "objects"]
+
+
+def test_an_archive_is_unpacked_where_tarfile_has_no_filters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2, which the CPU image has, knows none."""
+    path, extract = tmp_path / "model.tar.gz", tarfile.TarFile.extract
+    with tarfile.open(path, "w:gz") as tar:
+        for name, mode in (("/a/1/model.py", 0o644), ("a/triton_python_backend_stub", 0o6777), ("b", 0o022)):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = 4, mode, 1_700_000_000
+            tar.addfile(member, io.BytesIO(b"text"))
+
+    def extract_as_old(self: Any, member: Any, path: Any = "", set_attrs: bool = True) -> None:
+        extract(self, member, path, set_attrs)
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", extract_as_old)
+    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    assert {name: file.stat().st_mode & 0o7777 for name, file in files.items()} == {
+        "a/1/model.py": 0o644,
+        "a/triton_python_backend_stub": 0o755,
+        "b": 0o600,
+    }
+    assert {(file.read_bytes(), file.stat().st_mtime) for file in files.values()} == {(b"text", 1.7e9)}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../out", tarfile.REGTYPE),
+        ("a/../../out", tarfile.REGTYPE),
+        ("../out", tarfile.DIRTYPE),
+        ("a", tarfile.SYMTYPE),
+        ("a", tarfile.FIFOTYPE),
+        ("a", tarfile.LNKTYPE),
+    ],
+)
+def test_a_hostile_archive_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", (name, kind))
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
+def test_hard_links_in_an_archive_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind, content in [
+            ("a/model.onnx", tarfile.REGTYPE, b"one"),
+            ("b/model.onnx", tarfile.LNKTYPE, b""),
+            ("a/model.onnx", tarfile.REGTYPE, b"another"),
+        ]:
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, len(content)
+            member.linkname = "a/model.onnx" if kind == tarfile.LNKTYPE else ""
+            tar.addfile(member, io.BytesIO(content))
+    folder = Sources(tmp_path / "cache", print).fetch(str(path))
+    assert (folder / "b/model.onnx").read_bytes() == b"one"
+    # tar -r adds a newer entry of the same name, which must not change the files that were linked to the older one.
+    assert (folder / "a/model.onnx").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("target", ["a", "later", "../outside", "/etc/passwd", "folder"])
+def test_a_hard_link_to_anything_but_an_earlier_file_is_refused(tmp_path: Path, target: str) -> None:
+    path = tmp_path / "model.tar.gz"
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/outside").write_text("secret")
+    with tarfile.open(path, "w:gz") as tar:
+        for name, kind in (("folder", tarfile.DIRTYPE), ("a", tarfile.LNKTYPE), ("later", tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "model.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StartError):
+        Sources(tmp_path / "cache", print).fetch(str(path))
+    assert not list((tmp_path / "cache/folders").iterdir())
+
+
+def test_an_object_that_changes_while_it_is_fetched_is_not_taken(s3_url: str, tmp_path: Path) -> None:
+    """The list may be older than the object; its content must not get the name of the old one."""
+    s3 = client(s3_url)
+    old = s3.put_object(Bucket="inputs", Key="changing", Body=b"old")["ETag"]
+    s3.put_object(Bucket="inputs", Key="changing", Body=b"new")
+    read = functools.partial(read_s3, s3, S3Uri("inputs", "changing"), old)
+    (tmp_path / "objects").mkdir()
+    with pytest.raises(StartError, match="PreconditionFailed"):
+        Sources(tmp_path, print)._download([Remote("old", old, 3, read)])
+    assert {file.suffix for file in (tmp_path / "objects").iterdir()} <= {PART}
+
+
+def test_sources_are_joined_unless_two_have_a_model_of_one_name(tmp_path: Path) -> None:
+    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    (tmp_path / "two" / "b").mkdir(parents=True)
+    sources = Sources(tmp_path / "cache", print)
+    folder = sources.fetch(f"{one},{tmp_path / 'two'}")
+    assert {path.name for path in folder.iterdir()} == {"a", "b"}
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+    (tmp_path / "two" / "c").mkdir()
+    assert (sources.fetch(f"{one},{tmp_path / 'two'}") / "c").is_dir()
+    (tmp_path / "two" / "a").mkdir()
+    with pytest.raises(StartError, match=r"^a of \S+one.tar.gz and a of \S+two are two models of one name"):
+        sources.fetch(f"{one},{tmp_path / 'two'}")
+
+
+def test_an_unknown_kind_of_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="does not start with"):
+        Sources(tmp_path, print).fetch("http://name:secret@localhost/model.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "https://name:secret@host/m.tar.gz?signature=secret#sha256=0,s3://b/a/",
+            "https://host/m.tar.gz#sha256=0,s3://b/a/",
+        ),
+        ("https://name:sec/ret@host/a", "https://host/a"),
+        ("https://name:sec@ret@host:8443/a", "https://host:8443/a"),
+        ("https://secret@host/a", "https://host/a"),
+        ("https:/name:secret@host/a", "https:/host/a"),
+        ("https://host:8443/a@b?x=secret", "https://host:8443/a@b"),
+        ("https://h/a?x=secret,secret&y=secret,hf://o/n@r", "https://h/a,hf://o/n@r"),
+        ("hf://owner/name@main", "hf://owner/name@main"),
+        ("s3://bucket/a@b/c.tar.gz", "s3://bucket/a@b/c.tar.gz"),
+        ("is it? 'https://u:secret@[::1]:1/a?secret' fails", "is it? 'https://[::1]:1/a' fails"),
+        ("https://name:secret/a", "https://name/a"),
+    ],
+)
+def test_what_may_be_secret_in_an_address_is_not_shown(text: str, expected: str) -> None:
+    assert shown(text) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://name:secret@localhost:1/m.tar.gz",
+        "https://name:secret@localhost:1/m .tar.gz?secret",
+        "https://localhost:secret/m.tar.gz",
+        "https://name:sec ret@localhost:1/m.tar.gz",
+        "https://name:secret@local\u2100host/m.tar.gz",
+        "https://name:secret@[localhost/m.tar.gz",
+        "https://name:secret@\u00fc\u00fc..x/m.tar.gz",
+        "http://name:secret@localhost/m.tar.gz",
+        "ftp://name:secret@localhost/m.tar.gz",
+        "https://name:secret@localhost:1/m.tar.gz#sha256=0",
+        "s3://name:secret@bucket/m.tar.gz?secret",
+        "s3://?secret",
+    ],
+)
+def test_no_sentence_of_a_failed_fetch_has_a_secret(
+    source: str, s3_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main((source, str(tmp_path / "cache"))) == 1
+    out, err = capsys.readouterr()
+    assert out.strip()
+    assert "secret" not in out + err
+
+
+def test_the_user_of_an_address_is_sent_as_a_header_and_to_no_other_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = archive(tmp_path / "m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE)).read_bytes()
+    certificate, key = certificates.write(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    received: list[tuple[str, str | None]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append((self.path, self.headers["Authorization"]))
+            if self.path == "/moved.tar.gz":
+                self.send_response(302)
+                self.send_header("Location", "/m.tar.gz")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        source = f"https://name:sec%40ret@localhost:{server.server_port}/moved.tar.gz"
+        folder = Sources(tmp_path / "cache", print).fetch(source)
+        server.shutdown()
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+    basic = "Basic " + base64.b64encode(b"name:sec@ret").decode()
+    assert received == [("/moved.tar.gz", basic), ("/m.tar.gz", None)] * (len(received) // 2)
+    assert "sec" not in capsys.readouterr().out
+
+
+def test_https_is_fetched_once_and_only_with_the_right_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    content = archive(tmp_path / "site/m.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE)).read_bytes()
+    certificate, key = certificates.write(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://localhost:{server.server_port}/m.tar.gz"
+        sources = Sources(tmp_path / "cache", print)
+        with pytest.raises(StartError):
+            sources.fetch(f"{url}#sha256={'0' * 64}")
+        folder = sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}")
+        assert sources.fetch(f"{url}#sha256={hashlib.sha256(content).hexdigest()}") == folder
+        assert sources.fetch(url) == sources.fetch(url)
+        # The refused one, the right one, and one without a digest.
+        assert sources.fetched_bytes == 3 * len(content)
+        server.shutdown()
+    assert (folder / "a/config.pbtxt").read_bytes() == b"text"
+
+
+def idle_folders(root: Path) -> set[str]:
+    """The folders that would be removed to make room, all of them unused for long."""
+    for folder in (root / "folders").iterdir():
+        os.utime(folder, (0, 0))
+    return {folder.name for folder in Sources(root, print)._idle_folders()}
+
+
+def test_a_folder_is_kept_while_somebody_uses_it_also_by_links(tmp_path: Path) -> None:
+    one = archive(tmp_path / "one.tar.gz", ("a/config.pbtxt", tarfile.REGTYPE))
+    two = archive(tmp_path / "two.tar.gz", ("b/1/model.onnx", tarfile.REGTYPE))
+    root = tmp_path / "cache"
+    joined = Sources(root, print).fetch(f"{one},{two}")
+    every = {folder.name for folder in (root / "folders").iterdir()}
+    assert len(every) == 3
+    holds = SourceHolds(root)
+    holds.keep({"first": (joined / "a",), "other": (joined / "a", tmp_path)})
+    target = (joined / "b").resolve().parent.name
+    assert idle_folders(root) == {target}
+    holds.keep({"other": (joined / "a",), "second": ((joined / "b").resolve(),)})
+    assert idle_folders(root) == set()
+    holds.keep({"second": ((joined / "b").resolve(),)})
+    assert idle_folders(root) == every - {target}
+    holds.keep({"gone": (root / "folders/none/a",)})
+    assert idle_folders(root) == every

@@ -1,0 +1,190 @@
+"""Changes of a graph: it takes uint8 pixels or returns objects, and gives the same answers as before."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from sm.build import suppression
+from sm.build.build_request import BuildRequest
+from sm.build.changes import Changes
+from sm.build.graph_runner import session
+from sm.build.model_builder import ModelBuilder
+from sm.build.onnx_graph import Graph
+from sm.client.preprocessing import Preprocessing
+from sm.client.tasks.detection import detect_objects, read_objects
+from sm.commands.progress import Progress
+from sm.errors import CommandError
+from sm.repository import problems
+from sm.repository.cache import Cache
+from sm.repository.machine import Machine
+from sm.repository.manifest import Manifest
+from tests.support.onnx_graphs import plus_one, save_graph
+
+FLOAT, CLASSES = TensorProto.FLOAT, 4
+DESCRIPTION = {"resize": 8, "crop": 8, "channels": "BGR", "scale": 1 / 255, "mean": [0.4, 0.5, 0.6]}
+DESCRIPTION |= {"std": [0.2, 0.3, 0.4]}
+RNG = np.random.default_rng(7)
+
+
+def identity_graph(path: Path, shape: tuple[int, int, int]) -> Graph:
+    """A graph that returns its picture, so that the scaling added before it can be seen."""
+    sizes = (FLOAT, ["b", *shape])
+    return save_graph(path, [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes})
+
+
+def rows_graph(path: Path) -> Graph:
+    """A detector whose rows are its input, so that a test can choose them."""
+    sizes = (FLOAT, ["b", 3000, 5 + CLASSES])
+    nodes = [helper.make_node("Identity", ["rows"], ["output0"])]
+    return save_graph(path, nodes, {"rows": sizes}, {"output0": sizes})
+
+
+def write_picture_detector(path: Path) -> Path:
+    """Write a detector that returns the pixels of ``images`` [b, 3, 6, 2] as its rows."""
+    flat = helper.make_tensor("flat", TensorProto.INT64, [3], [0, 4, 9])
+    node = helper.make_node("Reshape", ["images", "flat"], ["rows"])
+    inputs, outputs = {"images": (FLOAT, ["b", 3, 6, 2])}, {"rows": (FLOAT, ["b", 4, 9])}
+    return save_graph(path, [node], inputs, outputs, (flat,)).path
+
+
+def random_rows(count: int = 3000) -> NDArray[np.float32]:
+    """Crowded boxes with scores of all sizes."""
+    centres = RNG.integers(0, 12, (count, 2)) * 50 + RNG.normal(0, 8, (count, 2))
+    extents = RNG.uniform(20, 60, (count, 2))
+    rows: NDArray[np.float32] = np.hstack([centres, extents, RNG.random((count, 1 + CLASSES))]).astype(
+        np.float32
+    )
+    return rows
+
+
+@pytest.mark.parametrize(("layout", "shape"), [("CHW", (3, 8, 8)), ("HWC", (8, 8, 3))])
+def test_a_uint8_graph_scales_pixels_as_the_client_does(
+    tmp_path: Path, layout: str, shape: tuple[int, int, int]
+) -> None:
+    description = tmp_path / "preprocess.json"
+    description.write_text(json.dumps({**DESCRIPTION, "layout": layout}))
+    graphs = Changes(uint8=True).graphs(identity_graph(tmp_path / "x.onnx", shape), description, tmp_path)
+    (value,) = graphs.served.inputs
+    assert (value.datatype, value.shape) == ("TYPE_UINT8", (-1, *shape))
+    prepared = Preprocessing.read(description)
+    pixels = RNG.integers(0, 256, (8, 8, 3), np.uint8)
+    (scaled,) = session(graphs.served.path).run(["y"], {"x": prepared.unscaled(pixels)[None]})
+    np.testing.assert_array_equal(scaled[0], prepared(pixels))
+
+
+@pytest.mark.parametrize("confidence", [0, 0.3, 0.6, 1])
+@pytest.mark.parametrize("iou", [0, 0.3, 0.45, 0.9, 1])
+def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
+    tmp_path: Path, confidence: float, iou: float
+) -> None:
+    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=False)
+    batch = np.stack([random_rows(), random_rows(), np.zeros((3000, 5 + CLASSES), np.float32)])
+    # The second record of the batch has other thresholds.
+    thresholds = (
+        np.array([[confidence], [0.5], [confidence]], np.float32),
+        np.array([[iou], [0.2], [iou]], np.float32),
+    )
+    feed = {"rows": batch, "confidence": thresholds[0], "iou": thresholds[1]}
+    (objects,) = session(graph.path).run(["objects"], feed)
+    assert objects.shape == (3, suppression.OBJECTS, 6)
+    for record, known_thresholds in ((0, (confidence, iou)), (1, (0.5, 0.2))):
+        from_graph, from_client = (
+            read_objects(objects[record], known_thresholds[0]),
+            detect_objects(batch[record], *known_thresholds),
+        )
+        np.testing.assert_array_equal(from_graph.classes, from_client.classes)
+        np.testing.assert_allclose(from_graph.scores, from_client.scores, rtol=1e-6)
+        np.testing.assert_allclose(from_graph.boxes, from_client.boxes, atol=1e-3)
+    assert not objects[2].any()
+
+
+def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_path: Path) -> None:
+    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=True)
+    assert [value.name for value in graph.outputs] == ["output0", "objects"]
+    model = onnx.load(graph.path)
+    (plugin,) = (node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
+    attributes = {item.name: helper.get_attribute_value(item) for item in plugin.attribute}
+    assert attributes["score_threshold"] == pytest.approx(suppression.CONFIDENCE)
+    assert attributes["iou_threshold"] == pytest.approx(suppression.IOU)
+    assert (attributes["max_output_boxes"], attributes["background_class"], attributes["box_coding"]) == (
+        1000,
+        -1,
+        0,
+    )
+    onnx.utils.extract_model(graph.path, tmp_path / "z.onnx", ["rows"], list(plugin.input), check_model=False)
+    batch = random_rows()[None]
+    boxes, scores = session(tmp_path / "z.onnx").run(list(plugin.input), {"rows": batch})
+    class_scores = batch[0, :, 4:5] * batch[0, :, 5:]
+    np.testing.assert_array_equal(scores[0].max(axis=1), class_scores.max(axis=1))
+    np.testing.assert_array_equal((scores[0] > 0).sum(axis=1), 1)
+    np.testing.assert_allclose((boxes[0, :, :2] + boxes[0, :, 2:]) / 2, batch[0, :, :2], atol=1e-3)
+
+
+def test_a_model_may_be_built_with_both_changes_and_its_manifest_names_them(tmp_path: Path) -> None:
+    out, models = tmp_path / "out", tmp_path / "model"
+    (models / "tiny").mkdir(parents=True)
+    (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
+    builder = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    source = write_picture_detector(tmp_path / "x.onnx")
+    folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+    assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack the backend
+    manifest = Manifest.read(folder / "1")
+    assert manifest is not None
+    assert manifest.changes == ("uint8", "nms")
+    text = (folder / "config.pbtxt").read_text()
+    assert [words in text for words in ("TYPE_UINT8", '"confidence"', '"objects"', '"rows"')] == [1, 1, 1, 0]
+
+
+def test_building_from_an_already_changed_graph_changes_nothing(tmp_path: Path) -> None:
+    models = tmp_path / "model"
+    (models / "tiny").mkdir(parents=True)
+    (models / "tiny" / "preprocess.json").write_text(json.dumps({"scale": 1 / 255}))
+    (models / "tiny" / "config.pbtxt").write_text(
+        'name: "tiny" max_batch_size: 8\n'
+        'input [{ name: "images" data_type: TYPE_FP32 dims: [3, 6, 2] }]\n'
+        'output [{ name: "rows" data_type: TYPE_FP32 dims: [4, 9] }]\n'
+    )
+    builder = ModelBuilder(Cache(tmp_path / "cache"), models, Progress(io.StringIO()))
+    source, changes = write_picture_detector(tmp_path / "x.onnx"), []
+    for out in (tmp_path / "first", tmp_path / "second"):
+        folder = builder.build(BuildRequest("tiny", "onnxruntime", out, source, changes=Changes(True, True)))
+        assert problems.find_problems(out, Machine(gpu=True)) == []  # this machine may lack the backend
+        manifest = Manifest.read(folder / "1")
+        assert manifest is not None
+        changes.append(manifest.changes)
+        first_graph, source = source, folder / "1" / "model.onnx"
+    # The manifest names the changes since the source, which had both already.
+    assert changes == [("uint8", "nms"), ()]
+    assert source.read_bytes() == first_graph.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (Changes(uint8=True), "has 0 inputs that are a picture"),
+        (Changes(nms=True), "does not give YOLOv5's rows"),
+    ],
+)
+def test_the_error_for_a_graph_that_cannot_be_changed_says_why(
+    tmp_path: Path, changes: Changes, reason: str
+) -> None:
+    (tmp_path / "preprocess.json").write_text("{}")
+    with pytest.raises(CommandError, match=reason):
+        changes.graphs(plus_one(tmp_path / "x.onnx"), tmp_path / "preprocess.json", tmp_path)
+
+
+def test_the_build_options_of_a_model_are_read_and_others_refused(tmp_path: Path) -> None:
+    assert Changes.read(tmp_path) == Changes()
+    (tmp_path / "build.options").write_text("--nms --uint8\n")
+    assert Changes.read(tmp_path) == Changes(uint8=True, nms=True)
+    (tmp_path / "build.options").write_text("--nms --batch 1:2:3\n")
+    with pytest.raises(CommandError, match="--batch is not for every target"):
+        Changes.read(tmp_path)

@@ -1,0 +1,115 @@
+"""``config.pbtxt`` is read with Triton's protobuf, merged with the target's lines, and checked against the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from google.protobuf import text_format
+from onnx import TensorProto, helper
+from tritonclient.grpc import model_config_pb2
+
+from sm.build import model_config
+from sm.build.onnx_graph import Graph
+from sm.errors import CommandError
+from sm.repository import models
+from sm.settings import HERE
+
+CONFIG = """
+name: "model"
+max_batch_size: 4
+input [ { name: "ids" data_type: TYPE_INT64 dims: [ -1 ] } ]
+output [ { name: "scores" data_type: TYPE_FP32 dims: [ -1, 10 ] } ]
+"""
+
+
+def write_config(folder: Path, text: str) -> Path:
+    path = folder / "model" / "config.pbtxt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def write_graph(folder: Path) -> Path:
+    """Write a graph from ids [b, s] to scores [b, s, 10]; only its inputs and outputs matter."""
+    ids_input = helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "s"])
+    scores_output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["b", "s", 10])
+    graph = helper.make_graph([], "g", [ids_input], [scores_output])
+    onnx.save(helper.make_model(graph), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def test_merging_with_a_target_loses_nothing(tmp_path: Path) -> None:
+    config = model_config.read(
+        write_config(tmp_path, CONFIG + "dynamic_batching { max_queue_delay_microseconds: 7 }\n")
+    )
+    merged = text_format.Parse(
+        models.write_config(model_config.for_target(config, "cpu")), model_config_pb2.ModelConfig()
+    )
+    merged.ClearField("backend")
+    merged.ClearField("instance_group")
+    assert merged == config
+
+
+def test_an_empty_section_keeps_the_generated_values(tmp_path: Path) -> None:
+    generated = model_config.from_graph(Graph.read(write_graph(tmp_path)), "model", 8, preferred=4)
+    empty_section = text_format.Parse("dynamic_batching { }", model_config_pb2.ModelConfig())
+    assert model_config.merge(generated, empty_section) == generated
+    preferred_2 = text_format.Parse(
+        "dynamic_batching { preferred_batch_size: 2 }", model_config_pb2.ModelConfig()
+    )
+    assert list(model_config.merge(generated, preferred_2).dynamic_batching.preferred_batch_size) == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('backend: "python"', "sets 'backend', which belongs to the target"),
+        ('platform: "tensorrt_plan"', "sets 'platform'"),
+        ("max_batch_sise: 8", r"no field 'max_batch_sise' \(is 'max_batch_size' meant"),
+        ("max_batch_size: lots", "is not a Triton configuration"),
+        ("}", "is not a Triton configuration"),
+    ],
+)
+def test_the_error_for_a_wrong_line_names_the_file(tmp_path: Path, line: str, reason: str) -> None:
+    with pytest.raises(CommandError, match=reason) as caught:
+        model_config.read(write_config(tmp_path, f"{CONFIG}{line}\n"))
+    assert "config.pbtxt" in str(caught.value)
+
+
+def test_the_model_must_be_named_as_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="names the model 'other'; its folder is 'model'"):
+        model_config.read(write_config(tmp_path, CONFIG.replace('"model"', '"other"')))
+
+
+def test_the_error_for_a_missing_configuration_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"config\.pbtxt cannot be read: No such file"):
+        model_config.read(tmp_path / "config.pbtxt")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('"ids"', '"words"', r"says words INT64 \[-1, -1\] of its inputs; the model has ids INT64"),
+        ("TYPE_INT64", "TYPE_INT32", "says ids INT32 .*; the model has ids INT64"),
+        ("[ -1, 10 ]", "[ 10 ]", r"says scores FP32 \[-1, 10\] of its outputs; .* FP32 \[-1, -1, 10\]"),
+        ("[ -1, 10 ]", "[ -1, 11 ]", r"says scores FP32 \[-1, -1, 11\]"),
+        ("max_batch_size: 4", "", r"says ids INT64 \[-1\] of its inputs"),
+    ],
+)
+def test_the_error_for_a_configuration_that_does_not_fit_the_graph_says_what_differs(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    path = write_config(tmp_path, CONFIG.replace(old, new))
+    with pytest.raises(CommandError, match=reason):
+        model_config.check(model_config.read(path), write_graph(tmp_path), path)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((HERE / "model").glob("*/config.pbtxt")), ids=lambda path: path.parent.name
+)
+def test_the_configurations_of_the_demo_models_can_be_read(path: Path) -> None:
+    config = model_config.read(path)
+    assert config.max_batch_size == 8
+    assert config.HasField("dynamic_batching")

@@ -1,0 +1,297 @@
+"""A graph's tensors are adapted to Triton, or an error says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+from sm.build.graph_runner import RandomInputs, newest_ir_version, session
+from sm.build.onnx_graph import DATATYPES, Graph
+from sm.build.targets import place_on_cpu
+from sm.build.triton_tensors import adapt
+from sm.errors import CommandError
+from tests.support.onnx_graphs import OPSET, branches, plus_one, save_graph, scaled
+
+FLOAT = TensorProto.FLOAT
+
+
+def adapted_graph(graph: Graph, messages: list[str] | None = None) -> Graph:
+    lines = [] if messages is None else messages
+    return Graph.read(adapt(graph.path, graph.path.with_name("adapted.onnx"), lines.append))
+
+
+@pytest.mark.parametrize("shape", [[], [1], [3], ["b", 2], ["b", 2, "n"], ["b", 1, 2, 2]], ids=str)
+@pytest.mark.parametrize(
+    "kind", sorted(set(DATATYPES) - {TensorProto.BFLOAT16}), ids=TensorProto.DataType.Name
+)
+def test_inputs_of_every_rank_and_type_are_made(tmp_path: Path, kind: int, shape: list[int | str]) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = adapted_graph(
+        save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
+    )
+    feed = RandomInputs(graph, seed=0).feed({"n": 3, "b": 2}, batch=2)
+    (answer,) = session(graph.path).run(["y"], feed)
+    assert np.array_equal(answer, feed["x"])
+
+
+@pytest.mark.parametrize("shape", [[], [3]], ids=str)
+@pytest.mark.parametrize("kind", [TensorProto.BOOL, TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING])
+def test_a_graph_that_was_not_adapted_gets_inputs_of_every_rank(
+    tmp_path: Path, kind: int, shape: list[int | str]
+) -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = save_graph(tmp_path / "model.onnx", [node], {"x": (kind, shape)}, {"y": (kind, shape)})
+    assert RandomInputs(graph, seed=0).feed({})["x"].shape == tuple(shape)
+
+
+def weight_in(file: str, folder: Path, name: str) -> onnx.TensorProto:
+    """Return a tensor of ones whose numbers are in a file of their own."""
+    tensor = numpy_helper.from_array(np.ones(4, np.float32), name)
+    (folder / file).write_bytes(tensor.raw_data)
+    external_data_helper.set_external_data(tensor, location=file, offset=0, length=len(tensor.raw_data))
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    return tensor
+
+
+def with_weights_in_if(folder: Path) -> list[onnx.NodeProto]:
+    branches = [
+        helper.make_graph(
+            [helper.make_node("Add", ["x", name], [f"y_{name}"])],
+            *(name, [], [helper.make_tensor_value_info(f"y_{name}", FLOAT, None)]),
+            initializer=[weight_in(f"{name}.bin", folder, name)],
+        )
+        for name in ("one", "two")
+    ]
+    yes = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
+    return [yes, helper.make_node("If", ["yes"], ["y"], then_branch=branches[0], else_branch=branches[1])]
+
+
+def with_weights_in_loop(folder: Path) -> list[onnx.NodeProto]:
+    body = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["one"], value=weight_in("w.bin", folder, "one")),
+            helper.make_node("Identity", ["on"], ["on_out"]),
+            helper.make_node("Add", ["v", "one"], ["v_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v_out", FLOAT, None),
+        ],
+    )
+    once = helper.make_node("Constant", [], ["once"], value=numpy_helper.from_array(np.array(1)))
+    return [once, helper.make_node("Loop", ["once", "", "x"], ["y"], body=body)]
+
+
+def with_weights_in_constant(folder: Path) -> list[onnx.NodeProto]:
+    constant = helper.make_node("Constant", [], ["w"], value=weight_in("w.bin", folder, "value"))
+    return [constant, helper.make_node("Add", ["x", "w"], ["y"])]
+
+
+@pytest.mark.parametrize("nodes", [with_weights_in_if, with_weights_in_loop, with_weights_in_constant])
+@pytest.mark.parametrize("as_links", [False, True])
+def test_weights_beside_a_graph_go_with_it(
+    tmp_path: Path, nodes: Callable[[Path], list[onnx.NodeProto]], as_links: bool
+) -> None:
+    """Also those of inner graphs, and from a folder of links, as the hub's cache is one."""
+    source, served = tmp_path / "source", tmp_path / "served"
+    (source / "blobs").mkdir(parents=True)
+    served.mkdir()
+    total = helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0)
+    save_graph(
+        source / "model.onnx",
+        [*nodes(source), total],
+        {"x": (FLOAT, ["b", 4])},
+        {"y": (FLOAT, ["b", 4]), "total": (FLOAT, [])},
+    )
+    for file in [path for path in source.iterdir() if as_links and path.is_file()]:
+        file.rename(source / "blobs" / file.name)
+        file.symlink_to(source / "blobs" / file.name)
+    graph = adapted_graph(Graph.read(source / "model.onnx"))
+    place_on_cpu(graph, served)
+    answer, *_ = session(served / "model.onnx").run(["y"], {"x": np.ones((1, 4), np.float32)})
+    assert answer.tolist() == [[2.0] * 4]
+
+
+def test_a_graph_that_triton_can_serve_is_not_changed(tmp_path: Path) -> None:
+    graph = plus_one(tmp_path / "model.onnx")
+    assert adapt(graph.path, tmp_path / "adapted.onnx", print) == graph.path
+
+
+def test_scalars_are_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
+    graph = adapted_graph(scaled(tmp_path / "model.onnx"), messages)
+    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
+        "x": (-1, 4),
+        "factor": (1,),
+        "y": (-1, 4),
+        "sum": (1,),
+    }
+    assert messages == [
+        "factor, sum: a scalar, which Triton does not support; it is served with the shape [1]"
+    ]
+    inputs = {"x": np.ones((2, 4), np.float32), "factor": np.array([3], np.float32)}
+    y, total = session(graph.path).run(["y", "sum"], inputs)
+    assert y.tolist() == [[3.0] * 4] * 2
+    assert total.tolist() == [24.0]
+
+
+def test_one_number_per_record_is_served_with_the_shape_1(tmp_path: Path) -> None:
+    messages: list[str] = []
+    nodes = [
+        helper.make_node("Unsqueeze", ["weight", "one"], ["column"]),
+        helper.make_node("Mul", ["x", "column"], ["scaled"]),
+        helper.make_node("ArgMax", ["scaled"], ["label"], axis=1, keepdims=0),
+    ]
+    inputs = {"x": (FLOAT, ["n", 3]), "weight": (FLOAT, ["n"])}
+    outputs = {"label": (TensorProto.INT64, ["n"])}
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", nodes, inputs, outputs, (one,)), messages)
+    assert {value.name: value.shape for value in (*graph.inputs, *graph.outputs)} == {
+        "x": (-1, 3),
+        "weight": (-1, 1),
+        "label": (-1, 1),
+    }
+    assert messages == ["weight, label: one number for each record; it is served with the shape [1]"]
+    arrays = {"x": np.array([[1, 2, 3], [3, 2, 1]], np.float32), "weight": np.array([[1], [-1]], np.float32)}
+    (label,) = session(graph.path).run(["label"], arrays)
+    assert label.tolist() == [[2], [2]]
+
+
+def test_a_one_dimensional_recording_is_not_a_batch(tmp_path: Path) -> None:
+    samples = (FLOAT, ["samples"])
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    recording = save_graph(tmp_path / "model.onnx", nodes, {"x": samples}, {"y": samples})
+    assert not recording.batched
+    assert adapted_graph(recording).inputs[0].shape == (-1,)
+
+
+def test_a_table_of_similarities_is_not_a_batch(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["texts"], ["columns"]),
+        helper.make_node("MatMul", ["queries", "columns"], ["similarity"]),
+    ]
+    inputs = {"queries": (FLOAT, ["q", 3]), "texts": (FLOAT, ["t", 3])}
+    table = save_graph(tmp_path / "model.onnx", nodes, inputs, {"similarity": (FLOAT, ["q", "t"])})
+    assert not table.batched
+    assert adapted_graph(table).outputs[0].shape == (-1, -1)
+
+
+def test_a_compared_number_is_found_in_a_file_beside_the_graph(tmp_path: Path) -> None:
+    model = onnx.load(branches(tmp_path / "one_file.onnx").path)
+    tensor = next(weight for weight in model.graph.initializer if weight.name == "wide")
+    tensor.raw_data = onnx.numpy_helper.to_array(tensor).tobytes()
+    tensor.ClearField("int64_data")
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+    assert Graph.read(path).compared == {"rate": 16000}
+
+
+@pytest.mark.parametrize("declared", [["n"], ["one", "n"], ["n", 1, 7], []])
+def test_an_output_is_served_with_the_shape_that_it_has_in_a_run(
+    tmp_path: Path, declared: list[object]
+) -> None:
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [1])
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, declared)}
+    node = helper.make_node("Unsqueeze", ["x", "axes"], ["y"])
+    messages: list[str] = []
+    graph = adapted_graph(save_graph(tmp_path / "m.onnx", [node], inputs, outputs, (axes,)), messages)
+    assert len(graph.outputs[0].sizes) == 3
+    assert graph.outputs[0].shape[-1] == -1
+    assert str(declared) in messages[0]
+    assert "1, 4]" in messages[0]
+    assert graph.batched
+
+
+def test_a_free_number_of_rows_is_not_a_batch(tmp_path: Path) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["z"]), helper.make_node("Transpose", ["z"], ["places"])]
+    inputs, outputs = {"x": (FLOAT, ["n", 4])}, {"places": (TensorProto.INT64, ["k", 2])}
+    source = save_graph(tmp_path / "m.onnx", nodes, inputs, outputs)
+    assert source.batched
+    assert not adapted_graph(source).batched
+
+
+def test_an_input_with_a_default_is_optional_and_not_served(tmp_path: Path) -> None:
+    default = helper.make_tensor("factor", FLOAT, [1], [2.0])
+    inputs, outputs = {"x": (FLOAT, ["b", 4]), "factor": (FLOAT, [1])}, {"y": (FLOAT, ["b", 4])}
+    node = helper.make_node("Mul", ["x", "factor"], ["y"])
+    graph = adapted_graph(save_graph(tmp_path / "model.onnx", [node], inputs, outputs, (default,)))
+    assert [value.name for value in graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("make_type", "reason"),
+    [
+        (helper.make_optional_type_proto, "x is optional. Export the model once with it"),
+        (helper.make_sequence_type_proto, "x is a sequence. Export the model with one tensor"),
+    ],
+    ids=["optional", "sequence"],
+)
+def test_the_error_for_an_input_that_is_no_tensor_says_what_to_do(
+    tmp_path: Path, make_type: object, reason: str
+) -> None:
+    tensor = helper.make_tensor_type_proto(FLOAT, ["b", 4])
+    value = helper.make_value_info("x", make_type(tensor))  # type: ignore[operator]
+    identity = helper.make_node("Identity", ["x"], ["y"])
+    output = helper.make_value_info("y", make_type(tensor))  # type: ignore[operator]
+    model = helper.make_model(helper.make_graph([identity], "g", [value], [output]), opset_imports=OPSET)
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(CommandError, match=reason):
+        adapt(tmp_path / "model.onnx", tmp_path / "adapted.onnx", print)
+
+
+def test_the_error_for_a_type_that_triton_lacks_says_what_to_do(tmp_path: Path) -> None:
+    sizes = (TensorProto.COMPLEX64, ["b", 4])
+    graph = save_graph(
+        tmp_path / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes}
+    )
+    with pytest.raises(
+        CommandError, match="x is of type complex64, which Triton does not support. Add a Cast"
+    ):
+        adapt(graph.path, tmp_path / "adapted.onnx", print)
+
+
+def test_the_error_for_an_input_of_unknown_shape_says_what_to_do(tmp_path: Path) -> None:
+    graph = save_graph(
+        tmp_path / "m.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        {"x": (FLOAT, None)},
+        {"y": (FLOAT, [1])},
+    )
+    with pytest.raises(CommandError, match="does not say how many sizes x has: export the model with"):
+        adapt(graph.path, tmp_path / "adapted.onnx", print)
+
+
+def test_a_newer_file_format_is_written_as_the_newest_that_onnx_runtime_reads(tmp_path: Path) -> None:
+    path, messages = plus_one(tmp_path / "model.onnx").path, list[str]()
+    model = onnx.load(path)
+    model.ir_version = onnx.IR_VERSION
+    newest = newest_ir_version()
+    assert newest < onnx.IR_VERSION, "this release of onnx is no longer ahead: raise the number above by hand"
+    onnx.save(model, path)
+    written = adapt(path, tmp_path / "adapted.onnx", messages.append)
+    assert onnx.load(written).ir_version == newest
+    assert messages == [
+        f"the graph's IR version {onnx.IR_VERSION} is newer than ONNX Runtime's: it is written as {newest}"
+    ]
+    assert session(written).run(["y"], {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[2.0] * 4]
+
+
+def test_an_opset_that_onnx_runtime_does_not_know_is_named_in_the_error(tmp_path: Path) -> None:
+    path = plus_one(tmp_path / "model.onnx").path
+    model = onnx.load(path)
+    model.opset_import[0].version = onnx.defs.onnx_opset_version()
+    onnx.save(model, path)
+    with pytest.raises(CommandError, match=r"does not know opset \d+: export it with an older one"):
+        session(path)

@@ -1,0 +1,290 @@
+"""Loading archives: what a failure leaves behind, and who waits for whom.
+
+tests/integration/box/test_multi_model.py has what a caller sees of names, conflicts and killed processes, and
+tests/integration/reference/test_toolkit_hanging_models.py loads that do not end.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
+from sm.models.load_records import Records
+from sm.models.memory_room import MemoryRoom
+from sm.models.model_loader import Loader, plain
+from sm.models.staging import Staging
+from tests.support.boxes import wait_until
+from tests.support.model_archives import ArchiveFolder, chain_config, multiplying_model
+from tests.support.noted_control import RecordingControl
+
+
+@dataclass
+class LoaderSetup:
+    """Everything that a loader needs, and the state that it leaves."""
+
+    folder: Path
+    triton: RecordingControl = field(default_factory=RecordingControl)
+
+    def __post_init__(self) -> None:
+        self.platform = ArchiveFolder(self.folder / "archives")
+        self.repository = self.folder / "repository"
+        self.repository.mkdir()
+        self.records = Records(self.folder / "models.json")
+
+    def loader(self, namespaced: bool = True, room: MemoryRoom | None = None) -> Loader:
+        staging = Staging(self.repository, self.folder / "views")
+        return Loader(
+            self.records, staging, self.triton, home=self.platform.home, namespaced=namespaced, room=room
+        )
+
+    def staged(self) -> list[str]:
+        return sorted(path.name for path in self.repository.iterdir())
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> LoaderSetup:
+    return LoaderSetup(tmp_path)
+
+
+ENSEMBLE = {"pre": multiplying_model(), "all": chain_config("pre")}
+
+
+def test_unloading_starts_with_the_entry_and_leaves_nothing(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    loader.load("one", setup.platform.write_nested("one", ENSEMBLE))
+    setup.triton.calls.clear()
+    loader.unload("one")
+    assert setup.triton.calls == ["unload one", "unload pre"]
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+    with pytest.raises(UnknownModel):
+        loader.unload("one")
+
+
+@pytest.mark.parametrize("error", [BadInput("no"), NotReady("gone"), OutOfMemory("full")], ids=repr)
+def test_a_failed_load_leaves_nothing(setup: LoaderSetup, error: Exception) -> None:
+    setup.triton.failing = error
+    with pytest.raises(type(error)):
+        setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_a_load_without_room_is_a_507_before_triton_is_called(setup: LoaderSetup) -> None:
+    loader = setup.loader(room=MemoryRoom(lambda: 0, lambda: 2**30))
+    with pytest.raises(OutOfMemory, match="no room for 'one'"):
+        loader.load("one", setup.platform.write_flat("one"))
+    assert not [call for call in setup.triton.calls if call.startswith("load")]
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_a_load_that_ended_well_while_a_process_was_killed_for_memory_is_undone(setup: LoaderSetup) -> None:
+    kills = iter((0, 1))
+    loader = setup.loader(room=MemoryRoom(kills=lambda: next(kills)))
+    with pytest.raises(OutOfMemory):
+        loader.load("one", setup.platform.write_flat("one"))
+    assert setup.triton.calls == ["load one", "unload one"]
+    assert dict(setup.records.read().records) == {}
+
+
+def test_unloading_does_not_wait_for_a_reload(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    setup.triton.release_slow_load.set()
+    loader.load("slow", setup.platform.write_flat("slow"))
+    setup.triton.release_slow_load.clear()
+    reload = threading.Thread(target=loader.reload, args=("slow",))
+    reload.start()
+    wait_until(lambda: setup.triton.calls.count("load slow") == 2, description="the reload")
+    loader.unload("slow")
+    assert setup.records.read().find("slow") is None
+    loader.reap()
+    assert setup.staged() == ["slow"], "Triton waits for ever for files that are gone"
+    setup.triton.model_states = {"slow": "READY"}
+    setup.triton.release_slow_load.set()
+    reload.join()
+    loader.reap()
+    assert (setup.triton.calls[-1], setup.staged()) == ("unload slow", [])
+
+
+def test_a_second_unload_waits_for_the_first_and_finds_nothing(setup: LoaderSetup) -> None:
+    loader, begun, may_end = setup.loader(), threading.Event(), threading.Event()
+    loader.load("one", setup.platform.write_flat("one"))
+
+    def unload(model: str) -> None:
+        begun.set()
+        may_end.wait(10)
+
+    setup.triton.unload = unload  # type: ignore[method-assign]
+    first = threading.Thread(target=loader.unload, args=("one",))
+    first.start()
+    begun.wait(10)
+    threading.Timer(0.1, may_end.set).start()
+    with pytest.raises(UnknownModel):
+        loader.unload("one")
+    first.join()
+
+
+def test_a_model_for_whose_reload_there_is_no_room_is_unloaded(setup: LoaderSetup) -> None:
+    free = [2**30]
+    loader = setup.loader(room=MemoryRoom(lambda: free[0], lambda: 2**30))
+    loader.load("one", setup.platform.write_flat("one"))
+    free[0] = 0
+    with pytest.raises(OutOfMemory):
+        loader.reload("one")
+    assert (setup.triton.calls, setup.staged()) == (["load one", "unload one"], [])
+    assert setup.records.read().find("one") is None
+
+
+def test_an_unload_while_triton_does_not_answer_changes_nothing(setup: LoaderSetup) -> None:
+    loader = setup.loader()
+    record = loader.load("one", setup.platform.write_flat("one"))
+    setup.triton.failing = NotReady("Triton is not there")
+    with pytest.raises(NotReady):
+        loader.unload("one")
+    assert setup.records.read().find("one") == record
+    assert setup.staged() == ["one"]
+
+
+def test_a_model_that_triton_lost_may_be_loaded_again(setup: LoaderSetup) -> None:
+    url = setup.platform.write_flat("one")
+    setup.loader().load("one", url)
+    with pytest.raises(Conflict):
+        setup.loader().load("one", url)
+    setup.triton.unready_models = ("one",)
+    setup.triton.calls.clear()
+    setup.loader().load("one", url)
+    assert setup.triton.calls == ["unload one", "load one"]
+
+
+def test_a_new_load_replaces_a_half_done_one(setup: LoaderSetup) -> None:
+    record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
+    setup.records.put(replace(record, loaded=False))
+    second_record = setup.loader().load("one", setup.platform.write_flat("one", multiplying_model(2)))
+    assert second_record.models == {"model": "one"}
+    assert setup.staged() == ["one"]
+
+
+def test_other_names_become_different_safe_folder_names() -> None:
+    names = ["a/b.tar.gz", "a-b.tar.gz/", "..", ".hidden", "ü", "x" * 300, "x" * 301, "a b"]
+    folder_names = [plain(name) for name in names]
+    assert len(set(folder_names)) == len(names)
+    for name in folder_names:
+        assert name == plain(name)
+        assert len(name) <= 200
+
+
+@dataclass
+class HangingTriton(RecordingControl):
+    """Loads of the model ``hangs`` do not end."""
+
+    def load(self, model: str, parts: Collection[str] = (), seconds: float | None = None) -> None:
+        super().load(model)
+        if model == "hangs":
+            self.model_states[model] = "LOADING"
+            raise DeadlinePassed("it takes too long")
+        self.model_states[model] = "READY"
+
+    def unload(self, model: str) -> None:
+        super().unload(model)
+        assert self.model_states.get(model) != "LOADING", "Triton would wait for the load"
+        self.model_states[model] = "UNAVAILABLE"
+
+
+def test_a_model_that_is_loaded_after_its_deadline_is_unloaded_and_its_files_removed(
+    setup: LoaderSetup,
+) -> None:
+    setup.triton = HangingTriton()
+    loader = setup.loader()
+    with pytest.raises(DeadlinePassed):
+        loader.load("hangs", setup.platform.write_flat("a", multiplying_model()))
+    setup.triton.model_states["hangs"] = "READY"
+    loader.reap()
+    assert setup.triton.calls == ["load hangs", "unload hangs"]
+    assert setup.staged() == []
+
+
+def test_without_namespacing_a_name_that_triton_is_still_loading_is_a_conflict(setup: LoaderSetup) -> None:
+    setup.triton = HangingTriton(model_states={"a": "LOADING"})
+    with pytest.raises(Conflict):
+        setup.loader(namespaced=False).load("a", setup.platform.write_flat("a", multiplying_model()))
+
+
+@pytest.mark.parametrize("kind", ["gone", "file", "loop", "unreadable part"])
+def test_an_archive_that_is_replaced_while_it_is_read_is_a_400(
+    setup: LoaderSetup, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = setup.platform.write_nested("one", ENSEMBLE)
+    original, folder = Staging.copy, Path(url)
+
+    def replace_first(self: Staging, source: Path, record_id: str, name: str) -> Path:
+        if kind == "unreadable part":
+            shutil.rmtree(next(path for path in folder.rglob("1") if path.is_dir()))
+        else:
+            shutil.rmtree(folder)
+        if kind == "file":
+            folder.write_text("")
+        elif kind == "loop":
+            folder.symlink_to(folder)
+        return original(self, source, record_id, name)
+
+    monkeypatch.setattr(Staging, "copy", replace_first)
+    if kind == "unreadable part":
+        iterdir = Path.iterdir
+
+        def failing_iterdir(self: Path) -> Any:
+            if self.is_relative_to(folder) and self != folder:
+                raise OSError(errno.ESTALE, "Stale file handle", str(self))
+            return iterdir(self)
+
+        monkeypatch.setattr(Path, "iterdir", failing_iterdir)
+    with pytest.raises(BadInput):
+        setup.loader().load("one", url)
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_weights_that_are_gone_after_the_copy_are_a_400(
+    setup: LoaderSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large files are links to the archive."""
+    url = setup.platform.write_nested("one", ENSEMBLE)
+
+    def fail(*_: object) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", f"{url}/pre/1/model.py")
+
+    monkeypatch.setattr("sm.models.model_loader.needed_bytes", fail)
+    with pytest.raises(BadInput):
+        setup.loader().load("one", url)
+    assert (setup.staged(), dict(setup.records.read().records)) == ([], {})
+
+
+def test_the_folder_of_an_archive_is_kept_from_its_load_to_its_unload(setup: LoaderSetup) -> None:
+    kept: list[set[Path]] = []
+
+    def keep(paths: Mapping[str, tuple[Path, ...]]) -> None:
+        kept.append({path for each in paths.values() for path in each})
+
+    def start() -> Loader:
+        staging = Staging(setup.repository, setup.folder / "views")
+        return Loader(setup.records, staging, setup.triton, home=setup.platform.home, keep=keep)
+
+    loader, url = start(), setup.platform.write_nested("one", ENSEMBLE)
+    assert kept[-1] == set()
+    with loader.using(Path(url)):
+        assert kept[-1] == {Path(url)}
+        loader.load("one", url)
+    assert kept[-1] == {Path(url)}
+    # The next control plane keeps it too.
+    start()
+    assert kept[-1] == {Path(url)}
+    loader.unload("one")
+    assert kept[-1] == set()
+    setup.triton.failing = BadInput("no")
+    with pytest.raises(BadInput):
+        loader.load("one", url)
+    assert kept[-1] == set()

@@ -1,0 +1,161 @@
+"""Which model is unloaded for another, and who waits for whom. Triton's side is in tests/integration."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
+from sm.models import on_demand
+from sm.models.holds import Holds
+from sm.models.load_records import Record, Records
+from sm.models.model_loader import Loader
+from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand, Places
+from tests.support.boxes import wait_until
+
+
+@dataclass
+class SmallLoader:
+    """A loader with room for so many models. No Triton: it keeps records alone."""
+
+    records: Records
+    room: int = 2
+    loads: list[str] = field(default_factory=list)
+
+    def load(self, name: str, url: str) -> Record:
+        self.loads.append(name)
+        if len([*self.records.read().loaded()]) >= self.room:
+            raise OutOfMemory("there is no room")
+        record = Record(name, url, f"id-{name}", name, {name: name}, loaded=True)
+        self.records.put(record)
+        return record
+
+    def unload(self, name: str) -> None:
+        self.records.remove(name)
+
+    unload_idle = Loader.unload_idle
+
+    def using(self, _: Path) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class Setup:
+    """A repository with three models, and what loads them."""
+
+    def __init__(self, folder: Path, room: int = 2, pinned: str = "") -> None:
+        for name in "abc":
+            (folder / "repository" / name).mkdir(parents=True)
+        self.holds = folder / "holds"
+        self.holds.mkdir()
+        self.loader = SmallLoader(Records(folder / "models.json"), room)
+        catalog = Catalog(str(folder / "repository"), folder)
+        self.models = OnDemand(self.loader, catalog, self.holds, pinned)  # type: ignore[arg-type]
+
+    def load(self, name: str, used: float) -> None:
+        assert self.models.ask(name) in (LOADED, LOADING)
+        wait_until((self.holds / f"id-{name}").exists, description="the load")
+        os.utime(self.holds / f"id-{name}", (used, used))
+
+    def state(self, name: str) -> str:
+        return next(row["state"] for row in self.models.list() if row["modelName"] == name)
+
+
+def test_the_model_that_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [LOADED, UNLOADED, LOADED]
+
+
+def test_a_model_that_a_request_holds_stays(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    Holds(setup.holds).take("id-b")
+    os.utime(setup.holds / "id-b", (1, 1))
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [UNLOADED, LOADED, LOADED]
+    with pytest.raises(Conflict, match="serves a request"):
+        setup.models.evict("b")
+
+
+def test_the_pinned_model_stays(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, pinned="b")
+    setup.load("a", used=2)
+    setup.load("b", used=1)
+    setup.load("c", used=3)
+    assert [setup.state(name) for name in "abc"] == [UNLOADED, LOADED, LOADED]
+
+
+def test_a_model_that_alone_is_too_large_is_a_507_and_not_loaded_again_at_once(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, room=0)
+    setup.models.ask("a")
+    wait_until(lambda: setup.state("a") == FAILED, description="the failure")
+    loads = [*setup.loader.loads]
+    with pytest.raises(OutOfMemory):
+        setup.models.ask("a")
+    assert setup.loader.loads == loads
+
+
+@pytest.mark.parametrize("name", ["nobody", "../repository", "code", "a/../a"])
+def test_another_name_is_unknown(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownModel):
+        Setup(tmp_path).models.ask(name)
+
+
+def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, is_over = list[str](), threading.Event()
+
+    def fail_slowly(*arguments: str) -> str:
+        asked.extend(arguments)
+        assert is_over.wait(20)
+        raise NotReady("S3 cannot be reached")
+
+    monkeypatch.setattr(on_demand, "run_sources", fail_slowly)
+    monkeypatch.setattr(on_demand, "ASK_PATIENCE_S", 0.05)
+    catalog = Catalog("s3://bucket/models", tmp_path)
+    (tmp_path / "holds").mkdir()
+    loader = SmallLoader(Records(tmp_path / "models.json"))
+    loader.records.put(Record("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, loaded=True))
+    models = OnDemand(loader, catalog, tmp_path / "holds")  # type: ignore[arg-type]
+
+    def ask(name: str) -> str:
+        try:
+            return models.ask(name)
+        except TriremeError as error:
+            return error.code
+
+    with ThreadPoolExecutor(64) as callers:
+        # No caller's thread is held until S3 has failed.
+        assert set(callers.map(ask, [f"model{number % 5}" for number in range(200)])) == {Overloaded.code}
+        assert ask("loaded") == LOADED
+        is_over.set()
+        wait_until(lambda: ask("model0") == NotReady.code)
+        assert set(callers.map(ask, [f"model{number % 5}" for number in range(200)])) == {NotReady.code}
+    assert asked == ["--list", "s3://bucket/models"]
+
+
+def test_requests_that_wait_for_loads_are_bounded_and_leave_places_to_other_models() -> None:
+    places = Places(8)
+    with ExitStack() as stack:
+        taken = []
+        for name in ["slow"] * 8 + ["other"] * 8 + ["third"] * 8:
+            try:
+                stack.enter_context(places.take(name))
+                taken.append(name)
+            except Overloaded:
+                pass
+        assert Counter(taken) == {"slow": 4, "other": 2, "third": 1}
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(places.take("slow"))

@@ -1,0 +1,256 @@
+"""What counts as a new version, and which are replaced. Triton's side is in tests/integration."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm import hardware
+from sm.errors import BadInput, Conflict
+from sm.models import versions as versions_module
+from sm.models.load_records import Canary, Record, Records
+from sm.models.model_loader import Loader
+from sm.models.versions import (
+    UNCHANGED,
+    UNDECIDED,
+    Versions,
+    current_index,
+)
+from sm.repository.models import digest, names
+from sm.run_state import Box
+from tests.support.boxes import wait_until
+from tests.support.model_archives import chain_config, multiplying_model
+
+
+class NotingLoader:
+    """A loader that notes what is loaded beside. No Triton."""
+
+    def __init__(self, records: Records) -> None:
+        self.records, self.loads, self.failure = records, list[str](), ""
+        self.entered, self.may_end = threading.Event(), threading.Event()
+        self.may_end.set()
+
+    def load_beside(self, name: str, _: Path, version: str, *__: object) -> Record:
+        self.loads.append(name)
+        self.entered.set()
+        self.may_end.wait(10)
+        if self.failure:
+            raise BadInput(self.failure)
+        record = Record(f"{name}@new", "", "new", "", {}, version=version, loaded=True)
+        self.records.put(record)
+        return record
+
+    def unload(self, name: str) -> None:
+        self.records.remove(name)
+
+    take_over, unload_idle = Loader.take_over, Loader.unload_idle
+
+
+Make = Callable[[], tuple[Versions, NotingLoader]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make() -> tuple[Versions, NotingLoader]:
+        repository = tmp_path / "repository"
+        first = {name: (name, digest(repository, name)) for name in names(repository)}
+        box = Box("id", tmp_path, repository, 1, 2, 3, "nginx", 0, has_versions=True, first_versions=first)
+        loader = NotingLoader(Records(box.models_file))
+        verdict = {"verdict": UNDECIDED, "reason": "so"}
+        parts: Any = loader, box, lambda: box.repository, 3600, 5, lambda _: {}, lambda *_: verdict
+        return Versions(*parts), loader
+
+    for name in ("cats", "dogs"):
+        multiplying_model().write(tmp_path / "repository" / name)
+    return make
+
+
+def change(tmp_path: Path, name: str = "cats") -> None:
+    (tmp_path / "repository" / name / "1" / "weights").write_text(f"{name} of another size")
+
+
+def test_a_look_replaces_what_has_changed_once_two_looks_see_the_same(make: Make, tmp_path: Path) -> None:
+    versions, loader = make()
+    versions.look()
+    change(tmp_path)
+    versions.look()
+    assert loader.loads == []
+    versions.look()
+    versions.look()
+    assert loader.loads == ["cats"]
+
+
+def test_what_failed_is_tried_again_when_it_changes_or_somebody_asks(make: Make, tmp_path: Path) -> None:
+    versions, loader = make()
+    change(tmp_path)
+    loader.failure = "it has no weights"
+    for _ in range(4):
+        versions.look()
+    assert (loader.loads, versions.failures) == (["cats"], {"cats": "it has no weights"})
+    with pytest.raises(BadInput, match="no weights"):
+        versions.update("cats")
+    loader.failure = ""
+    assert versions.update("cats") == "serves"
+    assert (versions.update("cats"), versions.failures) == (UNCHANGED, {})
+
+
+def test_only_one_version_is_loaded_at_a_time(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions_module, "PUSH_PATIENCE_S", 0.1)
+    versions, loader = make()
+    change(tmp_path)
+    loader.may_end.clear()
+    thread = threading.Thread(target=versions.update, args=("cats",))
+    thread.start()
+    loader.entered.wait(10)
+    with pytest.raises(Conflict):
+        versions.update("dogs")
+    loader.may_end.set()
+    thread.join()
+
+
+def test_a_step_of_an_ensemble_cannot_be_replaced_alone(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "repository" / "all").mkdir()
+    (tmp_path / "repository" / "all" / "config.pbtxt").write_text(chain_config("cats", "dogs"))
+    versions, loader = make()
+    change(tmp_path)
+    with pytest.raises(BadInput, match="step of the ensemble 'all'"):
+        versions.update("cats")
+    assert loader.loads == []
+
+
+def test_a_change_of_a_client_is_a_new_version_too(tmp_path: Path) -> None:
+    multiplying_model().write(tmp_path / "cats")
+    before = digest(tmp_path, "cats")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "cats.py").write_text("# a client")
+    assert digest(tmp_path, "cats") != before
+
+
+def test_callers_see_the_current_version_under_its_own_name() -> None:
+    records = {
+        "cats": Record("cats", "", "2", "cats-2", {"cats": "cats-2"}, loaded=True),
+        "cats@1": Record("cats@1", "", "1", "cats", {"cats": "cats"}, loaded=True),
+    }
+    index = [{"name": "cats", "state": "READY"}, {"name": "cats-2", "state": "LOADING"}, {"name": "cats-0"}]
+    assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
+
+
+def test_an_answer_that_a_worker_is_still_writing_is_not_read(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions, _ = make()
+    monkeypatch.setattr(hardware, "children", lambda _: {7})
+    (tmp_path / "state.json").write_text(json.dumps({"processes": {"data": {"pid": 1}}}))
+    folder = tmp_path / "prepared" / "new"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(versions._wait_for_workers, Record("cats@new", "", "new", "", {}))
+        wait_until(folder.is_dir, description="the folder of the answers")
+        (folder / "7.1").write_text("half a sent")
+        time.sleep(3 * versions_module.LOOK_INTERVAL_S)
+        assert not waiting.done()
+        (folder / "7.1").write_text("")
+        (folder / "7.1").rename(folder / "7")
+        waiting.result(10)
+
+
+def test_who_asks_for_a_version_waits_for_the_end_of_a_look_at_the_repository(
+    make: Make, tmp_path: Path
+) -> None:
+    versions, _ = make()
+    change(tmp_path)
+    began, may_end = threading.Event(), threading.Event()
+
+    def fetch() -> Path:
+        began.set()
+        may_end.wait(10)
+        return tmp_path / "repository"
+
+    versions._fetch = fetch
+    with ThreadPoolExecutor(2) as pool:
+        looking = pool.submit(versions.look)
+        assert began.wait(10)
+        asked = pool.submit(versions.update, "cats")
+        time.sleep(0.2)
+        assert not asked.done()
+        may_end.set()
+        assert asked.result(10) == "serves"
+        looking.result(10)
+
+
+TENTH = Canary(10, False, 0.0)
+
+
+def test_a_canary_leaves_the_old_version_serving_until_it_is_promoted(make: Make, tmp_path: Path) -> None:
+    versions, loader = make()
+    with pytest.raises(Conflict, match="has no canary"):
+        versions.promote("cats")
+    change(tmp_path)
+    assert versions.update("cats", TENTH) == "canary"
+    snapshot = loader.records.read()
+    assert (snapshot.records["cats"].id, snapshot.canaries["cats"].id) == ("first-cats", "new")
+    described = versions.describe("cats")
+    assert (described["version_id"], described["canary"]["version_id"]) == ("first-cats", "new")
+    with pytest.raises(Conflict, match="--promote or --rollback"):
+        versions.update("cats")
+    versions.promote("cats")
+    snapshot = loader.records.read()
+    assert (snapshot.records["cats"].id, dict(snapshot.canaries)) == ("new", {})
+    with pytest.raises(Conflict, match="has no canary"):
+        versions.roll_back("cats", "no")
+
+
+def test_what_was_rolled_back_is_not_polled_again_even_by_the_next_control_plane(
+    make: Make, tmp_path: Path
+) -> None:
+    versions, loader = make()
+    change(tmp_path)
+    versions.update("cats", TENTH)
+    versions.roll_back("cats", "it is slow")
+    (reason,) = versions.failures.values()
+    assert reason.startswith("rolled back: it is slow. ")
+    assert loader.records.read().records["cats"].id == "first-cats"
+    again, loader = make()
+    again.look()
+    again.look()
+    assert (loader.loads, again.failures) == ([], {"cats": reason})
+    assert again.update("cats") == "serves"
+
+
+def test_what_was_rolled_back_is_polled_when_the_repository_had_something_else_meanwhile(
+    make: Make, tmp_path: Path
+) -> None:
+    versions, loader = make()
+    cats, other = tmp_path / "repository" / "cats", tmp_path / "other"
+    shutil.copytree(cats, other)
+    (other / "1" / "weights").write_text("new")
+
+    def swap() -> None:
+        cats.rename(tmp_path / "aside")
+        other.rename(cats)
+        (tmp_path / "aside").rename(other)
+
+    def look_twice() -> None:
+        versions.look()
+        versions.look()
+
+    swap()
+    versions.update("cats", TENTH)
+    versions.roll_back("cats", "it is slow")
+    look_twice()
+    assert (loader.loads, [*versions.failures]) == (["cats"], ["cats"])
+    swap()
+    look_twice()
+    assert (loader.loads, versions.failures) == (["cats"], {})
+    swap()
+    look_twice()
+    assert loader.loads == ["cats", "cats"]
