@@ -12,8 +12,8 @@ from typing import Any
 FASTEST = "fastest"
 CHANGES = {
     "uint8": "the input is a picture's bytes; what preprocess.json does with them goes into the graph",
-    "nms": "YOLOv5: boxes are suppressed in the graph, which gives objects, not rows (not on torch)",
-    "masks": "a masked language model gives the best words of its masks alone (not on tensorrt or torch)",
+    "nms": "YOLOv5: boxes are suppressed in the graph, which gives objects, not rows",
+    "masks": "a masked language model gives the best words of its masks alone (not on tensorrt)",
 }
 
 
@@ -22,7 +22,6 @@ TARGETS = {
     "cpu": "ONNX Runtime in Triton's Python backend, on any machine",
     "onnxruntime": "Triton's own ONNX Runtime backend, which NVIDIA's image has, on CPU or GPU",
     "tensorrt": "a plan for this machine's kind of GPU, the fastest there",
-    "torch": "a PyTorch program in Triton's Python backend, on a GPU if there is one",
 }
 
 

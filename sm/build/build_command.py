@@ -64,12 +64,8 @@ def run(options: argparse.Namespace) -> int:
         wanted=wanted(options.engine, precision, options.tolerance, options.calibration)
         if target == "cpu"
         else Wanted(),
-        # A plan and a torch program have no output whose size depends on the inputs' content.
-        changes=Changes(
-            options.uint8,
-            options.nms and target != "torch",
-            options.masks and target not in ("tensorrt", "torch"),
-        ),
+        # A plan has no output whose size depends on the inputs' content.
+        changes=Changes(options.uint8, options.nms, options.masks and target != "tensorrt"),
         shapes=dict(options.shapes),
         workspace=options.workspace,
         timing_cache=options.timing_cache,

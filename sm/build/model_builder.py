@@ -19,7 +19,7 @@ from sm.build.graph_runner import Runner, Sizes, SizeSearch, format_sizes, named
 from sm.build.model_config import GENERATED_MARK, WarmUp, configure
 from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess, count_equal_answers
-from sm.build.targets import GRAPH, PROGRAM, BuiltModel, descriptions, link
+from sm.build.targets import GRAPH, BuiltModel, descriptions, link
 from sm.build.triton_tensors import adapt
 from sm.commands import part_of_tools
 from sm.commands.progress import Progress
@@ -80,13 +80,9 @@ class ModelBuilder:
             version = staged / VERSION
             version.mkdir()
             largest = configuration.final.max_batch_size
-            built = self._make(request, graphs, version, configuration.ranges, largest)
+            built = self._make(request, graphs, version, configuration.ranges)
             accuracy = None
-            if (
-                request.compare
-                and trial.runner
-                and any((version / name).exists() for name in (GRAPH, PROGRAM))
-            ):
+            if request.compare and trial.runner and (version / GRAPH).exists():
                 with self.progress.step(f"{request.model}: comparing with its source"):
                     accuracy = self._accuracy(request, graphs, trial, largest, version)
                 self.progress.say(f"{request.model}: {accuracy}")
@@ -130,24 +126,15 @@ class ModelBuilder:
         return own_file if own_file.is_file() and not described_file.is_file() else described_file
 
     def _make(
-        self,
-        request: BuildRequest,
-        graphs: Graphs,
-        version: Path,
-        ranges: Mapping[str, Range],
-        largest: int,
+        self, request: BuildRequest, graphs: Graphs, version: Path, ranges: Mapping[str, Range]
     ) -> BuiltModel:
         with self.progress.step(f"{request.model}: building for {request.target}"):
             if request.target == "tensorrt":
                 for size in build_request.fixed(graphs.prepared, ranges):
                     self.progress.say(f"{request.model}: the plan takes {size}; callers have to pad to it")
                 return targets.tensorrt(graphs.prepared, version, request, ranges)
-            if request.target == "torch":
-                torch = part_of_tools("build.torch_graph", "--target torch")
-                built: BuiltModel = torch.build(graphs.served, version, request, max(1, largest))
-                return built
             if request.precision != "fp32":
-                raise CommandError(f"--precision {request.precision} is for --target tensorrt or torch.")
+                raise CommandError(f"--precision {request.precision} is for --target tensorrt.")
             return (targets.cpu if request.target == "cpu" else targets.onnxruntime)(graphs.served, version)
 
     def _try(self, request: BuildRequest, graphs: Graphs) -> Trial:
@@ -224,19 +211,15 @@ class ModelBuilder:
                 plain = graphs.prepared.path
             ranges = build_request.ranges(request, graphs.prepared, build_request.MAX_BATCH)
             comparison = Comparison(graphs.prepared, max(1, largest), request.precision, ranges)
-            program = self._program(request, graphs, version)
-            accuracy = comparison.against(program or plain, trial.runner, trial.found)
+            accuracy = comparison.against(plain, trial.runner, trial.found)
             if request.source:
                 return accuracy
             repository = Path(folder) / "repository"
             repository.mkdir()
             (repository / request.model).symlink_to(version.parent)
             # TensorRT's plugin does not run on a CPU.
-            if program:
-                built, runner = graphs.served, program
-            else:
-                built = Graph.read(plain if request.target == "tensorrt" else served)
-                runner = session(built.path, optimized=request.precision == "fp32")
+            built = Graph.read(plain if request.target == "tensorrt" else served)
+            runner = session(built.path, optimized=request.precision == "fp32")
             equal = count_equal_answers(
                 HERE / "clients" / request.model,
                 repository,
@@ -290,14 +273,6 @@ class ModelBuilder:
             samples.from_records(graph, feeds, version)
         targets.quantize(graph.path, feeds[:CALIBRATED], version / INT8_GRAPH, symmetric=False)
         return write_report(known, version, by_record)
-
-    def _program(self, request: BuildRequest, graphs: Graphs, version: Path) -> Runner | None:
-        """Return what runs the artifact if it is not a graph."""
-        if request.target != "torch":
-            return None
-        torch = part_of_tools("build.torch_graph", "--target torch")
-        runner: Runner = torch.TorchProgram(version / PROGRAM, graphs.served)
-        return runner
 
     def _describe(self, request: BuildRequest, source: Path, staged: Path) -> None:
         """Copy labels, vocabulary and preprocessing, if the recipe or the team has them."""

@@ -56,7 +56,7 @@ def parse(path: Path) -> Any:
 
 def backend(target: Target) -> str:
     """Return the name of the Triton backend that runs the target's models."""
-    return "python" if target in ("cpu", "torch") else target
+    return "python" if target == "cpu" else target
 
 
 def for_target(config: Any, target: Target) -> Any:
@@ -66,7 +66,7 @@ def for_target(config: Any, target: Target) -> Any:
     for group in adapted.instance_group or [adapted.instance_group.add(count=1)]:
         if target == "cpu":
             group.kind = Groups.KIND_CPU
-        elif target in ("tensorrt", "torch") and group.kind == Groups.KIND_AUTO:
+        elif target == "tensorrt" and group.kind == Groups.KIND_AUTO:
             group.kind = Groups.KIND_GPU
     return adapted
 

@@ -32,8 +32,6 @@ from sm.triton import onnx_cpu
 from sm.triton.onnx_cpu.engines import WEIGHTS
 
 GRAPH = "model.onnx"
-#: The torch target's program.
-PROGRAM = "model.pt2"
 #: The Python model that runs graphs in Triton's python backend, and the modules that it imports.
 RUNNER = tuple(
     Path(onnx_cpu.__file__).with_name(name)

@@ -16,7 +16,7 @@ from sm.hardware import Gpu, Hardware
 NAME = "manifest.json"
 #: A plan of 8.6.1.6 does not load with 8.6.1.2: TensorRT compares four numbers.
 VERSION_NUMBERS = 4
-Target = Literal["cpu", "onnxruntime", "tensorrt", "torch"]
+Target = Literal["cpu", "onnxruntime", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 #: Changes of the source's graph: pixels as input, suppressed boxes, predictions for masks only.
 Change = Literal["uint8", "nms", "masks"]

@@ -204,7 +204,7 @@ def holds_plan(folder: Path) -> bool:
         return False
     except (OSError, ValueError):
         return True
-    return not isinstance(manifest, dict) or manifest.get("target") not in ("cpu", "onnxruntime", "torch")
+    return not isinstance(manifest, dict) or manifest.get("target") not in ("cpu", "onnxruntime")
 
 
 def _shape(model: Model) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ from sm.triton.call_failures import Rule
 from tests.support.faults.words import UNITS
 
 #: Not imported by a router: they run in the models' processes.
-FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.torch_program", "sm.triton.stub_utils", "sm.triton.wrapped_model")
+FOREIGN = ("sm.triton.onnx_cpu", "sm.triton.stub_utils", "sm.triton.wrapped_model")
 PACKAGES = (
     sm.client,
     sm.control,

@@ -21,14 +21,14 @@ def test_without_the_tools_an_error_says_what_needs_them_and_how_to_install_them
     monkeypatch.delitem(sys.modules, "trireme_tools.build.exporting")
     monkeypatch.setitem(sys.modules, "trireme_tools.build", None)
     with pytest.raises(CommandError) as raised:
-        part_of_tools("build.exporting", "--target torch")
+        part_of_tools("build.exporting", "--source mine")
     assert str(raised.value) == (
-        f"--target torch needs the tools, which are not installed here. {DEVELOPER_MACHINE}"
+        f"--source mine needs the tools, which are not installed here. {DEVELOPER_MACHINE}"
     )
 
 
 def test_a_library_that_a_part_lacks_is_named_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "trireme_tools.build.torch_graph", raising=False)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ModuleNotFoundError, match="onnx"):
-        part_of_tools("build.torch_graph", "--target torch")
+    monkeypatch.delitem(sys.modules, "trireme_tools.build.exporting")
+    monkeypatch.setitem(sys.modules, "sm.build.accuracy", None)
+    with pytest.raises(ModuleNotFoundError, match="accuracy"):
+        part_of_tools("build.exporting", "--source mine")

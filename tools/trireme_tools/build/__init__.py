@@ -1,1 +1,1 @@
-"""What a developer's machine adds to ``sm build-model``: exports from PyTorch, and the torch target."""
+"""What a developer's machine adds to ``sm build-model``: exports from PyTorch."""
