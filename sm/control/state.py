@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sm.errors import NotReady
 from sm.models.holds import last_used
@@ -23,6 +22,8 @@ from sm.triton.generation import SharedGeneration
 
 #: For one query to Triton; SageMaker gives ``/ping`` 2 s.
 TRITON_TIMEOUT_S = 1.0
+#: Characters of Triton's reason why a model is not ready.
+MAX_REASON = 200
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
 #: Of a model that is being loaded or unloaded.
 CHANGING = "loading"
@@ -61,25 +62,25 @@ def _explain(box: Box) -> None:
     every = _index(box) if box.ping == "ready" else None
     if every is None:
         raise NotReady(f"Triton is not {box.ping}")
-    gone = [row for row in every if not _serves(box, row)]
+    gone = [{**row, "reason": reason} for row in every if (reason := _why_away(box, row))]
     lasting = [row for row in gone if not _comes_back(box, row["name"])]
-    if missing := {row["name"] for row in _current(box, lasting)}:
-        raise NotReady(f"these models are not ready: {', '.join(sorted(missing))}")
+    if missing := {row["name"]: row["reason"] for row in _current(box, lasting)}:
+        models = (f"{model} ({missing[model][:MAX_REASON]})" for model in sorted(missing))
+        raise NotReady(f"these models are not ready: {', '.join(models)}")
     # The list has no line for a new version whose load failed and whose folder is gone again.
     is_explained = gone or (box.has_versions and _triton(box, "GET", "/v2/health/live")[0] == 200)
     if not is_explained:
         raise NotReady("Triton is not ready")
 
 
-def _serves(box: Box, row: Mapping[str, Any]) -> bool:
-    """True if a version serves, or was unloaded on purpose."""
-    if row.get("state") != "READY":
-        return row.get("reason") == "unloaded"
-    version = f"/versions/{row['version']}" if row.get("version") else ""
-    status, _ = _triton(box, "GET", f"/v2/models/{quote(row['name'], safe='')}{version}/ready")
-    if not status:
+def _why_away(box: Box, row: Mapping[str, Any]) -> str:
+    """Return Triton's reason why a version does not serve; empty if it does, or was unloaded on purpose."""
+    if row.get("state") != "READY" and row.get("reason") == "unloaded":
+        return ""
+    reason = server.why_unready(box.http_port, box.http_keys, row, TRITON_TIMEOUT_S)
+    if reason is None:
         raise NotReady("Triton does not answer")
-    return status == 200
+    return reason
 
 
 def _comes_back(box: Box, model: str) -> bool:
@@ -288,7 +289,7 @@ class ServedModels:
             "bytes": sum(size_of_folder(folder, identity) for folder in folders),
             "used": (identity and last_used(box.holds_folder, identity)) or None,
             "state": READY if state["ready"] else NOT_READY,
-            "reason": (state["reason"] or "")[:200],
+            "reason": (state["reason"] or "")[:MAX_REASON],
         }
 
 

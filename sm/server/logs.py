@@ -14,7 +14,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from selectors import EVENT_WRITE, BaseSelector
@@ -303,6 +303,38 @@ class GpuLines:
             self._explained = True
             self._emit({"level": "info", "message": SENTENCE})
         self._emit({**members, "level": "debug"})
+
+
+#: How Triton reports that the load of a model begins and ends. 2.51 and 2.71 have the same words.
+LOAD_BEGINS = re.compile(r"loading: (?P<model>.+):\d+")
+LOAD_ENDS = re.compile(r"(?:successfully loaded|failed to load) '(?P<model>[^']+)'")
+
+
+class LoadLines:
+    """Passes Triton's lines on, and keeps which models they leave loading.
+
+    Triton's ports are closed while it loads its first models, so only its log tells. A model can print such
+    lines too: they choose the words of an error, and nothing else.
+    """
+
+    def __init__(self, emit: Callable[[Members], None]) -> None:
+        self._emit = emit
+        self._loads: dict[str, bool] = {}
+
+    @property
+    def loading(self) -> list[str]:
+        return [model for model, is_loading in self._loads.items() if is_loading]
+
+    def without_ended(self, models: Iterable[str]) -> list[str]:
+        """Return those of ``models`` whose load has not ended."""
+        return [model for model in models if self._loads.get(model, True)]
+
+    def __call__(self, members: Members) -> None:
+        if members.get("place"):
+            for pattern in (LOAD_BEGINS, LOAD_ENDS):
+                if match := pattern.match(members["message"]):
+                    self._loads[match["model"]] = pattern is LOAD_BEGINS
+        self._emit(members)
 
 
 #: Bytes of the file. One older file is kept beside it, so a log takes at most twice as many.

@@ -54,6 +54,7 @@ GRPC_PREFIX = "triton-grpc-protocol-"
 #: Of a call of one of Triton's routes.
 REQUEST_TIMEOUT_S = 2.0
 NO_REASON = "Triton gives no reason"
+LOADING = "it has not been loaded yet"
 #: The headers if no API is restricted.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
@@ -272,11 +273,59 @@ def failures(http_port: int, keys: Mapping[str, str] = NO_KEYS) -> dict[str, str
     """Return the reasons why models are not served, by model; empty if Triton does not answer."""
     _, rows = _query(http_port, keys, "POST", "/v2/repository/index")
     return {
-        # The traceback is in Triton's log.
-        row["name"]: " ".join(row.get("reason", "").partition("\n\nAt:")[0].split()) or NO_REASON
+        row["name"]: _reason(row)
         for row in rows or []
         if row.get("state") not in ("READY", "LOADING") and row["name"] != CODE
     }
+
+
+def unready(
+    http_port: int, keys: Mapping[str, str] = NO_KEYS, seconds: float = REQUEST_TIMEOUT_S
+) -> dict[str, str] | None:
+    """Return the reasons why models are not ready, by model; None if Triton does not answer."""
+    _, rows = _query(http_port, keys, "POST", "/v2/repository/index", seconds)
+    if rows is None:
+        return None
+    reasons: dict[str, str] = {}
+    for row in rows:
+        reason = "" if row["name"] == CODE else why_unready(http_port, keys, row, seconds)
+        if reason is None:
+            # A model may answer nothing. The next one would cost as many seconds.
+            return {**reasons, row["name"]: "Triton does not say in time whether it is"}
+        if reason:
+            reasons[row["name"]] = reason
+    return reasons
+
+
+def why_unready(
+    http_port: int, keys: Mapping[str, str], row: Mapping[str, Any], seconds: float = REQUEST_TIMEOUT_S
+) -> str | None:
+    """Return Triton's reason why a version in its index is not ready; empty if it is.
+
+    Triton 2.71 also asks the model itself, and the index does not show its answer. None means that Triton
+    does not answer.
+    """
+    if row.get("state") != "READY":
+        return LOADING if row.get("state") == "LOADING" else _reason(row)
+    version = f"/versions/{row['version']}" if row.get("version") else ""
+    path = f"/v2/models/{quote(row['name'], safe='')}{version}/ready"
+    status, body = request(http_port, keys, "GET", path, seconds)
+    if status in (0, 200):
+        return "" if status else None
+    try:
+        return _plain(str(json.loads(body)["error"]))
+    except (ValueError, KeyError, TypeError):
+        return NO_REASON
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """Return the reason in a row of Triton's index."""
+    return _plain(row.get("reason", ""))
+
+
+def _plain(text: str) -> str:
+    """Return Triton's text in one line. A traceback in it is in Triton's log."""
+    return " ".join(text.partition("\n\nAt:")[0].split()) or NO_REASON
 
 
 def states(

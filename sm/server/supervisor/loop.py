@@ -18,7 +18,7 @@ from sm.hardware import memory_kills
 from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
-from sm.server.logs import GpuLines, LineSplitter, Log
+from sm.server.logs import GpuLines, LineSplitter, LoadLines, Log, Members
 from sm.server.supervisor.model_process_monitor import StubMonitor
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
@@ -34,6 +34,7 @@ from sm.server.supervisor.process_manager import (
 )
 from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals
 from sm.settings import Settings
+from sm.triton import server
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.triton.python_models import DeadStub, StubWatch
 from sm.triton.shared_memory_cleanup import make_private
@@ -50,6 +51,8 @@ STOP_NOTICE_S = 0.5
 #: Seconds that a model's process must be dead before it is reported: Triton reaps the ones that it ended
 #: itself within a moment.
 DEAD_IMPORT_REPORT_DELAY_S = 1.0
+#: Models that are named when Triton is not ready for more.
+MAX_NAMED = 5
 #: Bytes of one read from a child's pipe.
 READ_BYTES = 1 << 16
 #: Seconds in which log lines are collected: waking up for each would cost more than the line itself.
@@ -86,6 +89,7 @@ class Loop:
         self._stub_monitor = self._monitor(0)
         self._stub_watch = StubWatch(box.served)
         self._dead_imports: tuple[DeadStub, ...] = ()
+        self._load_lines: LoadLines | None = None
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
         self._has_more_output = False
@@ -206,8 +210,10 @@ class Loop:
             pid, output = self._processes.spawn(self._commands.command(name))
         except OSError as error:
             raise StartError(f"{name} cannot be started: {error}.") from error
-        emit = partial(self._log.write, name)
-        splitter = LineSplitter(GpuLines(emit, self._has_gpu) if name == TRITON else emit)
+        emit: Callable[[Members], None] = partial(self._log.write, name)
+        if name == TRITON:
+            emit = self._load_lines = LoadLines(GpuLines(emit, self._has_gpu))
+        splitter = LineSplitter(emit)
         self._outputs[pid] = (output, splitter)
         self._selector.register(output, EVENT_READ, partial(self._read, pid))
         return pid
@@ -223,6 +229,19 @@ class Loop:
 
     def failure(self, name: str) -> str:
         return self._probes.failure(name)
+
+    def unready_models(self) -> str:
+        reasons = self._probes.unready_models()
+        if reasons is None and self._load_lines:
+            # Triton answers nobody until its first models are loaded.
+            models = self._load_lines.loading or self._load_lines.without_ended(self._box.served_names())
+            reasons = dict.fromkeys(models, server.LOADING)
+        named = [
+            f"the model {model!r} is not ready: {reason.rstrip('.')}"
+            for model, reason in (reasons or {}).items()
+        ]
+        more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+        return "; ".join([*named[:MAX_NAMED], *more])
 
     def lost_stubs(self, pid: int) -> list[str]:
         if self._stub_monitor.pid != pid:

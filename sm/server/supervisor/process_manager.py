@@ -59,6 +59,9 @@ class ProcessBackend(Protocol):
     def failure(self, name: str) -> str:
         """Return a sentence if the child will never be ready, else an empty text."""
 
+    def unready_models(self) -> str:
+        """Return which models a starting Triton is not ready for, with its reasons; empty if unknown."""
+
     def lost_stubs(self, pid: int) -> list[str]:
         """Take out the models that lost a process of the Triton ``pid``; return a sentence for each."""
 
@@ -104,8 +107,8 @@ class Shutdown:
 RESTART_WINDOW_S = 300.0
 #: Seconds before a restart: the first, and the longest.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
-#: Seconds between two probes of a child that is starting.
-PROBE_INTERVAL_S = 0.1
+#: Seconds between two probes of a child that is starting, and between two questions which models it loads.
+PROBE_INTERVAL_S, UNREADY_INTERVAL_S = 0.1, 1.0
 
 WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
 
@@ -199,6 +202,8 @@ class ProcessManager:
         self._failure = ""
         self._next_stub_poll = 0.0
         self._dead_import, self._dead_import_since = "", 0.0
+        #: The models that Triton is not ready for, with its reasons, and when to ask again.
+        self._unready_models, self._next_unready_query = "", 0.0
         self._published: dict[str, Any] = {}
 
     # Events.
@@ -278,7 +283,9 @@ class ProcessManager:
             if child and child.state != READY:
                 if name == TRITON and self._dead_import:
                     return self._dead_import
-                return restarting if child.state == RESTARTING else loading
+                sentence = restarting if child.state == RESTARTING else loading
+                models = self._unready_models if name == TRITON else ""
+                return f"{sentence}: {models}" if models else sentence
         return ""
 
     @property
@@ -339,6 +346,8 @@ class ProcessManager:
     def _probe(self, child: Child, now: float) -> None:
         if self.backend.ready(child.name):
             child.state, child.ever_ready = READY, True
+            if child.name == TRITON:
+                self._unready_models = ""
             self._log_ready(child, now)
             return
         child.not_before = now + PROBE_INTERVAL_S
@@ -353,6 +362,9 @@ class ProcessManager:
             self._give_up(1, f"{failure.removesuffix('.')}{cause}." if cause else failure)
         elif now > child.since + self.startup_timeout:
             self._check_startup_timeout(child)
+        elif child.name == TRITON and now >= max(self._next_unready_query, child.since + UNREADY_INTERVAL_S):
+            self._next_unready_query = now + UNREADY_INTERVAL_S
+            self._unready_models = self.backend.unready_models()
 
     def _watch_stubs(self, triton: Child, now: float) -> None:
         """Take out the Python models whose process died or stalled; the control plane loads them again.
@@ -405,7 +417,8 @@ class ProcessManager:
 
     def _check_startup_timeout(self, child: Child) -> None:
         seconds = f"{self.startup_timeout:g} s (set by SAGEMAKER_STARTUP_TIMEOUT)"
-        sentence = f"{child.name} was not ready within {seconds}."
+        models = f": {self.backend.unready_models()}" if child.name == TRITON else ""
+        sentence = f"{child.name} was not ready within {seconds}{models.rstrip(': .')}."
         if child.ever_ready:
             self.backend.log("error", sentence)
             self._kill(child)

@@ -415,6 +415,10 @@ class Probes:
         states = server.states(self._box.http_port, self._box.http_keys, PROBE_TIMEOUT_S)
         return None if states is None else "READY" in states.get(model, ())
 
+    def unready_models(self) -> dict[str, str] | None:
+        """Return Triton's reasons why models are not ready, by model; None if it does not answer."""
+        return server.unready(self._box.http_port, self._box.http_keys, PROBE_TIMEOUT_S)
+
     def failure(self, name: str) -> str:
         """Return a sentence that names the models or clients that cannot be loaded, with the reasons."""
         if name == DATA:

@@ -15,7 +15,10 @@ from sm.control.state import check_ready
 from sm.errors import NotReady
 from sm.models.load_records import Record, Records
 from sm.run_state import Box
+from sm.server.supervisor.processes import Probes
+from sm.triton import server
 from sm.triton.generation import SharedGeneration
+from tests.support.boxes import free_port
 from tests.support.model_archives import multiplying_model
 
 MODELS = ("one", "two")
@@ -26,6 +29,8 @@ class PlayedTriton:
 
     def __init__(self) -> None:
         self.statuses: dict[str, int] = {}
+        #: Why something is not ready.
+        self.words = "Model version not ready"
         self.index = [{"name": name, "version": "1", "state": "READY"} for name in MODELS]
 
     def unready(self, model: str, status: int = 400) -> None:
@@ -42,8 +47,10 @@ def triton() -> PlayedTriton:
 def box(triton: PlayedTriton, tmp_path: Path) -> Iterator[Box]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = b"" if self.command == "GET" else json.dumps(triton.index).encode()
-            self.send_response(triton.statuses.get(self.path, 200))
+            status = triton.statuses.get(self.path, 200)
+            answer: object = {"error": triton.words} if status != 200 else triton.index
+            body = b"" if self.command == "GET" and status == 200 else json.dumps(answer).encode()
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -87,15 +94,26 @@ def test_a_ready_triton_is_enough(box: Box) -> None:
 @pytest.mark.parametrize("status", [400, 404, 503])
 def test_a_model_that_says_that_it_is_not_ready_is_named(box: Box, triton: PlayedTriton, status: int) -> None:
     triton.unready("one", status)
-    assert "one" in reason(box)
+    assert f"one ({triton.words})" in reason(box)
     assert "two" not in reason(box)
 
 
 @pytest.mark.parametrize("state", ["LOADING", "UNAVAILABLE", "UNLOADING"])
 def test_a_model_in_another_state_is_named(box: Box, triton: PlayedTriton, state: str) -> None:
     triton.unready("no-such-model")
-    triton.index[1]["state"] = state
-    assert "two" in reason(box)
+    triton.index[1] |= {"state": state, "reason": "no memory"}
+    assert f"two ({server.LOADING if state == 'LOADING' else 'no memory'})" in reason(box)
+
+
+def test_a_start_names_the_models_that_it_waits_for(box: Box, triton: PlayedTriton) -> None:
+    probes = Probes(box, 0)
+    triton.unready("one")
+    triton.index += [
+        {"name": "three", "version": "2", "state": "LOADING"},
+        {"name": "three", "version": "1", "state": "READY"},
+    ]
+    assert probes.unready_models() == {"one": triton.words, "three": server.LOADING}
+    assert Probes(replace(box, http_port=free_port()), 0).unready_models() is None
 
 
 def test_a_model_that_is_loaded_again_counts_only_when_it_stays_away(box: Box, triton: PlayedTriton) -> None:

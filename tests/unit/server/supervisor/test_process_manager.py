@@ -29,6 +29,7 @@ class RecordingBackend:
         self.running: dict[str, int] = {}
         self.ready_names: set[str] = set()
         self.failures: dict[str, str] = {}
+        self.unready = ""
         self.lost: list[str] = []
         self.oom_kill_pending = False
         self.dead_import_error, self.replacement_reason, self.can_exclude = "", "", False
@@ -58,6 +59,9 @@ class RecordingBackend:
 
     def failure(self, name: str) -> str:
         return self.failures.get(name, "")
+
+    def unready_models(self) -> str:
+        return self.unready
 
     def lost_stubs(self, pid: int) -> list[str]:
         assert self.name(pid) == TRITON
@@ -332,6 +336,21 @@ def test_a_start_that_takes_too_long_ends_with_one_sentence() -> None:
     scenario = Scenario().advance(0).advance(61)
     assert scenario.manager.shutdown is not None
     assert any("was not ready within 60 s" in line for line in scenario.backend.log_messages)
+
+
+def test_a_start_names_the_models_that_are_not_ready_while_it_waits_and_when_it_ends() -> None:
+    scenario = Scenario().advance(0)
+    scenario.backend.unready = "the model 'lazy' is not ready: asleep"
+    scenario.advance(2)
+    assert "'lazy' is not ready: asleep" in scenario.state["reason"]
+    scenario.become_ready(TRITON)
+    assert "lazy" not in scenario.state["reason"]
+
+    scenario = Scenario().advance(0).become_ready(CONTROL, NGINX)
+    scenario.backend.unready = "the model 'lazy' is not ready: asleep"
+    scenario.advance(61)
+    assert scenario.backend.log_messages[-1].endswith("'lazy' is not ready: asleep.")
+    assert "'lazy'" in scenario.state["reason"]
 
 
 def test_a_model_that_a_restarted_triton_cannot_load_costs_another_restart() -> None:
