@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flask import Flask, g, request
 
-from sm.control import canary, pages, routes
+from sm.control import canary, model_routes, pages, routes
 from sm.control.history import Recorder
 from sm.control.paths import MAX_BODY_BYTES, MAX_SLOW_REQUESTS, SLOW
 from sm.errors import Overloaded
@@ -61,14 +61,14 @@ def create(settings: Settings, box: Box, listen: Listen = lambda _: None) -> Fla
     if box.catalog:
         models = build_on_demand(settings, box, listen)
         failures = models.failures
-        app.register_blueprint(routes.on_demand(models, box.repository_keys))
+        app.register_blueprint(model_routes.on_demand(models, box.repository_keys))
     elif box.multi_model:
         loader = build_loader(settings, box, settings.archives.absolute())
-        app.register_blueprint(routes.loading(loader, box.repository_keys))
+        app.register_blueprint(model_routes.loading(loader, box.repository_keys))
     else:
         versions = build_versions(settings, box)
         failures = (lambda: versions.failures) if versions else dict
-        app.register_blueprint(routes.listing(box, versions))
+        app.register_blueprint(model_routes.listing(box, versions))
     recorder = Recorder(box, captures=bool(settings.capture), failures=failures)
     recorder.watch()
     app.register_blueprint(pages.data_blueprint(recorder.read))

@@ -1,50 +1,25 @@
-"""Encode answers: results and errors as JSON, lists, streams as server-sent events or as AWS's frames.
-
-A frame of ``application/vnd.amazon.eventstream`` is: its length and that of its headers (4 bytes each), a
-CRC-32 of these 8 bytes, the headers, the payload, a CRC-32 of everything before. A header is: the length of
-its name (1 byte), the name, its type (7, a string), the length of its value (2 bytes), the value. All numbers
-are big-endian. https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
-"""
+"""Encode answers: results and errors as JSON, lists, CSV, arrays and pictures."""
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import io
-import struct
-import time
-import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
 import numpy as np
 import orjson
-import pybase64
 
 from sm import deadline
 from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
 from sm.client.results import Boxes, Encoded, Picture, encodable
-from sm.errors import DeadlinePassed, NotAcceptable, StreamStalled, TriremeError
+from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable, negotiate
-from sm.http.messages import (
-    CSV,
-    EVENTS,
-    JSON,
-    JSON_LINES,
-    NPY,
-    OCTET_STREAM,
-    PNG,
-    Answer,
-    strict_json,
-    write_error,
-)
+from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
 from sm.router.classify import OFFERS, DispatchRequest
-from sm.triton.read_ahead import PATIENCE
 
 #: What a list may be sent as, the best first.
 LIST_OFFERS = (JSON, JSON_LINES, CSV)
@@ -223,209 +198,3 @@ def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | N
     if array.dtype.kind not in "biuf":
         return None
     return write_npy(array)
-
-
-#: Bytes a second that a caller must take while it holds the stream up, after the patience: 128 kbit/s.
-MIN_RATE = 2**14
-
-
-class Stream:
-    """The chunks of one answer. The constructor produces the first one; iteration produces the others.
-
-    So an error before the first chunk is raised by the constructor, and becomes an ordinary error answer. All
-    chunks are produced in the constructor's context, because it holds the invocation's deadline.
-
-    Args:
-        chunks: Produces the answer.
-        resources: Entered before the first chunk and left when the stream ends, however it ends.
-        sent: Called with each chunk when it was sent.
-    """
-
-    def __init__(
-        self,
-        chunks: Iterator[bytes],
-        resources: AbstractContextManager[object],
-        sent: Callable[[bytes], object],
-    ) -> None:
-        self._context = contextvars.copy_context()
-        self._chunks = _within(chunks, resources, sent)
-        self._first: bytes | None = self._context.run(next, self._chunks, None)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk, self._first = self._first, None
-        return self._context.run(next, self._chunks) if chunk is None else chunk
-
-    def close(self) -> None:
-        """Stop producing chunks: the caller has all of them, or has disconnected."""
-        self._first = None
-        with contextlib.suppress(StreamStalled):  # nobody is left to read it
-            self._context.run(self._chunks.close)
-
-
-def finish(chunks: object) -> None:
-    """Close a generator or a :class:`Stream` that was not read to its end."""
-    close = getattr(chunks, "close", None)
-    if close:
-        close()
-
-
-def _within(
-    chunks: Iterator[bytes], resources: AbstractContextManager[object], sent: Callable[[bytes], object]
-) -> Generator[bytes, None, None]:
-    taken, held_up = 0, 0.0
-    with resources:
-        try:
-            for chunk in chunks:
-                handed = time.monotonic()
-                try:
-                    yield chunk
-                except GeneratorExit:
-                    # nginx may have closed the connection a moment before, for the same reason.
-                    if time.monotonic() - handed < PATIENCE.seconds / 2:
-                        raise
-                    raise StreamStalled("the caller took nothing, so the stream was ended") from None
-                sent(chunk)
-                taken += len(chunk)
-                held_up += time.monotonic() - handed
-                if held_up > PATIENCE.seconds + taken / MIN_RATE:
-                    raise StreamStalled("the caller takes the stream too slowly, so it was ended")
-        finally:
-            finish(chunks)
-
-
-#: Exactly as AWS's own Triton container writes it.
-EVENTS_UTF8 = "text/event-stream; charset=utf-8"
-
-
-def write_stream(request: DispatchRequest, parts: Iterator[object]) -> Answer:
-    """Encode the parts of a client's answer in the form that the caller accepts."""
-    # The dictionary itself: the client may add headers until its first part.
-    headers = request.answer_headers
-    if request.accept == EVENTS:
-        return Answer(events(parts, request.model), EVENTS_UTF8, headers=headers)
-    return Answer(
-        raw_parts(parts), OCTET_STREAM if request.accept == JSON else request.accept, headers=headers
-    )
-
-
-def events(parts: Iterator[object], model: str) -> Iterator[bytes]:
-    """Encode each part as an event: an object unchanged, anything else as ``{"modelname", "result"}``."""
-    return _encode_each(parts, lambda part: b"data: " + _event(part, model) + b"\n\n")
-
-
-def raw_parts(parts: Iterator[object]) -> Iterator[bytes]:
-    """Encode each part by itself: bytes unchanged, texts in UTF-8, anything else as a line of JSON."""
-    return _encode_each(parts, _to_bytes)
-
-
-def with_final_error(chunks: Iterator[bytes], request_id: str) -> Iterator[bytes]:
-    """Yield ``chunks``; an error becomes a last event, ``event: error``."""
-    try:
-        yield from chunks
-    except TriremeError as error:
-        yield b"event: error\ndata: " + write_error(error, request_id).read() + b"\n\n"
-
-
-def split_events(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the events in ``chunks`` one by one, wherever the chunks were cut."""
-    partial = b""
-    try:
-        for chunk in chunks:
-            *complete, partial = (partial + chunk).split(b"\n\n")
-            for event in complete:
-                yield event + b"\n\n"
-        if partial:
-            yield partial
-    finally:
-        finish(chunks)
-
-
-def _encode_each(parts: Iterator[object], encode: Callable[[object], bytes]) -> Iterator[bytes]:
-    try:
-        for part in parts:
-            try:
-                chunk = encode(part)
-            except (TypeError, ValueError) as error:
-                raise results.error("a part of the answer cannot be sent", "part", part, dumps) from error
-            yield chunk
-    finally:
-        finish(parts)
-
-
-def _event(part: object, model: str) -> bytes:
-    if isinstance(part, dict):
-        return dumps(part)
-    if isinstance(part, Encoded):
-        # An event may have several lines.
-        return part.body.replace(b"\n", b"\ndata: ")
-    if isinstance(part, bytes):
-        part = pybase64.b64encode(part).decode()
-    return dumps({"modelname": model, "result": part})
-
-
-def _to_bytes(part: object) -> bytes:
-    if isinstance(part, str):
-        return part.encode()
-    if isinstance(part, Encoded):
-        return part.body
-    if isinstance(part, Picture):
-        return part.png()
-    return part if isinstance(part, bytes) else dumps(part) + b"\n"
-
-
-EVENT_STREAM = "application/vnd.amazon.eventstream"
-#: Bytes of a payload; boto3 refuses more than 24 MiB.
-MAX_PAYLOAD_BYTES = 2**20
-#: The type of a header whose value is a string.
-STRING_TYPE = 7
-
-
-def frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Encode one message."""
-    encoded_headers = b"".join(map(_header, headers, headers.values()))
-    # 16: 12 bytes before the headers, and 4 after the payload.
-    prelude = struct.pack("!II", 16 + len(encoded_headers) + len(payload), len(encoded_headers))
-    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + encoded_headers + payload
-    return message + struct.pack("!I", zlib.crc32(message))
-
-
-def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Encode every chunk as a ``PayloadPart``; an error ends the stream as a ``ModelStreamError``."""
-    try:
-        for chunk in chunks:
-            for start in range(0, len(chunk), MAX_PAYLOAD_BYTES):
-                yield payload_part(chunk[start : start + MAX_PAYLOAD_BYTES])
-    except TriremeError as error:
-        yield stream_failure(error)
-    finally:
-        finish(chunks)
-
-
-def payload_part(payload: bytes) -> bytes:
-    """Encode some bytes of the answer."""
-    headers = {":message-type": "event", ":event-type": "PayloadPart", ":content-type": OCTET_STREAM}
-    return frame(headers, payload)
-
-
-def stream_failure(error: TriremeError) -> bytes:
-    """Encode an error as the last message of a stream. SageMaker knows two error codes."""
-    timed_out = isinstance(error, DeadlinePassed)
-    body = {
-        "Message": error.sentence,
-        "ErrorCode": "ModelInvocationTimeExceeded" if timed_out else "StreamBroken",
-    }
-    headers = {":message-type": "exception", ":exception-type": "ModelStreamError", ":content-type": JSON}
-    return frame(headers, dumps(body))
-
-
-def _header(name: str, value: str) -> bytes:
-    encoded_name, encoded_value = name.encode(), value.encode()
-    return (
-        struct.pack("!B", len(encoded_name))
-        + encoded_name
-        + struct.pack("!BH", STRING_TYPE, len(encoded_value))
-        + encoded_value
-    )

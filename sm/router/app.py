@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sm.client.sessions import Sessions
-from sm.control import pages, routes
+from sm.control import model_routes, pages, routes
 from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
@@ -19,9 +19,11 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
+from sm.router.invocation import WATCH_INTERVAL_S, record_overdue
 from sm.router.once import OnceNotes
-from sm.router.pipeline import WATCH_INTERVAL_S, LogSample, Pipeline, record_overdue
+from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
+from sm.router.request_log import LogSample
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically
@@ -62,7 +64,7 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))
-        app.register_blueprint(routes.listing(box))
+        app.register_blueprint(model_routes.listing(box))
         app.register_blueprint(pages.blueprint(box))
         app.register_blueprint(pages.data_blueprint(pages.control_plane_reader(box)))
     return app

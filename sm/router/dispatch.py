@@ -25,7 +25,8 @@ from sm.errors import (
 )
 from sm.http.messages import JSON, JSON_LINES
 from sm.metrics import stage
-from sm.router.answers import dumps, finish
+from sm.router.answers import dumps
+from sm.router.back_pressure import finish
 from sm.router.classify import DispatchRequest, RawRecord
 
 log = logging.getLogger(__name__)

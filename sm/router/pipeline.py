@@ -5,35 +5,21 @@ Every route that runs a model calls :meth:`Pipeline.answer`; a line and a record
 
 from __future__ import annotations
 
-import logging
-import random
-import re
-import time
-from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
-from sm import metrics
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
 from sm.deadline import Deadline, begin, end
-from sm.errors import (
-    CallerGone,
-    DeadlinePassed,
-    Interrupted,
-    Overloaded,
-    TriremeError,
-    as_trireme_error,
-)
+from sm.errors import Interrupted
 from sm.http.media_types import negotiate
-from sm.http.messages import JSON, Answer, caller_network
+from sm.http.messages import JSON, Answer
 from sm.plugins.registry import Registry
 from sm.router.admission import UNKNOWN, Admission, FairGate
-from sm.router.answers import Stream, record_encoder, write, write_list, write_pipeline, write_stream
+from sm.router.answers import record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
 from sm.router.classify import (
     Classifier,
@@ -45,12 +31,14 @@ from sm.router.classify import (
     estimate_parsed_bytes,
 )
 from sm.router.dispatch import run_record, stream
+from sm.router.event_streams import write_stream
+from sm.router.invocation import RunningInvocation
 from sm.router.once import OnceNotes
 from sm.router.records import OrderedRunner, answer_lines, run_records
+from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
 
-log = logging.getLogger(__name__)
 #: The memory that a small body needs.
 NOTHING: AbstractContextManager[object] = nullcontext()
 
@@ -230,243 +218,3 @@ class Pipeline:
         if deadline.admissions:
             # Copy in one step: other records of the request may still be running.
             self.guard.confirm_delivery(tuple(deadline.admissions))
-
-
-SESSION_ID, NEW_SESSION_ID, CLOSED_SESSION_ID = (
-    "X-Amzn-SageMaker-Session-Id",
-    "X-Amzn-SageMaker-New-Session-Id",
-    "X-Amzn-SageMaker-Closed-Session-Id",
-)
-
-
-def run_session_command(sessions: Sessions | None, command: SessionCommand, caller: str) -> Answer:
-    """Open a session of the caller's, or close one.
-
-    Raises:
-        BadInput: The session to close is not open.
-        Overloaded: The caller, or all of them, may open no other.
-    """
-    # If sessions are off, the classifier has refused the command.
-    assert sessions is not None
-    if command.close:
-        sessions.close(command.close)
-        return Answer(b"{}", headers={CLOSED_SESSION_ID: command.close})
-    session = sessions.open(caller)
-    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
-    return Answer(b"{}", headers={SESSION_ID: session.id, NEW_SESSION_ID: f"{session.id}; Expires={expires}"})
-
-
-#: Characters of a reason. The caller reads the whole sentence in the answer.
-MAX_REASON_CHARACTERS = 200
-#: What an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
-QUOTED = re.compile(r"'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)", re.DOTALL)
-
-
-#: The slot of an invocation that needs none.
-NO_SLOT = Admission(None)
-#: Seconds after its deadline at which an invocation that still runs is logged: before nginx, which does not
-#: know its model, answers for it (:data:`sm.server.supervisor.nginx.TIMEOUT_MARGIN_S`).
-OVERDUE_S = 4.0
-#: Seconds between two checks for such invocations.
-WATCH_INTERVAL_S = 0.5
-OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
-
-
-class LogSample(NamedTuple):
-    """Which successful invocations are logged. Errors always are."""
-
-    #: The fraction of them.
-    fraction: float = 1.0
-    #: Those that took more seconds are always logged.
-    slow_s: float = 1.0
-    #: Returns a number from 0 to 1 for each line.
-    chance: Callable[[], float] = random.random
-
-
-def line_level(sample: LogSample, status: int, seconds: float) -> int:
-    """Return the level of an invocation's line, the same as in nginx's; 0 if there is no line."""
-    level = logging.INFO
-    if status >= 400 and status != CallerGone.status:  # a caller that leaves is not a fault
-        level = logging.WARNING if status < 500 else logging.ERROR
-    if status < 400 and sample.fraction < 1.0 and seconds <= sample.slow_s:
-        level = level if sample.chance() < sample.fraction else 0
-    return level if level and log.isEnabledFor(level) else 0
-
-
-def describe_error(error: BaseException) -> tuple[int, str, str]:
-    """Return the status, the code and the reason of a failed invocation."""
-    trireme_error = as_trireme_error(error)
-    return trireme_error.status, trireme_error.code, reason_of(trireme_error)
-
-
-def reason_of(error: TriremeError) -> str:
-    """Return an error's sentence for the log: one short line without what the caller sent."""
-    text = error.sentence if error.log_reason is None else error.log_reason
-    if error.quotes_caller:
-        text = QUOTED.sub("'…'", text)
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
-
-
-#: What a caller or a full box is the reason for does not count for or against a new version.
-NOT_OF_A_VERSION = (CallerGone.status, Overloaded.status)
-#: The invocations of this process that are not recorded yet. Whoever removes one records it.
-_unrecorded: set[RunningInvocation] = set()
-
-
-def record_overdue() -> None:
-    """Count and log the invocations that still run :data:`OVERDUE_S` after their deadline."""
-    latest = time.monotonic() - OVERDUE_S
-    for invocation in list(_unrecorded):
-        if invocation.deadline.at < latest:
-            invocation.record(describe_error(OVERDUE))
-
-
-@dataclass(slots=True, eq=False)
-class RunningInvocation:
-    """One invocation: its deadline, its slot, and its line in the log, which never has a payload.
-
-    Entering it begins the count; leaving it counts, logs and gives back the slot. A streamed answer enters it
-    a second time, so that the invocation ends with the stream.
-    """
-
-    #: Decides whether it is logged.
-    sample: LogSample
-    deadline: Deadline
-    #: Seconds that it waited for a worker.
-    waited: float = 0.0
-    #: The name of the caller's API key.
-    api_key_name: str = ""
-    #: The caller's address; empty if it is not needed.
-    address: str = ""
-    #: True if the answer says where the time went.
-    wants_timing: bool = False
-    slot: Admission = NO_SLOT
-    model: str = "-"
-    #: The version that the caller named.
-    version: str = ""
-    #: Bytes of the request's body and of the answer's.
-    bytes_in: int = 0
-    bytes_out: int = 0
-    #: Records or lines of the request; None if it is not a list.
-    records: int | None = None
-    #: Parts sent of a streamed answer.
-    parts: int | None = None
-    _entered: int = 0
-    _started: float = 0.0
-
-    @property
-    def caller(self) -> str:
-        """The name of the caller's API key, or the caller's address; of IPv6, the network of one customer."""
-        return self.api_key_name or caller_network(self.address)
-
-    def __enter__(self) -> RunningInvocation:
-        if not self._entered:
-            self._started = time.perf_counter()
-            metrics.IN_FLIGHT.inc()
-            _unrecorded.add(self)
-            self.deadline.holds = {}
-        self._entered += 1
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._entered -= 1
-        if self._entered:
-            return
-        self.slot.leave()
-        for hold in (self.deadline.holds or {}).values():
-            hold.give_back()
-        if self.deadline.note is not None:
-            OnceNotes.end(self.deadline)
-        self.record(None if error is None else describe_error(error), -1.0)
-        if self.deadline.listener is not None:
-            self.deadline.listener.ended(error)
-
-    def record(self, failure: tuple[int, str, str] | None, running: float = 0.0) -> None:
-        """Count and log the invocation, the first time that this is called.
-
-        Args:
-            failure: Status, code and reason of its error.
-            running: Added to the invocations that are running.
-        """
-        try:
-            _unrecorded.remove(self)
-        except KeyError:
-            metrics.IN_FLIGHT.inc(running)
-            return
-        seconds = time.perf_counter() - self._started
-        status = 200 if failure is None else failure[0]
-        stages, self.deadline.observations = self.deadline.observations or (), None
-        total = metrics.duration(self.model, metrics.TOTAL, status)
-        whole = (total.total, seconds), (total.buckets[bisect_left(metrics.BUCKETS, seconds)], 1.0)
-        count = (metrics.invocations(self.model, status), 1.0)
-        metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
-        if self.deadline.holds and status not in NOT_OF_A_VERSION:
-            # A list is answered with 200 if one of its records was right.
-            of_version = self.deadline.failed_status or status
-            for name, hold in list(self.deadline.holds.items()):
-                if hold.variant:
-                    metrics.variant(name, hold.variant, of_version).observe(seconds)
-        level = line_level(self.sample, status, seconds)
-        if level:
-            log.log(level, "invocation", extra=self._line(status, failure, seconds))
-
-    def finish(self, answer: Answer) -> Answer:
-        """Complete the answer. If it is a stream, this object stays open until the stream ends."""
-        if isinstance(answer.body, bytes):
-            self.bytes_out = len(answer.body)
-        else:
-            answer.body = Stream(answer.body, self, self._count_part)
-        if self.deadline.repeats:
-            answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
-        if self.deadline.holds:
-            variants = {hold.record.id: hold.variant for hold in self.deadline.holds.values() if hold.variant}
-            for identity, variant in variants.items():
-                answer.headers = {**answer.headers, "X-Trireme-Version": f"{identity}; {variant}"}
-        if self.wants_timing:
-            answer.headers = {**answer.headers, "Server-Timing": self._timing()}
-        return answer
-
-    def _count_part(self, part: bytes) -> None:
-        self.parts = (self.parts or 0) + 1
-        self.bytes_out += len(part)
-
-    def _timing(self) -> str:
-        """Say where the time went; for a stream, until its first part."""
-        stages = self.deadline.stages
-        entries = {
-            metrics.QUEUE: self.waited + stages.get(metrics.QUEUE, 0.0),
-            **{name: seconds for name, seconds in stages.items() if name != metrics.QUEUE},
-            "total": time.perf_counter() - self._started,
-        }
-        # A name must be a token of HTTP.
-        names = (re.sub("[^0-9A-Za-z]", "-", name) for name in entries)
-        return ", ".join(
-            f"{name};dur={1000 * seconds:.2f}" for name, seconds in zip(names, entries.values(), strict=True)
-        )
-
-    def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
-        stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
-        queue_ms = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
-        _, code, reason = failure or (0, None, None)
-        hold = (self.deadline.holds or {}).get(self.model)
-        line = {
-            "model": self.model,
-            "status": status,
-            "version": self.version or None,
-            "version_id": hold.record.id if hold and hold.record.version else None,
-            "variant": (hold and hold.variant) or None,
-            "code": code,
-            "reason": reason,
-            "ms": round(seconds * 1000, 2),
-            "queue_ms": queue_ms,
-            "stages_ms": stages or None,
-            "repeats": self.deadline.repeats or None,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out or None,
-            "records": self.records,
-            "request_id": self.deadline.request_id,
-            "parts": self.parts,
-            "api_key_name": self.api_key_name or None,
-        }
-        return {name: value for name, value in line.items() if value is not None}

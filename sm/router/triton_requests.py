@@ -26,8 +26,9 @@ from sm.errors import (
 from sm.http.media_types import choose, kind_of, negotiate
 from sm.http.messages import BINARY, EVENTS, JSON, OCTET_STREAM, Answer, strict_json
 from sm.plugins.registry import NO_MODEL, Registry
-from sm.router.answers import finish, split_events
+from sm.router.back_pressure import finish
 from sm.router.classify import Message, TritonRequest
+from sm.router.event_streams import split_events
 from sm.triton.call_failures import Failed, translate_http_status
 from sm.triton.http_proxy import (
     ERRORS,

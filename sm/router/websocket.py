@@ -27,9 +27,10 @@ from wsproto.utilities import generate_accept_token
 from sm.control.paths import MAX_NEEDLESS_BODY_BYTES
 from sm.errors import BadInput, CallerGone, Forbidden, Overloaded, TriremeError
 from sm.http.messages import JSON, Answer, write_error
-from sm.router.answers import dumps, finish
+from sm.router.answers import dumps
+from sm.router.back_pressure import finish
 from sm.router.classify import SESSION_HEADER, Message
-from sm.router.pipeline import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
+from sm.router.session_commands import CLOSED_SESSION_ID, NEW_SESSION_ID, SESSION_ID
 from sm.router.wsgi import Router, in_utf8, read_message
 
 if TYPE_CHECKING:

@@ -38,9 +38,13 @@ from sm.http.responses import (
     request_id,
     with_request_id,
 )
-from sm.router.answers import EVENT_STREAM, finish, frames, with_final_error
+from sm.router.aws_frames import EVENT_STREAM, frames
+from sm.router.back_pressure import finish
 from sm.router.classify import HEADER_PREFIX, Message
-from sm.router.pipeline import LogSample, Pipeline, RunningInvocation
+from sm.router.event_streams import with_final_error
+from sm.router.invocation import RunningInvocation
+from sm.router.pipeline import Pipeline
+from sm.router.request_log import LogSample
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -26,8 +26,8 @@ from sm import metrics
 from sm.client.decode_budget import DECODED, limit_per_worker
 from sm.client.tasks.task_file import TASK_FILE
 from sm.control import app as control
+from sm.control.embedded_metrics import EmbeddedMetrics, start_embedded_metrics
 from sm.control.paths import MAX_SCRAPES, MAX_SLOW_REQUESTS, POLLED, QUICK_THREADS
-from sm.control.series import EmbeddedMetrics, start_embedded_metrics
 from sm.errors import StartError
 from sm.models.archive_clients import LoadedClients, LoadedRegistry
 from sm.models.holds import Holds

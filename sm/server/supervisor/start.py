@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mimetypes
 import os
 import platform
 import resource
 import secrets
-import shlex
 import shutil
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from selectors import PollSelector
-from typing import Any
 
 from sm import NO_TELEMETRY, __version__
 from sm.errors import BadInput, StartError
@@ -34,7 +31,7 @@ from sm.models.staging import copy_archive
 from sm.repository import gpu_driver, models, overlay, problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
-from sm.run_state import SHARED_MEMORY, Box, read_json, shared_bytes, temporary_folder
+from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
 from sm.server.logs import Formatter, Log, LogFile, open_log_file
 from sm.server.startup import (
     BAKED_REPOSITORY,
@@ -45,6 +42,7 @@ from sm.server.startup import (
     prepare_access,
 )
 from sm.server.supervisor import ports
+from sm.server.supervisor.hints import announce
 from sm.server.supervisor.loop import Loop
 from sm.server.supervisor.nginx import (
     WITHOUT_NGINX,
@@ -56,7 +54,7 @@ from sm.server.supervisor.nginx import (
 )
 from sm.server.supervisor.preparation import PlanBuilder, Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
-from sm.settings import HERE, ON_DEMAND, Settings, find_misspelled, names_of
+from sm.settings import ON_DEMAND, Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
 from sm.triton import python_models, server, shared_memory_cleanup
 from sm.triton.generation import SharedGeneration
@@ -354,14 +352,6 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
         )
 
 
-def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
-    """Print what is served: commands for a person, one line for a log."""
-    if for_people:
-        log.output.write(ready_message(settings, box).encode())
-    else:
-        log.log("info", ready_summary(settings, box))
-
-
 def check_models(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
     """Log the problems that Triton would meet. Raises :class:`StartError` with the last that stops the start.
 
@@ -468,91 +458,6 @@ def raise_file_limit() -> None:
     target = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft == resource.RLIM_INFINITY or target > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-
-
-#: Characters of a sample that is shown inside its command; a longer one is read from its file.
-MAX_INLINE_CHARACTERS = 300
-#: The sample that every client may have.
-PAYLOAD = "payload.json"
-
-
-def ready_message(settings: Settings, box: Box) -> str:
-    """Return the lines for a terminal. The commands work from any folder of this machine."""
-    if box.catalog:
-        return f"\nThe box is ready. A request loads the model it names; see {origin(settings)}/models.\n"
-    if box.multi_model:
-        return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
-    clients, samples = _clients(box), read_json(box.samples_file, {})
-    lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
-    for client in sorted(clients, key=lambda row: str(row["name"])):
-        lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
-        lines.append(sample_command(settings, client, samples.get(client["name"], {})))
-    called_models = {model for client in clients for model in client["models"]}
-    without_client = [name for name in models.names(box.repository) if name not in called_models]
-    if without_client:
-        lines += [
-            "",
-            f"# No client calls {', '.join(without_client)}: the page shows how, and {origin(settings)}/docs",
-        ]
-    return "\n".join([*lines, "", ""])
-
-
-def ready_summary(settings: Settings, box: Box) -> str:
-    """Return one line for a log: the clients and the page, without commands."""
-    names = sorted(str(client["name"]) for client in _clients(box))
-    return (
-        f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
-    )
-
-
-def _clients(box: Box) -> list[dict[str, Any]]:
-    """Return the clients that can serve."""
-    return [client for client in read_json(box.clients_file, []) if not client["load_error"]]
-
-
-def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
-    """Return a command that sends one of the client's samples to the box."""
-    example = HERE / "examples" / str(client["name"]) / "curl.txt"
-    if any(HERE / "examples" in Path(file).parents for file in samples.values()) and example.is_file():
-        return _example_command(settings, example)
-    curl, address = _curl(settings), f"{_base(settings)}/invocations"
-    for name, file in samples.items():
-        media_type = mimetypes.guess_type(name)[0]
-        if name != PAYLOAD and media_type in client["content_types"]:
-            query = shlex.quote(f"{address}?modelname={client['name']}")
-            return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {media_type}' {query}"
-    if PAYLOAD not in samples:
-        return f"# it has no sample; what it takes: {origin(settings)}/docs"
-    file, prefix = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
-    payload = read_json(Path(file), None)
-    inline = f"{prefix}{json.dumps(payload, ensure_ascii=False)}}}"
-    target = f"-H 'Content-Type: application/json' {address}"
-    if len(inline) <= MAX_INLINE_CHARACTERS:
-        return f"{curl} --data {shlex.quote(inline)} {target}"
-    body = f"{{ printf %s {shlex.quote(prefix)}; cat {shlex.quote(file)}; printf '}}'; }}"
-    return f"{body} | {curl} --data-binary @- {target}"
-
-
-def origin(settings: Settings) -> str:
-    """Return the address of the box with its scheme."""
-    return _base(settings) if settings.tls else f"http://{_base(settings)}"
-
-
-def _base(settings: Settings) -> str:
-    return f"https://localhost:{settings.tls_port}" if settings.tls else f"localhost:{settings.port}"
-
-
-def _curl(settings: Settings) -> str:
-    """Return the curl command with its options: the certificate to trust, and where the key comes from."""
-    certificate = f" --cacert {shlex.quote(str(settings.tls_certificate))}" if settings.tls else ""
-    key = ' -H "x-api-key: $KEY"' if settings.api_keys_file else ""
-    return f"curl -s{certificate}{key}"
-
-
-def _example_command(settings: Settings, file: Path) -> str:
-    text = file.read_text("utf-8-sig").strip()
-    text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
-    return text.replace("curl -s", _curl(settings), 1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from flask import Flask
 
 from sm.client import base, payloads, results
-from sm.control import pages, routes
+from sm.control import model_routes, pages, routes
 from sm.plugins.loading import discover
 from sm.router import openai_routes, websocket, wsgi
 from sm.settings import HERE, markdown, table
@@ -67,7 +67,7 @@ def test_every_route_is_documented() -> None:
     app.register_blueprint(routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(routes.execution_parameters(None))  # type: ignore[arg-type]
     app.register_blueprint(pages.blueprint(None))  # type: ignore[arg-type]
-    app.register_blueprint(routes.loading(None, {}))  # type: ignore[arg-type]
+    app.register_blueprint(model_routes.loading(None, {}))  # type: ignore[arg-type]
     page = (DOCS / "clients/http-api.md").read_text()
     for rule in app.url_map.iter_rules():
         if rule.endpoint != "static":

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from sm.control.routes import BoxSeries
+from sm.control.box_series import BoxSeries
 from sm.metrics import series_file
 from sm.run_state import Box
 

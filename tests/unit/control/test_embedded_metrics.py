@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from sm.control.series import CREDENTIALS, DURATIONS, MODEL_METRICS, EmbeddedMetrics, is_on
+from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
+from sm.control.series import DURATIONS, MODEL_METRICS
 from sm.errors import StartError
 from sm.metrics import BUCKETS, EVICTIONS, LOADS, VERSIONS
 from sm.server import logs

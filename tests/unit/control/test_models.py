@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from flask import Flask
 
-from sm.control import routes
+from sm.control import model_routes
 from sm.errors import UnknownModel
 from sm.http.responses import handle_errors
 from sm.run_state import Box
@@ -32,13 +32,13 @@ def test_each_request_for_a_change_is_logged_with_its_id_and_the_callers_key(
     loader: Any = FailingLoader()
     app = Flask(__name__)
     handle_errors(app)
-    app.register_blueprint(routes.loading(loader, {}))
+    app.register_blueprint(model_routes.loading(loader, {}))
     headers = {"X-Request-Id": "one", **({"X-Trireme-Key-Name": key} if key else {})}
     with caplog.at_level(logging.INFO):
         loaded = app.test_client().post("/models", json={"model_name": "m", "url": "/m"}, headers=headers)
         unloaded = app.test_client().delete("/models/m", headers=headers)
     assert (loaded.status_code, unloaded.status_code) == (404, 404)
-    lines = [record for record in caplog.records if record.name == "sm.control.routes"]
+    lines = [record for record in caplog.records if record.name == "sm.control.model_routes"]
     assert [line.getMessage() for line in lines] == ["load requested", "unload requested"]
     for line in lines:
         assert (vars(line)["model"], vars(line)["request_id"]) == ("m", "one")
@@ -58,10 +58,10 @@ def test_the_versions_of_a_model_are_in_the_row_of_its_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"modelName": "shop", "models": ["net"], "ready": True}
-    monkeypatch.setattr(routes, "list_served", lambda _: [dict(row)])
+    monkeypatch.setattr(model_routes, "list_served", lambda _: [dict(row)])
     app = Flask("models")
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0)
-    app.register_blueprint(routes.listing(box, NotedVersions()))  # type: ignore[arg-type]
+    app.register_blueprint(model_routes.listing(box, NotedVersions()))  # type: ignore[arg-type]
     shop, new = app.test_client().get("/models").get_json()["models"]
     assert app.test_client().get("/models/net").get_json() == shop
     assert shop == {**row, "canary": {"percent": 10}, "version_error": "it is waiting"}

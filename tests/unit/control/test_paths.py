@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from sm.control import pages, routes
+from sm.control import model_routes, pages, routes
 from sm.control.paths import PATHS, nginx_values
 from sm.run_state import Box
 
@@ -22,11 +22,11 @@ def test_the_table_has_every_route_of_the_control_plane() -> None:
         routes.execution_parameters(None),  # type: ignore[arg-type]
         pages.blueprint(None),  # type: ignore[arg-type]
         pages.data_blueprint(None),  # type: ignore[arg-type]
-        routes.loading(None, {}),  # type: ignore[arg-type]
+        model_routes.loading(None, {}),  # type: ignore[arg-type]
     ):
         app.register_blueprint(blueprint)
     replaced = Flask("listed", static_folder=None)
-    replaced.register_blueprint(routes.listing(Box("", Path(), Path(), 1, 2, 3, "nginx", 0)))
+    replaced.register_blueprint(model_routes.listing(Box("", Path(), Path(), 1, 2, 3, "nginx", 0)))
     rules = {rule.rule for listed in (app, replaced) for rule in listed.url_map.iter_rules()}
     assert rules == {path.rule for path in PATHS}
 

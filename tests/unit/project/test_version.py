@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sm import __version__
-from sm.control.routes import build_info
+from sm.control.box_series import build_info
 from sm.settings import HERE
 from trireme_tools.prepare.servers import WHEEL
 

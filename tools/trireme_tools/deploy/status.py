@@ -54,7 +54,7 @@ METRICS = (
 )
 
 
-#: What the box itself writes (sm.control.series), in the namespace that its settings name.
+#: What the box itself writes (sm.control.embedded_metrics), in the namespace that its settings name.
 BOX_METRICS = (("Requests", "total"), ("Errors", "total"), ("Latency", "mean ms"))
 
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from sm.control.series import METRICS
+from sm.control.embedded_metrics import METRICS
 from sm.settings import Settings
 from trireme_tools.deploy import deploy_arguments
 from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sm.run_state import Box
-from sm.server.supervisor import start
+from sm.server.supervisor import hints
 from sm.settings import Settings
 
 
@@ -63,7 +63,7 @@ def client_row(name: str, *content_types: str) -> dict[str, Any]:
 
 
 def curl_commands(settings: Settings, box: Box) -> list[str]:
-    return [line for line in start.ready_message(settings, box).splitlines() if "curl" in line]
+    return [line for line in hints.ready_message(settings, box).splitlines() if "curl" in line]
 
 
 def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
@@ -77,7 +77,7 @@ def test_every_served_client_has_a_command_with_its_sample(box: Box) -> None:
 
 
 def test_the_page_clients_without_a_sample_and_models_without_a_client_are_named(box: Box) -> None:
-    message = start.ready_message(replace(Settings(), port=18080), box)
+    message = hints.ready_message(replace(Settings(), port=18080), box)
     assert "The page to try it: http://localhost:18080/\n" in message
     assert "# bare: X\n# it has no sample; what it takes: http://localhost:18080/docs" in message
     assert "# No client calls plain: " in message

@@ -1,0 +1,108 @@
+"""What the supervisor tells a person when the box is ready: a command for each client."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sm.repository import models
+from sm.run_state import Box, read_json
+from sm.server.logs import Log
+from sm.settings import HERE, Settings
+
+
+def announce(settings: Settings, box: Box, log: Log, for_people: bool) -> None:
+    """Print what is served: commands for a person, one line for a log."""
+    if for_people:
+        log.output.write(ready_message(settings, box).encode())
+    else:
+        log.log("info", ready_summary(settings, box))
+
+
+#: Characters of a sample that is shown inside its command; a longer one is read from its file.
+MAX_INLINE_CHARACTERS = 300
+#: The sample that every client may have.
+PAYLOAD = "payload.json"
+
+
+def ready_message(settings: Settings, box: Box) -> str:
+    """Return the lines for a terminal. The commands work from any folder of this machine."""
+    if box.catalog:
+        return f"\nThe box is ready. A request loads the model it names; see {origin(settings)}/models.\n"
+    if box.multi_model:
+        return f"\nThe box is ready. Load a model with POST {origin(settings)}/models.\n"
+    clients, samples = _clients(box), read_json(box.samples_file, {})
+    lines = ["", f"The box is ready. The page to try it: {origin(settings)}/"]
+    for client in sorted(clients, key=lambda row: str(row["name"])):
+        lines += ["", f"# {client['name']}: {client['description'] or client['client']}"]
+        lines.append(sample_command(settings, client, samples.get(client["name"], {})))
+    called_models = {model for client in clients for model in client["models"]}
+    without_client = [name for name in models.names(box.repository) if name not in called_models]
+    if without_client:
+        lines += [
+            "",
+            f"# No client calls {', '.join(without_client)}: the page shows how, and {origin(settings)}/docs",
+        ]
+    return "\n".join([*lines, "", ""])
+
+
+def ready_summary(settings: Settings, box: Box) -> str:
+    """Return one line for a log: the clients and the page, without commands."""
+    names = sorted(str(client["name"]) for client in _clients(box))
+    return (
+        f"{origin(settings)} serves the clients {', '.join(names) or 'none'}; the page: {origin(settings)}/"
+    )
+
+
+def _clients(box: Box) -> list[dict[str, Any]]:
+    """Return the clients that can serve."""
+    return [client for client in read_json(box.clients_file, []) if not client["load_error"]]
+
+
+def sample_command(settings: Settings, client: Mapping[str, Any], samples: Mapping[str, str]) -> str:
+    """Return a command that sends one of the client's samples to the box."""
+    example = HERE / "examples" / str(client["name"]) / "curl.txt"
+    if any(HERE / "examples" in Path(file).parents for file in samples.values()) and example.is_file():
+        return _example_command(settings, example)
+    curl, address = _curl(settings), f"{_base(settings)}/invocations"
+    for name, file in samples.items():
+        media_type = mimetypes.guess_type(name)[0]
+        if name != PAYLOAD and media_type in client["content_types"]:
+            query = shlex.quote(f"{address}?modelname={client['name']}")
+            return f"{curl} --data-binary {shlex.quote(f'@{file}')} -H 'Content-Type: {media_type}' {query}"
+    if PAYLOAD not in samples:
+        return f"# it has no sample; what it takes: {origin(settings)}/docs"
+    file, prefix = samples[PAYLOAD], f'{{"modelname":"{client["name"]}","payload":'
+    payload = read_json(Path(file), None)
+    inline = f"{prefix}{json.dumps(payload, ensure_ascii=False)}}}"
+    target = f"-H 'Content-Type: application/json' {address}"
+    if len(inline) <= MAX_INLINE_CHARACTERS:
+        return f"{curl} --data {shlex.quote(inline)} {target}"
+    body = f"{{ printf %s {shlex.quote(prefix)}; cat {shlex.quote(file)}; printf '}}'; }}"
+    return f"{body} | {curl} --data-binary @- {target}"
+
+
+def origin(settings: Settings) -> str:
+    """Return the address of the box with its scheme."""
+    return _base(settings) if settings.tls else f"http://{_base(settings)}"
+
+
+def _base(settings: Settings) -> str:
+    return f"https://localhost:{settings.tls_port}" if settings.tls else f"localhost:{settings.port}"
+
+
+def _curl(settings: Settings) -> str:
+    """Return the curl command with its options: the certificate to trust, and where the key comes from."""
+    certificate = f" --cacert {shlex.quote(str(settings.tls_certificate))}" if settings.tls else ""
+    key = ' -H "x-api-key: $KEY"' if settings.api_keys_file else ""
+    return f"curl -s{certificate}{key}"
+
+
+def _example_command(settings: Settings, file: Path) -> str:
+    text = file.read_text("utf-8-sig").strip()
+    text = text.replace("{address}", _base(settings)).replace("{folder}", shlex.quote(str(file.parent)))
+    return text.replace("curl -s", _curl(settings), 1)
