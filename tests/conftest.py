@@ -53,11 +53,14 @@ SHARED = {
         )
     ),
     "gateway": ("integration/gateway",),
-    "image": ("e2e/container", "e2e/push"),
+    # Before "image": the first group that fits is a test's own.
+    "gpu image": ("e2e/container/gpu_flavour",),
+    "image": ("e2e/container",),
     "official boxes": tuple(
         f"integration/reference/{name}"
         for name in ("official_control", "official_v2_errors", "official_v2_json")
     ),
+    "push": ("e2e/push",),
     "small box": tuple(
         f"integration/box/{name}" for name in ("headers", "http_conformance", "known_holes", "v2")
     ),
