@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import itertools
 import math
 import os
 import re
@@ -61,6 +62,11 @@ class Hardware:
     def capabilities(self) -> tuple[str, ...]:
         """Return the distinct compute capabilities, in order."""
         return tuple(sorted({gpu.compute_capability for gpu in self.gpus}))
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers, up to the first part that is none."""
+    return tuple(map(int, itertools.takewhile(str.isdigit, version.split("."))))
 
 
 def gpus() -> tuple[Gpu, ...]:

@@ -97,6 +97,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="take the types from the graph, as TensorRT 11 always does; else TensorRT 10 chooses them",
     )
     command.add_argument(
+        "--version-compatible",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="a plan that later versions of TensorRT run too; it brings a runtime that Triton executes, so "
+        "serve only plans that you trust",
+    )
+    command.add_argument(
+        "--hardware-compatibility",
+        choices=("none", "ampere+", "sameComputeCapability"),
+        default="none",
+        help="a plan for other GPUs too: all from Ampere on, or all of the same capability; it may be "
+        "slower (default: none)",
+    )
+    command.add_argument(
         "--compare",
         action=argparse.BooleanOptionalAction,
         default=True,

@@ -71,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         timing_cache=options.timing_cache,
         calibration=options.calibration,
         strongly_typed=options.strongly_typed,
+        version_compatible=options.version_compatible,
+        hardware_compatibility=options.hardware_compatibility,
         compare=options.compare,
         measured=target == "cpu" and (options.engine == FASTEST or options.calibration is not None),
     )

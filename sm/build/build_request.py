@@ -10,7 +10,7 @@ from pathlib import Path
 from sm.build.changes import Changes
 from sm.build.onnx_graph import Graph, Value
 from sm.errors import CommandError
-from sm.repository.manifest import Precision, Profile, Target
+from sm.repository.manifest import Compatibility, Precision, Profile, Target
 from sm.triton.onnx_cpu.engines import Wanted
 
 #: Smallest, optimal and largest size.
@@ -41,6 +41,8 @@ class BuildRequest:
     timing_cache: Path | None = None
     calibration: Path | None = None
     strongly_typed: bool = True
+    version_compatible: bool = False
+    hardware_compatibility: Compatibility = "none"
     #: Shapes by input, such as ``((1, 128), (16, 128), (128, 128))``.
     shapes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     #: False: do not compare the model with its source.

@@ -188,6 +188,8 @@ class ModelBuilder:
             gpu=built.gpu,
             profiles=built.profiles,
             strongly_typed=request.strongly_typed,
+            version_compatible=request.version_compatible,
+            hardware_compatibility=request.hardware_compatibility,
             engines=engines,
             seconds=built.seconds,
             built=manifest.now(),

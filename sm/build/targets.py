@@ -224,6 +224,8 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         workspace=request.workspace,
         timing_cache=request.timing_cache,
         strongly_typed=request.strongly_typed,
+        version_compatible=request.version_compatible,
+        hardware_compatibility=request.hardware_compatibility,
     )
     built = build_plan(plan)
     plan.log.replace(folder / LOG)

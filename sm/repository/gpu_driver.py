@@ -13,11 +13,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sm import hardware
+from sm.errors import StartError
 
 DRIVER = Path("/proc/driver/nvidia/version")
 #: Where NVIDIA's images and Debian packages have the libraries.
@@ -28,6 +29,10 @@ DRIVER_LINE = re.compile(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", re.MULTIL
 #: ``libcuda.so.580.95.05``; the link to it has one number.
 LIBRARY = re.compile(r"^libcuda\.so\.(\d+\.\d+(?:\.\d+)?)$")
 PATHS = "LD_LIBRARY_PATH"
+#: Since these versions there is no support for GPUs before Turing, as the release notes of CUDA 13.0 and of
+#: TensorRT 10.5 say.
+OLDEST_CAPABILITY = (7, 5)
+WITHOUT_VOLTA = {"CUDA": (13,), "TensorRT": (10, 5)}
 #: Triton then looks for no metrics of GPUs.
 WITHOUT_GPU = {"TRITON_SERVER_CPU_ONLY": "1"}
 #: The first call of the driver, which also says whether it is compatible.
@@ -88,7 +93,11 @@ class GpuDriver:
     ) -> GpuDriver:
         """Read the files of the driver and of the libraries; try the libraries if the driver is older."""
         version, libraries = _driver_version(driver), _libraries(folders)
-        is_old = bool(version and libraries and _numbers(version) < _numbers(libraries.version))
+        is_old = bool(
+            version
+            and libraries
+            and hardware.version_numbers(version) < hardware.version_numbers(libraries.version)
+        )
         is_helped = is_old and libraries is not None and works(libraries.folder)
         cuda = environment.get("CUDA_VERSION", "")
         return cls(version, cuda, libraries, bool(version) or has_gpu(), is_old, is_helped)
@@ -125,6 +134,36 @@ class GpuDriver:
         )
 
 
+def find_old_gpu(gpus: Sequence[hardware.Gpu], cuda: str = "", tensorrt: str = "") -> str:
+    """Say that no GPU is new enough for a CUDA or a TensorRT; empty if one is, or if nothing is known."""
+    needs = next(
+        (
+            f"{name} {version}"
+            for name, version in (("CUDA", cuda), ("TensorRT", tensorrt))
+            if hardware.version_numbers(version) >= WITHOUT_VOLTA[name]
+        ),
+        "",
+    )
+    new_enough = (hardware.version_numbers(gpu.compute_capability) >= OLDEST_CAPABILITY for gpu in gpus)
+    if not needs or not gpus or any(new_enough):
+        return ""
+    return (
+        f"{gpus[0].name} has compute capability {gpus[0].compute_capability}, and {needs} runs on "
+        f"{'.'.join(map(str, OLDEST_CAPABILITY))} and newer"
+    )
+
+
+def check_gpus(cuda: str) -> None:
+    """Raise :class:`StartError` if this image's CUDA runs on none of the GPUs that the box may use."""
+    if hardware.version_numbers(cuda) < WITHOUT_VOLTA["CUDA"] or not hardware.has_gpu():
+        return
+    if sentence := find_old_gpu(hardware.gpus(), cuda):
+        raise StartError(
+            f"{sentence}: take a newer GPU, or an image with an older base, such as 25.07, or serve on the "
+            "processor with CUDA_VISIBLE_DEVICES=-1."
+        )
+
+
 @functools.cache
 def of_this_machine() -> GpuDriver:
     """Describe this machine. The libraries are tried once in a process."""
@@ -145,10 +184,6 @@ def _libraries(folders: tuple[Path, ...]) -> Compatibility | None:
             if match := LIBRARY.match(path.name):
                 return Compatibility(folder, match[1])
     return None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
 
 
 def _before(folder: Path, environment: Mapping[str, str]) -> str:

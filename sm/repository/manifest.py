@@ -11,13 +11,17 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from sm.hardware import Gpu, Hardware
+from sm.hardware import Gpu, Hardware, version_numbers
 
 NAME = "manifest.json"
 #: A plan of 8.6.1.6 does not load with 8.6.1.2: TensorRT compares four numbers.
 VERSION_NUMBERS = 4
 Target = Literal["cpu", "onnxruntime", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+#: Which other GPUs run a plan, as trtexec names it: none, all from Ampere on, those of the same capability.
+Compatibility = Literal["none", "ampere+", "sameComputeCapability"]
+#: The oldest capability with such plans.
+AMPERE = (8, 0)
 #: Changes of the source's graph: pixels as input, suppressed boxes, predictions for masks only.
 Change = Literal["uint8", "nms", "masks"]
 
@@ -85,6 +89,9 @@ class Manifest(Part):
     profiles: tuple[Profile, ...] = ()
     #: True if the plan's types come from the graph.
     strongly_typed: bool = True
+    #: True if later versions of TensorRT run the plan too: it brings a runtime of its own version.
+    version_compatible: bool = False
+    hardware_compatibility: Compatibility = "none"
     #: Of the CPU target: what may run it, the fastest first, as measured by the build; empty if it did not.
     engines: tuple[str, ...] = ()
     #: Seconds that the build took; a rebuild at start announces them.
@@ -119,8 +126,7 @@ class Manifest(Part):
         if self.target != "tensorrt" or self.gpu is None:
             return None
         version = hardware.tensorrt
-        fits = self.gpu.compute_capability in hardware.capabilities
-        if fits and (version is None or _same_version(self.tool.version, version)):
+        if self._runs_on_one_of(hardware.capabilities) and (version is None or self._runs_with(version)):
             return None
         built, available = _shorten_versions(self.tool.version, version)
         return (
@@ -130,10 +136,24 @@ class Manifest(Part):
             "or start with TRIREME_BUILD_ENGINES=missing."
         )
 
+    def _runs_on_one_of(self, capabilities: tuple[str, ...]) -> bool:
+        """True if a GPU of these capabilities can run the plan."""
+        if self.gpu is None or self.gpu.compute_capability in capabilities:
+            return True
+        if self.hardware_compatibility != "ampere+":
+            return False
+        return any(version_numbers(capability) >= AMPERE for capability in capabilities)
+
+    def _runs_with(self, tensorrt: str) -> bool:
+        """True if this version of TensorRT can run the plan, as far as both versions are known."""
+        if _same_version(self.tool.version, tensorrt):
+            return True
+        return self.version_compatible and version_numbers(self.tool.version) <= version_numbers(tensorrt)
+
     def find_doubt(self, hardware: Hardware) -> str | None:
         """Say that a plan may not load, as a number of a version is unknown; None if both are known."""
         available = hardware.tensorrt
-        if self.target != "tensorrt" or self.gpu is None or available is None:
+        if self.target != "tensorrt" or self.gpu is None or available is None or self.version_compatible:
             return None
         if min(map(len, map(_numbers, (self.tool.version, available)))) == VERSION_NUMBERS:
             return None

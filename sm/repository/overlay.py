@@ -15,6 +15,8 @@ from sm.repository.links import link, link_model
 from sm.repository.machine import Machine
 from sm.repository.problems import holds_plan
 
+#: Fields of a manifest that are alike if one build replaces another.
+SAME_BUILD = ("source", "precision", "profiles", "version_compatible", "hardware_compatibility")
 PLAN, LOG = "model.plan", "model.plan.log"
 
 
@@ -23,6 +25,15 @@ def find_missing_plans(repository: Path) -> list[Path]:
     repository_models = models.read(repository)
     folders = [model.version(number) for model in repository_models for number in model.served]
     return [folder for folder in folders if holds_plan(folder) and not fits(folder)]
+
+
+def has_version_compatible_plan(repository: Path) -> bool:
+    """True if the repository serves a plan that brings a TensorRT runtime of its own."""
+    from sm.repository.manifest import Manifest
+
+    folders = (model.version(number) for model in models.read(repository) for number in model.served)
+    manifests = (Manifest.read(folder) for folder in folders if holds_plan(folder))
+    return any(manifest is not None and manifest.version_compatible for manifest in manifests)
 
 
 def fits(folder: Path) -> bool:
@@ -40,11 +51,7 @@ def same_source(version: Path, built: Path) -> bool:
     first, second = Manifest.read(built), Manifest.read(version)
     if first is None or second is None:
         return False
-    return (first.source, first.precision, first.profiles) == (
-        second.source,
-        second.precision,
-        second.profiles,
-    )
+    return all(getattr(first, field) == getattr(second, field) for field in SAME_BUILD)
 
 
 def merge(repository: Path, merged: Path, missing: list[Path]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TextIO
 from sm import hardware
 from sm.errors import StartError
 from sm.repository import gpu_driver, manifest
-from sm.repository.manifest import Manifest, Precision, Profile, Tool
+from sm.repository.manifest import Compatibility, Manifest, Precision, Profile, Tool
 
 PLAN = "model.plan"
 LOG = "model.plan.log"
@@ -48,8 +48,14 @@ class Plan:
     timing_cache: Path | None = None
     #: True if the types come from the graph. Otherwise TensorRT chooses them, which version 11 cannot do.
     strongly_typed: bool = True
+    #: True if later versions of TensorRT shall run the plan, which is a little larger and slower then.
+    version_compatible: bool = False
+    #: Which other GPUs shall run it.
+    hardware_compatibility: Compatibility = "none"
 
 
+#: TensorRT's names of the kinds of compatibility.
+LEVELS = {"ampere+": "AMPERE_PLUS", "sameComputeCapability": "SAME_COMPUTE_CAPABILITY"}
 #: Patterns of a log and the sentence for each; ``{0}`` is the pattern's group.
 FAILURES = (
     (
@@ -68,10 +74,11 @@ FAILURES = (
         "--workspace",
     ),
     (
-        r"Unknown option:? (\S+)",
+        r"Unknown option:? (--(?:fp16|bf16|int8))",
         "this TensorRT does not know {0}: since TensorRT 11 types are in the graph, so leave out "
         "--no-strongly-typed",
     ),
+    (r"Unknown option:? (\S+)", "this TensorRT does not know {0}: leave it out, or build with a newer one"),
 )
 
 
@@ -154,6 +161,16 @@ def _configure(plan: Plan, trt: Any, builder: Any, config: Any) -> None:
         measured = plan.timing_cache.read_bytes() if plan.timing_cache.is_file() else b""
         cache = config.create_timing_cache(measured)
         config.set_timing_cache(cache, ignore_mismatch=False)
+    if plan.version_compatible:
+        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+    if name := LEVELS.get(plan.hardware_compatibility):
+        level = getattr(trt.HardwareCompatibilityLevel, name, None)
+        if level is None:
+            raise StartError(
+                f"TensorRT {trt.__version__} does not know --hardware-compatibility "
+                f"{plan.hardware_compatibility}: leave it out, or build with a newer one."
+            )
+        config.hardware_compatibility_level = level
     if not plan.strongly_typed and plan.precision != "fp32":
         flag = getattr(trt.BuilderFlag, plan.precision.upper(), None)
         if flag is None:
@@ -207,6 +224,12 @@ def trtexec_command(plan: Plan, program: str = PROGRAM, version: str | None = No
         *([f"--memPoolSize=workspace:{plan.workspace}"] if plan.workspace else []),
         *([f"--timingCacheFile={plan.timing_cache}"] if plan.timing_cache else []),
         *(["--stronglyTyped"] if plan.strongly_typed and has_option else []),
+        *(["--versionCompatible"] if plan.version_compatible else []),
+        *(
+            [f"--hardwareCompatibilityLevel={plan.hardware_compatibility}"]
+            if plan.hardware_compatibility in LEVELS
+            else []
+        ),
         *([f"--{plan.precision}"] if not plan.strongly_typed and plan.precision != "fp32" else []),
     )
 
@@ -261,6 +284,9 @@ def build_plan(plan: Plan) -> Build:
     Raises:
         StartError: There is no plan; the sentence says why.
     """
+    cuda = os.environ.get("CUDA_VERSION", "")
+    if old := gpu_driver.find_old_gpu(hardware.gpus(), cuda, hardware.tensorrt() or ""):
+        raise StartError(f"{plan.model}: {old}: build on a newer GPU, or with an older TensorRT.")
     started = time.monotonic()
     if importlib.util.find_spec("tensorrt"):
         version = build_with_package(plan, importlib.import_module("tensorrt"))
@@ -300,6 +326,8 @@ def rebuild(version: Path, out: Path, timing_cache: Path) -> None:
         precision=old.precision,
         timing_cache=timing_cache,
         strongly_typed=old.strongly_typed,
+        version_compatible=old.version_compatible,
+        hardware_compatibility=old.hardware_compatibility,
     )
     old.model_copy(update={**build_plan(plan)._asdict(), "built": manifest.now()}).write(out)
 

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from sm.errors import StartError
 from sm.hardware import cores
-from sm.repository import machine, models
+from sm.repository import machine, models, overlay
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on, triton_options
@@ -86,6 +86,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box),
+        *_plans(box),
         *_model_control(settings, box),
         *(f"--{name}={value}" for name, value in _tuned(settings, box).items() if name in _options(server)),
         *_traces(settings, environment, server),
@@ -190,6 +191,16 @@ def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
         "shm-growth-byte-size": str(settings.triton_shm_growth),
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
+
+
+def _plans(box: Box) -> tuple[str, ...]:
+    """Return the option for plans that bring a runtime of their own, which is native code.
+
+    The box's own models are trusted. In multi-model mode archives are others' work, so only
+    ``SAGEMAKER_TRITON_ADDITIONAL_ARGS`` may say so.
+    """
+    is_wanted = not box.multi_model and overlay.has_version_compatible_plan(box.repository)
+    return ("--backend-config=tensorrt,version-compatible=true",) if is_wanted else ()
 
 
 def _pool(requested: int, instances: int, folder: Path = SHARED_MEMORY) -> int:

@@ -183,6 +183,7 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             log.log("info", preparation.reason)
             built = preparation.run(("sm.server.hugging_face", *checkpoint), lambda _: None)
             settings = replace(settings, repository=Path(built))
+        gpu_driver.check_gpus(gpu_driver.of_this_machine().cuda)
         repository = None if settings.multi_model else find_repository(settings)
         machine = Machine.find(settings)
         if repository and settings.build_engines == "never":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,22 @@ def test_trtexec_gets_workspace_timing_cache_and_precision() -> None:
 def test_tensorrt_11_gets_no_option_for_strong_types(version: str | None, has_option: bool) -> None:
     plan = Plan("m", Path("m.onnx"), Path("m.plan"), Path("log"))
     assert ("--stronglyTyped" in plans.trtexec_command(plan, version=version)) == has_option
+
+
+def test_a_compatible_plan_is_asked_for_and_noted_for_a_build_at_a_start(
+    builder: ModelBuilder, build_request: BuildRequest, tmp_path: Path
+) -> None:
+    record = write_fake_trtexec(tmp_path / "bin")
+    request = replace(build_request, version_compatible=True, hardware_compatibility="ampere+")
+    version = builder.build(request) / "1"
+    manifest = Manifest.read(version)
+    assert manifest is not None
+    assert (manifest.version_compatible, manifest.hardware_compatibility) == (True, "ampere+")
+    options = {"--versionCompatible", "--hardwareCompatibilityLevel=ampere+"}
+    assert options <= set(json.loads(record.read_text()))
+    record.unlink()
+    plans.rebuild(version, tmp_path / "again", tmp_path / "times")
+    assert options <= set(json.loads(record.read_text()))
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -10,9 +10,11 @@ import pytest
 
 from sm.errors import StartError
 from sm.repository import machine
+from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton import server
 from tests.support.boxes import wait_until
+from tests.support.plans import plan_manifest
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton
 
 pytestmark = pytest.mark.core
@@ -79,3 +81,17 @@ def test_a_model_that_cannot_load_is_reported_with_its_reason(tmp_path: Path) ->
         assert not server.is_healthy(serving.box.http_port)
     finally:
         serving.stop()
+
+
+def test_plans_that_bring_a_runtime_are_allowed_only_in_the_boxs_own_repository(tmp_path: Path) -> None:
+    version = tmp_path / "models" / "planned" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text('name: "planned" backend: "tensorrt"')
+    (version / "model.plan").touch()
+    box = Box("id", tmp_path, tmp_path / "models", 1, 2, 3, "nginx", 0)
+    option = "--backend-config=tensorrt,version-compatible=true"
+    for is_compatible in (False, True):
+        plan_manifest(version_compatible=is_compatible).write(version)
+        assert (option in server.command(Settings.read({}), box, os.environ).arguments) == is_compatible
+    multi_model = replace(box, multi_model=True)
+    assert option not in server.command(Settings.read({}), multi_model, os.environ).arguments

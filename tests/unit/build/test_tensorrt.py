@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from sm import hardware
 from sm.errors import CommandError
+from sm.hardware import Gpu
 from sm.repository import plans
 from sm.repository.manifest import Profile
 from sm.repository.plans import Plan
@@ -39,7 +41,9 @@ def fake_tensorrt(weak: bool = True, **answers: Any) -> Any:
         NetworkDefinitionCreationFlag=SimpleNamespace(STRONGLY_TYPED=1),
         MemoryPoolType=SimpleNamespace(WORKSPACE="workspace"),
         init_libnvinfer_plugins=stand_in.init_libnvinfer_plugins,
-        BuilderFlag=SimpleNamespace(**({"FP16": "fp16"} if weak else {})),
+        BuilderFlag=SimpleNamespace(VERSION_COMPATIBLE="vc", **({"FP16": "fp16"} if weak else {})),
+        HardwareCompatibilityLevel=SimpleNamespace(AMPERE_PLUS="from Ampere on"),
+        config=stand_in,
     )
 
 
@@ -58,6 +62,56 @@ def test_standin_plan_and_timing_cache_are_written(tmp_path: Path) -> None:
 def test_standin_tensorrt_11_without_weak_types_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="picks no types itself: leave out --no-strongly-typed"):
         plans.build_with_package(plan(tmp_path, strongly_typed=False), fake_tensorrt(weak=False))
+
+
+def test_standin_a_compatible_plan_is_asked_for(tmp_path: Path) -> None:
+    trt, flags = fake_tensorrt(), list[str]()
+    trt.config.set_flag = flags.append
+    trt.config.create_builder_config = lambda: trt.config
+    compatible = plan(tmp_path, version_compatible=True, hardware_compatibility="ampere+")
+    plans.build_with_package(compatible, trt)
+    assert (flags, trt.config.hardware_compatibility_level) == (["vc"], "from Ampere on")
+
+
+def test_standin_an_older_tensorrt_that_lacks_a_level_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="does not know --hardware-compatibility sameComputeCapability"):
+        plans.build_with_package(
+            plan(tmp_path, hardware_compatibility="sameComputeCapability"), fake_tensorrt()
+        )
+
+
+@pytest.mark.parametrize(
+    ("cuda", "tensorrt", "capabilities", "is_refused"),
+    [
+        ("13.3.0", None, ("7.0",), True),
+        ("", "10.5.0", ("7.0",), True),
+        ("", "11.0.0.5", ("6.1", "7.0"), True),
+        ("12.9.1", "10.3.0", ("7.0",), False),
+        ("", None, ("7.0",), False),
+        ("13.3.0", "11.0.0", ("7.5",), False),
+        ("13.3.0", "11.0.0", ("7.0", "8.6"), False),
+        ("13.3.0", "11.0.0", ("10.0",), False),
+        ("13.3.0", "11.0.0", (), False),
+    ],
+)
+def test_no_plan_is_built_where_no_gpu_is_new_enough(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: str,
+    tensorrt: str | None,
+    capabilities: tuple[str, ...],
+    is_refused: bool,
+) -> None:
+    monkeypatch.setenv("CUDA_VERSION", cuda)
+    monkeypatch.setattr(hardware, "gpus", lambda: tuple(Gpu("a GPU", each) for each in capabilities))
+    monkeypatch.setattr(hardware, "tensorrt", lambda: tensorrt)
+    monkeypatch.setattr(plans, "build_with_trtexec", lambda _: "11")
+    monkeypatch.setattr(plans, "build_with_package", lambda *_: "11")
+    if is_refused:
+        with pytest.raises(CommandError, match=r"runs on 7\.5 and newer"):
+            plans.build_plan(plan(tmp_path))
+    else:
+        plans.build_plan(plan(tmp_path))
 
 
 def test_standin_a_graph_it_cannot_parse_is_a_sentence_with_its_reason(tmp_path: Path) -> None:

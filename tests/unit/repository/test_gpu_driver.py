@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sm import hardware
+from sm.errors import StartError
+from sm.repository import gpu_driver
 from sm.repository.gpu_driver import GpuDriver
 
 CLOSED = """\
@@ -121,3 +124,19 @@ def test_a_driver_that_says_nothing_readable_is_none(tmp_path: Path, text: str) 
     file = tmp_path / "version"
     file.write_text(text)
     assert GpuDriver.find({}, file, (), has_gpu=lambda: False).version == ""
+
+
+@pytest.mark.parametrize(
+    ("cuda", "capability", "is_refused"),
+    [("13.3.0.1", "7.0", True), ("13.3.0.1", "7.5", False), ("12.9.1", "7.0", False), ("", "7.0", False)],
+)
+def test_a_start_refuses_gpus_that_are_too_old_for_its_cuda(
+    monkeypatch: pytest.MonkeyPatch, cuda: str, capability: str, is_refused: bool
+) -> None:
+    monkeypatch.setattr(hardware, "has_gpu", lambda: True)
+    monkeypatch.setattr(hardware, "gpus", lambda: (hardware.Gpu("Tesla V100", capability),))
+    if is_refused:
+        with pytest.raises(StartError, match=r"Tesla V100 has compute capability 7\.0"):
+            gpu_driver.check_gpus(cuda)
+        monkeypatch.setattr(hardware, "has_gpu", lambda: False)  # CUDA_VISIBLE_DEVICES=-1
+    gpu_driver.check_gpus(cuda)

@@ -91,5 +91,45 @@ def test_a_plan_is_doubtful_if_one_of_the_four_numbers_is_unknown(
     assert (doubt is not None) == is_doubtful
 
 
+@pytest.mark.parametrize(
+    ("available", "runs"),
+    [
+        ("10.1.0.27", True),
+        ("10.1.0.28", True),
+        ("10.13.3", True),
+        ("11.0.0", True),
+        ("10.0.9", False),
+        ("8.6.1", False),
+    ],
+)
+def test_a_version_compatible_plan_runs_with_every_later_tensorrt(available: str, runs: bool) -> None:
+    plan = plan_manifest(tool={"name": "TensorRT", "version": "10.1.0.27"}, version_compatible=True)
+    assert (plan.find_misfit(Hardware((T4,), available)) is None) == runs
+    assert plan.find_misfit(Hardware((A10G,), available)) is not None
+    assert plan.find_doubt(Hardware((T4,), available)) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "capability", "runs"),
+    [
+        ("none", "8.6", True),
+        ("none", "8.9", False),
+        ("sameComputeCapability", "8.6", True),
+        ("sameComputeCapability", "9.0", False),
+        ("ampere+", "8.0", True),
+        ("ampere+", "9.0", True),
+        ("ampere+", "12.0", True),
+        ("ampere+", "7.5", False),
+    ],
+)
+def test_a_hardware_compatible_plan_runs_on_the_gpus_of_its_level(
+    level: str, capability: str, runs: bool
+) -> None:
+    plan = plan_manifest(
+        gpu={"name": "NVIDIA A10G", "compute_capability": "8.6"}, hardware_compatibility=level
+    )
+    assert (plan.find_misfit(Hardware((Gpu("another", capability),), "10.1")) is None) == runs
+
+
 def test_a_cpu_model_runs_everywhere() -> None:
     assert plan_manifest(target="cpu", gpu=None).find_misfit(Hardware((), None)) is None
