@@ -15,7 +15,7 @@ from sm.triton.generation import SharedGeneration
 
 def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tuple[server.Command, Box]:
     """Return Triton's command and its box with the ports; its files are written into ``folder``."""
-    settings = Settings.read({"SAGEMAKER_TRITON_LOG_INFO": "false"})
+    settings = Settings()
     run = folder / "run"
     run.mkdir()
     http, grpc, metrics = ports.choose_ports(settings)
@@ -31,4 +31,5 @@ def triton(folder: Path, repository: Path, environment: Mapping[str, str]) -> tu
         # A worker's checks of each answer are part of what a request costs.
         generation_file=SharedGeneration.create(run / "generation").path,
     )
-    return server.command(settings, box, {**os.environ, **environment}), box
+    variables = {**os.environ, "SAGEMAKER_TRITON_LOG_INFO": "false", **environment}
+    return server.command(settings, box, variables), box

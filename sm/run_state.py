@@ -220,9 +220,9 @@ def shared_bytes(settings: Settings, repository: Path | None, folder: Path = SHA
     The workers get a third of what is free after Triton's Python models have taken their initial share. The
     rest is for the models' growth and for other processes in the container.
     """
-    if not settings.shared_memory or not folder.is_dir():
+    if not folder.is_dir():
         return 0
-    if settings.shared_memory_mb:
+    if settings.shared_memory_mb is not None:
         return int(settings.shared_memory_mb * 2**20) // settings.worker_count
     space = os.statvfs(folder)
     pools = settings.triton_shm_default * python_instances(repository)

@@ -125,10 +125,6 @@ def list_of(parse_entry: Callable[[str], object]) -> Callable[[str], tuple[str, 
 capture_place = matching(f"s3://{BUCKET}|/.*", "is neither s3://bucket/prefix nor an absolute folder")
 #: Percents, each for all models or, after a name and ``=``, for one.
 percents = list_of(lambda entry: number(0, 100, float)(entry.rpartition("=")[2]))
-#: A namespace of CloudWatch's metrics.
-namespace = matching(
-    r"(?!AWS/|:)[A-Za-z0-9._/#:-]{1,255}", "is not a namespace of CloudWatch, such as Trireme or Team/Vision"
-)
 #: Origins as browsers send them: scheme, host, and a port if it is not the default.
 origins = list_of(
     matching(
@@ -166,8 +162,10 @@ DEFAULT_PAYLOAD_MB, DEFAULT_BATCH_PAYLOAD_MB = 25.0, 100.0
 MAX_PAYLOAD_MB = 2048.0
 #: Seconds that the platform gives an invocation of batch transform.
 BATCH_TIMEOUT_S = 3600.0
-#: Records of one request in batch transform, where a body of 100 MiB may be all short lines.
-BATCH_MAX_RECORDS = 10_000_000
+#: Records of one request; and in batch transform, where a body of 100 MiB may be all short lines.
+MAX_RECORDS, BATCH_MAX_RECORDS = 100_000, 10_000_000
+#: CloudWatch's namespace of the box's metrics.
+EMF_NAMESPACE = "Trireme"
 #: The toolkit's own default for a user's script.
 PROGRAM = "inference.py"
 #: The beginning of the names of the box's own settings.
@@ -253,9 +251,6 @@ class Settings:
     disable_namespacing: bool = setting("SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING", boolean, False)
     #: Multi-model mode: load no model while more than this fraction of a GPU's memory is in use.
     load_gpu_limit: float | None = setting("SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT", number(0, 1, float), None)
-    #: Multi-model mode: the most instances of one model, in all its served versions. An archive that wants
-    #: more gets 400.
-    max_instances: int = setting("TRIREME_MAX_INSTANCES", number(1, 100_000), 32)
     #: The model for requests that name none. If not set: the only model, if there is one.
     default_model: str = setting("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", str, "")
     #: Router processes. If not set: one per core.
@@ -266,8 +261,6 @@ class Settings:
     #: Invocations that may wait in each router process, each in its model's queue. Beyond it, the newest of
     #: the longest queue gets 429.
     queue: int = setting("TRIREME_QUEUE", number(0, 1000), 32)
-    #: Invocations of one model that may wait in each router process. If not set: as many as TRIREME_QUEUE.
-    model_queue: int | None = setting("TRIREME_MODEL_QUEUE", number(0, 1000), None)
     #: Seconds for a request's head to arrive, and then for each further piece of its body. A slower
     #: connection is closed. Without nginx it gets 408 first, and so does a body that after this time has come
     #: with less than 16 KiB a second.
@@ -299,8 +292,6 @@ class Settings:
     max_payload_mb: float | None = setting("SAGEMAKER_MAX_PAYLOAD_IN_MB", number(0, 2048, float), None)
     #: The largest body in bytes. If set, the limit in MiB is ignored.
     max_request_size: int | None = setting("SAGEMAKER_MAX_REQUEST_SIZE", number(1, 2**31), None)
-    #: The most records or JSON lines in one request; more get 413. If not set: 10000000 in batch transform.
-    max_records: int = setting("TRIREME_MAX_RECORDS", number(1, 10**9), 100_000)
     #: Memory in MiB for decoded pictures and large JSON in each worker. If not set: a quarter of the memory,
     #: divided among the workers, but at least 256. Each model leaves an eighth of it to the others.
     decode_memory_mb: float | None = setting("TRIREME_DECODE_MEMORY_MB", number(1, 2**20, float), None)
@@ -329,14 +320,9 @@ class Settings:
     capture: str = setting("TRIREME_CAPTURE", capture_place, "")
     #: The share of invocations to keep, and that of some models: 10,resnet=50,bert_base=0.
     capture_percent: tuple[str, ...] = setting("TRIREME_CAPTURE_PERCENT", percents, ("100",))
-    #: Serve /endpoints/<name>/invocations, the path that boto3 calls with endpoint_url.
-    local_endpoints: bool = setting("TRIREME_LOCAL_ENDPOINTS", boolean, True)
-    #: Serve /v1/embeddings and /v1/models, OpenAI's embeddings API, for clients that give embeddings.
-    embeddings_api: bool = setting("TRIREME_EMBEDDINGS_API", boolean, True)
-    #: Send large tensors through shared memory.
-    shared_memory: bool = setting("TRIREME_SHARED_MEMORY", boolean, True)
-    #: Shared memory in MiB for the tensors of all workers. If not set: a third of the free space in /dev/shm.
-    shared_memory_mb: float | None = setting("TRIREME_SHARED_MEMORY_MB", number(1, 2**20, float), None)
+    #: Shared memory in MiB for the tensors of all workers; 0: tensors are sent over gRPC. If not set: a third
+    #: of the free space in /dev/shm.
+    shared_memory_mb: float | None = setting("TRIREME_SHARED_MEMORY_MB", number(0, 2**20, float), None)
     #: Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback address
     #: only. all: on all addresses.
     triton_ports: str = setting("TRIREME_TRITON_PORTS", choice("off", "loopback", "all"), "off")
@@ -356,18 +342,6 @@ class Settings:
     inference_type: str = setting(
         "SAGEMAKER_TRITON_INFERENCE_TYPE", choice("infer", "generate", "generate_stream"), "infer"
     )
-    #: The number of Triton's HTTP threads.
-    triton_threads: int = setting("SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 8)
-    #: The number of Triton's threads that copy tensors.
-    triton_copy_threads: int = setting("SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", number(0, 1024), 0)
-    #: The level of Triton's verbose log.
-    triton_log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0)
-    #: Log Triton's information lines.
-    triton_log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", boolean, True)
-    #: Log Triton's warnings.
-    triton_log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", boolean, True)
-    #: Log Triton's errors.
-    triton_log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True)
     #: With traces on, let Triton send spans of its own. While the collector is away, Triton logs each failure
     #: and may be slow to stop.
     triton_traces: bool = setting("TRIREME_TRITON_TRACES", boolean, False)
@@ -376,8 +350,6 @@ class Settings:
     triton_shm_default: int = setting(
         "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE", number(2**20, 2**40), 16 * 2**20
     )
-    #: Bytes by which the shared memory of an instance of the Python backend grows at a time.
-    triton_shm_growth: int = setting("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", number(2**16, 2**40), 2**20)
     #: Arguments that are appended to Triton's command line.
     triton_arguments: tuple[str, ...] = setting("SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, ())
     #: The tritonserver binary. If not set: the one of the image or of the wheel.
@@ -395,12 +367,6 @@ class Settings:
     load_timeout: float = setting("TRIREME_LOAD_TIMEOUT", number(1, 3600, float), 300.0)
     #: auto: use nginx if installed. on: require it. off: gunicorn only.
     nginx: str = setting("TRIREME_NGINX", choice("auto", "on", "off"), "auto")
-    #: The gunicorn worker behind nginx. own: each thread accepts its connections itself, which is faster.
-    #: gthread: gunicorn's own worker.
-    worker_class: str = setting("TRIREME_WORKER_CLASS", choice("own", "gthread"), "own")
-    #: What calls models in the local Triton. own: plain sockets, which take less processor time. grpcio: the
-    #: library.
-    grpc_client: str = setting("TRIREME_GRPC_CLIENT", choice("own", "grpcio"), "own")
     #: A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping without
     #: TLS.
     tls_certificate: Path | None = setting("TRIREME_TLS_CERTIFICATE", Path, None)
@@ -414,9 +380,6 @@ class Settings:
     api_keys_file: Path | None = setting("TRIREME_API_KEYS_FILE", Path, None)
     #: Requests per second for each API key; more get 429. 0: no limit.
     rate_limit: float = setting("TRIREME_RATE_LIMIT", number(0, 1_000_000, float), 0.0)
-    #: Requests that a key may send at once after a pause. 0: as many as TRIREME_RATE_LIMIT allows in one
-    #: second.
-    rate_burst: int = setting("TRIREME_RATE_BURST", number(0, 1_000_000), 0)
     #: Origins whose web pages may call the box from a browser, separated by commas.
     cors_origins: tuple[str, ...] = setting("TRIREME_CORS_ORIGINS", origins, ())
     #: Wrap each Python model, so that its answers say which request they are for. false: run model.py as it
@@ -445,13 +408,9 @@ class Settings:
     log_file: Path | None = setting("TRIREME_LOG_FILE", Path, None)
     #: The fraction of successful requests that are logged. Errors and slow requests are always logged.
     log_sample: float = setting("TRIREME_LOG_SAMPLE", number(0, 1, float), 1.0)
-    #: A successful request that takes more seconds is logged whatever TRIREME_LOG_SAMPLE says.
-    log_slow: float = setting("TRIREME_LOG_SLOW_SECONDS", number(0, 86400, float), 1.0)
     #: Metrics for CloudWatch as lines of the log, every 15 s, in its embedded metric format. auto: on
     #: SageMaker.
     emf: str = setting("TRIREME_EMF", choice("auto", "on", "off"), "auto")
-    #: CloudWatch's namespace of these metrics.
-    emf_namespace: str = setting("TRIREME_EMF_NAMESPACE", namespace, "Trireme")
     #: The endpoint's name, as the dimension Endpoint of these metrics. sm deploy --alarms sets it.
     endpoint_name: str = setting("TRIREME_ENDPOINT_NAME", str, "")
     #: The folder for downloads, built models and plans, and choices of engines. A user without a home that
@@ -464,7 +423,6 @@ class Settings:
         values = read_all(cls, environment)
         if values.get("batch"):
             values.setdefault("timeout", BATCH_TIMEOUT_S)
-            values.setdefault("max_records", BATCH_MAX_RECORDS)
         if values.get("models") == ON_DEMAND:
             values["multi_model"] = True
         return cls(**values).validate()
@@ -490,10 +448,8 @@ class Settings:
             raise StartError("TRIREME_MODEL_POLL is for a box that loads all models at its start.")
         if self.http2 and not self.tls:
             raise StartError("TRIREME_HTTP2=true needs TLS: set TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY.")
-        if (self.rate_limit or self.rate_burst) and self.api_keys_file is None:
-            raise StartError(
-                "TRIREME_RATE_LIMIT and TRIREME_RATE_BURST are per API key: set TRIREME_API_KEYS_FILE."
-            )
+        if self.rate_limit and self.api_keys_file is None:
+            raise StartError("TRIREME_RATE_LIMIT is per API key: set TRIREME_API_KEYS_FILE.")
         return self
 
     @property
@@ -512,6 +468,11 @@ class Settings:
         default = DEFAULT_BATCH_PAYLOAD_MB if self.batch else DEFAULT_PAYLOAD_MB
         payload = default if self.max_payload_mb is None else self.max_payload_mb or MAX_PAYLOAD_MB
         return self.max_request_size or int(payload * 2**20)
+
+    @property
+    def max_records(self) -> int:
+        """The most records or JSON lines in one request."""
+        return BATCH_MAX_RECORDS if self.batch else MAX_RECORDS
 
     @property
     def longest_stream(self) -> float:

@@ -40,7 +40,6 @@ ACCESS_SETTINGS = (
     "http2",
     "api_keys_file",
     "rate_limit",
-    "rate_burst",
     "cors_origins",
     "triton_ports",
 )

@@ -18,7 +18,7 @@ from sm.control.series import Counts, read_families
 from sm.metrics import BUCKETS
 from sm.polling import Poll
 from sm.run_state import Box
-from sm.settings import Settings
+from sm.settings import EMF_NAMESPACE, Settings
 
 INTERVAL_S = 15.0
 #: The platform's folder.
@@ -156,7 +156,7 @@ def start_embedded_metrics(settings: Settings, box: Box) -> EmbeddedMetrics | No
     metrics = EmbeddedMetrics(
         partial(read_families, box.metrics_folder),
         partial(_write_line, sys.stderr.fileno()),
-        settings.emf_namespace,
+        EMF_NAMESPACE,
         settings.endpoint_name,
     )
     Poll("embedded-metrics", INTERVAL_S, metrics.write_changes).start()

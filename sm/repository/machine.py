@@ -38,6 +38,9 @@ LIBPYTHON = f"libpython{VERSION}.so.1.0"
 WHEEL_TRITON_VERSION = (2, 51)
 STUB = "triton_python_backend_stub"
 
+#: The most instances of one model in multi-model mode: each is a process, or memory of its own.
+MAX_INSTANCES = 32
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -53,7 +56,7 @@ class Machine:
     completes: bool = True
     #: ``TRIREME_WITHOUT_GPU``.
     without_gpu: str = "cpu"
-    #: The most instances of one model, where archives are others' work.
+    #: The most instances of one model, in all its served versions, where archives are others' work.
     max_instances: int | None = None
     #: None: look for a GPU when a model needs to know.
     gpu: bool | None = None
@@ -65,7 +68,7 @@ class Machine:
         without_triton = cls(
             completes=not set(NO_COMPLETION) & set(arguments),
             without_gpu=settings.without_gpu,
-            max_instances=settings.max_instances if settings.multi_model else None,
+            max_instances=MAX_INSTANCES if settings.multi_model else None,
         )
         try:
             program = find_server(settings)

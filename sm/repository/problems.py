@@ -314,9 +314,8 @@ def _instances(model: Model, machine: Machine) -> Iterator[Problem]:
     """Check how many instances all served versions have: each is a process, or memory of its own."""
     if machine.max_instances is not None and model.instances > machine.max_instances:
         yield Problem(
-            f"{model.folder} wants {model.instances} instances; "
-            f"TRIREME_MAX_INSTANCES={machine.max_instances} allows no more for a model: "
-            "lower the count in its instance_group."
+            f"{model.folder} wants {model.instances} instances, more than the {machine.max_instances} that "
+            "a model may have: lower the count in its instance_group."
         )
 
 

@@ -85,13 +85,11 @@ class FairGate:
             that uses none may take one more.
         room: Invocations of all models that may wait. Served and waiting invocations together are at most
             twice ``share`` plus ``room``.
-        model_room: Invocations of one model that may wait.
     """
 
-    def __init__(self, share: int, room: int, model_room: int | None = None) -> None:
+    def __init__(self, share: int, room: int) -> None:
         self._share, self._places = share, 2 * share
-        self._model_room = room if model_room is None else min(room, model_room)
-        self._capacity = self._places + room
+        self._room, self._capacity = room, self._places + room
         self._lock = threading.Lock()
         #: Models with requests; and models with a queue, the one whose last turn is longest ago first.
         self._models: dict[str, _Model] = {}
@@ -121,7 +119,7 @@ class FairGate:
                 model = self._add_model(name)
             is_served = not model.queue and self._may_serve(model)
             if not is_served:
-                if len(model.queue) >= self._model_room:
+                if len(model.queue) >= self._room:
                     raise self._refuse(model)
                 request = limit()
                 waiter = _Waiter(math.inf if request is None else request.at)

@@ -40,13 +40,13 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
     app = Router(
         pipeline_of(settings, box, registry, capture),
-        LogSample(settings.log_sample, settings.log_slow),
+        LogSample(settings.log_sample),
         settings.max_body,
         settings.timeout,
         settings.longest_stream,
         box.fronted,
     )
-    app.register_blueprint(wsgi.blueprint(app, settings.local_endpoints))
+    app.register_blueprint(wsgi.blueprint(app))
     # A WebSocket holds a thread while it is open. One thread is left for other callers.
     max_connections = max(1, settings.threads - 1)
     app.register_blueprint(
@@ -59,8 +59,7 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
         )
     )
     app.register_blueprint(v2_routes.blueprint(app))
-    if settings.embeddings_api:
-        app.register_blueprint(openai_routes.blueprint(app))
+    app.register_blueprint(openai_routes.blueprint(app))
     if not box.fronted:
         app.register_blueprint(routes.blueprint(box))
         app.register_blueprint(routes.execution_parameters(settings))
@@ -84,7 +83,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
     retries = Retries.of(box, settings.wait_seconds, registry.is_repeatable)
     upstream = Upstream(box.http_port, settings.timeout, retries, settings.max_body)
     # The gate, not the executors, decides how many threads a model has.
-    gate = FairGate(settings.threads, settings.queue, settings.model_queue)
+    gate = FairGate(settings.threads, settings.queue)
     return Pipeline(
         registry,
         classifier,

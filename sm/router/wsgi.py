@@ -330,7 +330,7 @@ class Router(Flask):
 OTHER_METHODS = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def blueprint(router: Router, local_endpoints: bool) -> Blueprint:
+def blueprint(router: Router) -> Blueprint:
     """Return the routes that run a model, besides the router's shortcut."""
     routes = Blueprint("invocations", __name__)
 
@@ -348,15 +348,13 @@ def blueprint(router: Router, local_endpoints: bool) -> Blueprint:
             # The model was unloaded while the request ran, so its files are gone.
             raise UnknownModel(f"the model {name[:200]!r} was unloaded while it was invoked") from None
 
-    if local_endpoints:
+    @routes.route("/endpoints/<name>/invocations", methods=["POST"])
+    def endpoint(name: str) -> Response:
+        return respond_as_endpoint(name, lambda: router.answer(request.environ))
 
-        @routes.route("/endpoints/<name>/invocations", methods=["POST"])
-        def endpoint(name: str) -> Response:
-            return respond_as_endpoint(name, lambda: router.answer(request.environ))
-
-        @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
-        def response_stream(name: str) -> Response:
-            return respond_as_endpoint(name, lambda: router.answer_in_parts(request.environ))
+    @routes.route("/endpoints/<name>/invocations-response-stream", methods=["POST"])
+    def response_stream(name: str) -> Response:
+        return respond_as_endpoint(name, lambda: router.answer_in_parts(request.environ))
 
     return routes
 

@@ -112,7 +112,7 @@ class Plane(BaseApplication):  # type: ignore[misc]
     def load_config(self) -> None:
         shared = {
             "worker_class": "sm.server.thread_worker.Worker"
-            if self.box.fronted and self.settings.worker_class == "own"
+            if self.box.fronted
             else "sm.server.thread_worker.DirectWorker",
             "keepalive": 0 if self.box.fronted else 5,
             "worker_tmp_dir": str(self.box.run),

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from sm.errors import StartError
 from sm.hardware import cores
 from sm.repository import machine, models, overlay
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
-from sm.settings import Settings
+from sm.settings import Settings, boolean, format_value, number, read_all, setting, verbosity
 from sm.tracing.variables import are_traces_on, triton_options
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ MAX_LOADS, MAX_STUCK_LOADS = 32, 16
 LOAD_THREADS = MAX_LOADS + MAX_STUCK_LOADS
 MODE = "--model-control-mode"
 EXPLICIT_MODE = f"{MODE}=explicit"
+#: The option of the Python backend for the bytes by which an instance's shared memory grows.
+SHM_GROWTH = "shm-growth-byte-size"
 #: A tensor takes at most this many times the bytes of its JSON: eight for an FP64 or INT64 that is ``0,``.
 MAX_JSON_GROWTH = 4
 #: An option in the server's help.
@@ -57,6 +59,25 @@ NO_REASON = "Triton gives no reason"
 LOADING = "it has not been loaded yet"
 #: The headers if no API is restricted.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PassedOn:
+    """The official container's variables that mean an option to Triton, by its name, and nothing to the box.
+
+    Only those that are set are passed on.
+    """
+
+    http_thread_count: int = setting("SAGEMAKER_TRITON_THREAD_COUNT", number(1, 1024), 0)
+    buffer_manager_thread_count: int = setting(
+        "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT", number(0, 1024), 0
+    )
+    log_verbose: int = setting("SAGEMAKER_TRITON_LOG_VERBOSE", verbosity, 0)
+    log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", boolean, True)
+    log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", boolean, True)
+    log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True)
+    #: Of the Python backend, as :data:`SHM_GROWTH`.
+    shm_growth_byte_size: int = setting("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", number(2**16, 2**40), 2**20)
 
 
 @dataclass(frozen=True)
@@ -78,17 +99,17 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
     """
     server = machine.find_server(settings)
     backends, path_variables = _backends(server, box.run / "triton")
+    passed_on = {name.replace("_", "-"): value for name, value in read_all(PassedOn, environment).items()}
     arguments = (
         str(server),
         f"--model-repository={_repository(box)}",
         "--exit-on-error=false",
         *_addresses(settings, box),
-        *_logs(settings),
         *([f"--backend-directory={backends}"] if backends else []),
-        *_python_backend(settings, box),
+        *_python_backend(settings, box, passed_on),
         *_plans(box),
         *_model_control(settings, box),
-        *(f"--{name}={value}" for name, value in _tuned(settings, box).items() if name in _options(server)),
+        *_tuned(settings, box, passed_on, _options(server)),
         *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
@@ -138,18 +159,19 @@ def loads_models(settings: Settings, box: Box) -> bool:
     return EXPLICIT_MODE in (*_model_control(settings, box), *settings.triton_arguments)
 
 
-def _tuned(settings: Settings, box: Box) -> dict[str, str | int]:
-    """Return the options that a server gets if it has them, by name."""
-    load_threads = {"model-load-thread-count": LOAD_THREADS} if box.multi_model else {}
-    return {
+def _tuned(
+    settings: Settings, box: Box, passed_on: Mapping[str, object], known: Collection[str]
+) -> tuple[str, ...]:
+    """Return the options that a server gets if it is known to have them."""
+    options = {
         "exit-timeout-secs": max(1, round(settings.drain)),
-        "http-thread-count": settings.triton_threads,
-        "buffer-manager-thread-count": settings.triton_copy_threads,
         # Not in 2.51. In 2.71 they are off and 64 MiB, and whatever the front lets in must go through.
         "allow-client-shm": "true",
         "http-max-input-size": settings.max_body * MAX_JSON_GROWTH,
-        **load_threads,
+        **({"model-load-thread-count": LOAD_THREADS} if box.multi_model else {}),
+        **passed_on,
     }
+    return tuple(f"--{name}={format_value(value)}" for name, value in options.items() if name in known)
 
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
@@ -165,15 +187,6 @@ def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
     )
 
 
-def _logs(settings: Settings) -> tuple[str, ...]:
-    return (
-        f"--log-verbose={settings.triton_log_verbose}",
-        f"--log-info={str(settings.triton_log_info).lower()}",
-        f"--log-warning={str(settings.triton_log_warning).lower()}",
-        f"--log-error={str(settings.triton_log_error).lower()}",
-    )
-
-
 def _traces(settings: Settings, environment: Mapping[str, str], server: Path) -> tuple[str, ...]:
     """Return the options that make Triton send spans. Raises :class:`StartError` if it cannot."""
     if not settings.triton_traces or not are_traces_on(environment):
@@ -183,12 +196,12 @@ def _traces(settings: Settings, environment: Mapping[str, str], server: Path) ->
     return triton_options(environment)
 
 
-def _python_backend(settings: Settings, box: Box) -> tuple[str, ...]:
+def _python_backend(settings: Settings, box: Box, passed_on: Mapping[str, object]) -> tuple[str, ...]:
     count = python_instances(None if box.multi_model else box.repository)
     values = {
         "shm-region-prefix-name": f"trireme-{box.id}-py",
-        "shm-default-byte-size": str(_pool(settings.triton_shm_default, count)),
-        "shm-growth-byte-size": str(settings.triton_shm_growth),
+        "shm-default-byte-size": _pool(settings.triton_shm_default, count),
+        **{name: value for name, value in passed_on.items() if name == SHM_GROWTH},
     }
     return tuple(f"--backend-config=python,{name}={value}" for name, value in values.items())
 

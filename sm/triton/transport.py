@@ -58,8 +58,8 @@ class Transport:
     """The :class:`~sm.client.base.Triton` of a worker, for all its threads. Create it after the fork.
 
     Args:
-        settings: Time-outs, and whether shared memory is on.
-        box: Triton's ports, and the bytes of shared memory for this worker.
+        settings: Time-outs.
+        box: Triton's ports, and the bytes of shared memory for this worker; 0: it is off.
         folder: For shared memory.
         channel: To remote Tritons; then the box has no shared memory.
     """
@@ -71,10 +71,8 @@ class Transport:
         folder: Path = SHARED_MEMORY,
         channel: Channel | None = None,
     ) -> None:
-        self._channel = channel or Channel(
-            box.grpc_port, settings.timeout, box.grpc_keys, own_wire=settings.grpc_client == "own"
-        )
-        self._min_shared_bytes = MIN_SHARED_BYTES if settings.shared_memory and box.shared_bytes else None
+        self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
+        self._min_shared_bytes = MIN_SHARED_BYTES if box.shared_bytes else None
         #: A model whose folder is gone was unloaded. None if Triton is not the box's own.
         self._served_folder = box.served if box.generation_file else None
         self._retries = Retries.of(box, settings.wait_seconds)

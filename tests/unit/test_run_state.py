@@ -111,9 +111,13 @@ def test_by_default_a_third_of_the_free_shared_memory_is_divided_among_the_worke
     assert shared_bytes(settings, models, tmp_path) == pytest.approx((free - 2 * 2**20) / 6, rel=0.05)
 
 
-@pytest.mark.parametrize("change", [{"shared_memory": False}, {}], ids=["turned off", "no such folder"])
-def test_without_shared_memory_its_size_is_0(change: dict[str, bool], tmp_path: Path) -> None:
-    assert shared_bytes(replace(Settings(), **change), tmp_path, tmp_path / "missing") == 0  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [(Settings(shared_memory_mb=0), ""), (Settings(), "missing")],
+    ids=["turned off", "no such folder"],
+)
+def test_without_shared_memory_its_size_is_0(settings: Settings, folder: str, tmp_path: Path) -> None:
+    assert shared_bytes(settings, tmp_path, tmp_path / folder) == 0
 
 
 def test_each_instance_of_each_served_version_of_a_python_model_counts(tmp_path: Path) -> None:

@@ -51,12 +51,11 @@ INVALID_VALUES = [
     ("MODEL_SERVER_WORKERS", "-1", "is not between 1 and 256"),
     ("SAGEMAKER_SAFE_PORT_RANGE", "9100-9000", "is not a range of ports"),
     ("SAGEMAKER_SAFE_PORT_RANGE", "9000", "is not a range of ports"),
-    ("TRIREME_SHARED_MEMORY", "perhaps", "is neither true nor false"),
+    ("SAGEMAKER_BATCH", "perhaps", "is neither true nor false"),
     ("TRIREME_NGINX", "apache", "is none of auto, on, off"),
     ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a 'b", "cannot be split"),
     ("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", "maybe", "is none of ready, live"),
     ("SAGEMAKER_TRITON_INFERENCE_TYPE", "embed", "is none of infer, generate, generate_stream"),
-    ("SAGEMAKER_TRITON_LOG_VERBOSE", "much", "is neither true nor false"),
 ]
 
 
@@ -84,11 +83,9 @@ def test_the_more_specific_name_wins() -> None:
         ("SAGEMAKER_SAFE_PORT_RANGE", "9000-9100", "safe_ports", (9000, 9100)),
         ("TRIREME_CLIENTS", "/a:/b", "clients", (Path("/a"), Path("/b"))),
         ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a='b c' -d", "triton_arguments", ("--a=b c", "-d")),
-        ("TRIREME_SHARED_MEMORY", " No ", "shared_memory", False),
+        ("SAGEMAKER_BATCH", " No ", "batch", False),
         ("TRIREME_LOG_FORMAT", "JSON", "log_format", "json"),
         ("TRIREME_CACHE", "/x", "cache", Path("/x")),
-        ("SAGEMAKER_TRITON_LOG_VERBOSE", "true", "triton_log_verbose", 1),
-        ("SAGEMAKER_TRITON_LOG_VERBOSE", "2", "triton_log_verbose", 2),
     ],
 )
 def test_a_variables_text_becomes_a_typed_value(name: str, text: str, field: str, value: object) -> None:

@@ -240,9 +240,9 @@ class TokenBucket:
 class RateLimits:
     """The buckets of all keys. Their number does not depend on what callers send."""
 
-    def __init__(self, rate: float, burst: int, clock: Callable[[], float]) -> None:
-        """``rate`` (0: no limit) and ``burst`` (0: one second's requests) are for keys without their own."""
-        self._rate, self._burst, self._clock = rate, burst, clock
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        """``rate`` (0: no limit) is for keys without their own."""
+        self._rate, self._clock = rate, clock
         self._buckets: dict[str, TokenBucket] = {}
 
     def replace_keys(self, keys: Iterable[ApiKey]) -> None:
@@ -253,8 +253,7 @@ class RateLimits:
             rate = self._rate if key.rate is None else key.rate
             if not rate:
                 continue
-            # The settings' burst goes with the settings' rate only.
-            burst = key.burst or (self._burst if key.rate is None else 0) or math.ceil(rate)
+            burst = key.burst or math.ceil(rate)
             bucket = before.get(key.name)
             same = bucket is not None and (bucket.rate, bucket.burst) == (rate, burst)
             self._buckets[key.name] = bucket if bucket and same else TokenBucket(rate, burst, now)
@@ -386,7 +385,7 @@ async def serve() -> None:
     box = Box.load(Path(os.environ["TRIREME_RUN_DIR"]))
     logs.configure(settings.level)
     assert settings.api_keys_file is not None
-    limits = RateLimits(settings.rate_limit, settings.rate_burst, time.monotonic)
+    limits = RateLimits(settings.rate_limit, time.monotonic)
     store = KeyStore(settings.api_keys_file, box.api_keys_copy, limits)
     await asyncio.get_running_loop().create_unix_server(
         lambda: Connection(partial(answer, store, limits)), str(box.keys_socket), backlog=BACKLOG

@@ -166,7 +166,7 @@ def test_a_bucket_gives_a_burst_then_its_rate() -> None:
 
 def test_a_key_has_its_own_limits_or_those_of_the_settings() -> None:
     now = 0.0
-    limits = RateLimits(rate=1.0, burst=2, clock=lambda: now)
+    limits = RateLimits(rate=2.0, clock=lambda: now)
     limits.replace_keys([ApiKey("a", b"1"), ApiKey("b", b"2", rate=0.0), ApiKey("c", b"3", rate=4.0)])
     requests_allowed = {
         name: next(count for count in range(100) if count == 50 or limits.seconds_to_wait(name))
@@ -176,7 +176,7 @@ def test_a_key_has_its_own_limits_or_those_of_the_settings() -> None:
 
 
 def test_reading_the_key_file_again_grants_no_new_burst() -> None:
-    limits = RateLimits(rate=1.0, burst=2, clock=lambda: 0.0)
+    limits = RateLimits(rate=2.0, clock=lambda: 0.0)
     for _ in range(3):
         limits.replace_keys([ApiKey("a", b"1")])
     assert [limits.seconds_to_wait("a") for _ in range(3)] == [0, 0, 1]

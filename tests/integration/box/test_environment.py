@@ -6,10 +6,8 @@ import io
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,6 @@ import requests
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from tests.support.boxes import (
@@ -211,9 +208,7 @@ def minimal_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox
         SAGEMAKER_TRITON_METRICS_PORT=str(metrics),
         MODEL_SERVER_WORKERS="1",
         TRIREME_BROKEN_CLIENTS="skip",
-        TRIREME_LOCAL_ENDPOINTS="false",
         TRIREME_LOG_FORMAT="text",
-        TRIREME_WORKER_CLASS="gthread",
         TRIREME_RESTARTS="0",
     ) as started:
         yield started
@@ -241,19 +236,6 @@ def test_a_broken_client_is_skipped_if_the_setting_says_so(minimal_box: RunningB
     assert response.status_code == 404
     assert "no_such_module" in response.json()["error"]
     assert minimal_box.invoke("probe", {"numbers": [1]}).json()["result"] == [1]
-
-
-def test_gunicorns_own_worker_class_can_be_set(minimal_box: RunningBox) -> None:
-    assert requests.get(f"{minimal_box.url}/nowhere", timeout=10).json()["code"] == "not_found"
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
-        connection.connect(str(Box.load(minimal_box.run_folder()).data_socket))
-        connection.sendall(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
-        # gthread hangs up at once; whether this end sees an end or a reset is the kernel's choice. The
-        # worker behind nginx waits for nginx to hang up, so recv would time out.
-        with suppress(ConnectionResetError):
-            while connection.recv(4096):
-                pass
 
 
 def test_the_log_can_be_plain_text(minimal_box: RunningBox) -> None:

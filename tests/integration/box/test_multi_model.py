@@ -142,7 +142,7 @@ def test_an_archive_that_would_harm_triton_or_other_archives_is_a_400(endpoint: 
     config.write_text(f"{config.read_text()}instance_group {{ count: 100000 }}")
     refused = {
         late: "20261123160454123456",
-        many: "TRIREME_MAX_INSTANCES=32",
+        many: "wants 100000 instances",
         platform.write_nested("self", {"self": chain_config("self")}): "asks 'self' again",
         platform.write_nested("borrower", {"all": chain_config("other")}): "step of the model 'other'",
     }

@@ -61,7 +61,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_route_is_documented() -> None:
     app = Flask("documented")
     # The routes are only listed, and never called.
-    app.register_blueprint(wsgi.blueprint(None, local_endpoints=True))  # type: ignore[arg-type]
+    app.register_blueprint(wsgi.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(openai_routes.blueprint(None))  # type: ignore[arg-type]
     app.register_blueprint(websocket.blueprint(None, 1, 1, bool))  # type: ignore[arg-type]
     app.register_blueprint(routes.blueprint(None))  # type: ignore[arg-type]

@@ -39,16 +39,3 @@ def test_invocations_may_be_set_to_generate_stream(router: FlaskClient) -> None:
     assert stream.text == 'data: {"model_name":"echo","model_version":"1","y":1.0}\n\n'
     error = router.post("/invocations", json={"z": 1})
     assert (error.status_code, error.json and error.json["code"]) == (400, "bad_input")
-
-
-@pytest.mark.parametrize(
-    ("router", "is_there"),
-    [({}, True), ({"TRIREME_EMBEDDINGS_API": "false"}, False)],
-    indirect=["router"],
-    ids=["on", "off"],
-)
-def test_the_embeddings_api_can_be_turned_off(router: FlaskClient, is_there: bool) -> None:
-    assert (router.get("/v1/models").status_code == 200) is is_there
-    answer = router.post("/v1/embeddings", json={"model": "echo", "input": "a"})
-    assert answer.json is not None
-    assert answer.json.get("code") == (None if is_there else "not_found")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.core
 
 
 def command_line_of(triton: TritonProcess, **environment: str) -> tuple[str, ...]:
-    return server.command(Settings.read(environment), triton.box, os.environ).arguments
+    return server.command(Settings.read(environment), triton.box, {**os.environ, **environment}).arguments
 
 
 def test_the_server_of_nvidias_image_is_preferred_to_the_wheels(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import pytest
 from grpc import StatusCode
 from h2.errors import ErrorCodes
@@ -29,12 +27,9 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.errors import DeadlinePassed
-from sm.run_state import Box
-from sm.settings import Settings
 from sm.triton import wire
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.transport import Transport
 from sm.triton.wire import ConnectionPool
 from tests.integration.triton.h2_server import OPENING, Call, Script, h2_server, message
 
@@ -307,17 +302,6 @@ def test_our_client_sends_the_same_headers_and_body_as_grpcio() -> None:
     # Ours offers no compression and does not name a library.
     assert {name: grpcio_headers.pop(name, "") for name in ("user-agent", "grpc-accept-encoding")}
     assert our_headers == grpcio_headers
-
-
-@pytest.mark.parametrize(("client", "uses_own_client"), [("own", True), ("grpcio", False)])
-def test_a_setting_chooses_our_client_or_grpcio(tmp_path: Path, client: str, uses_own_client: bool) -> None:
-    with h2_server(lambda call: call.answer(b"")) as server:
-        box = Box("testwire", tmp_path, tmp_path, 1, server.port, 1, "nginx", shared_bytes=0)
-        transport = Transport(Settings.read({"TRIREME_GRPC_CLIENT": client}), box)
-        assert transport.infer("model", {"x": np.zeros((1, 1), np.float32)}) == {}
-        transport.close()
-    (call,) = (call for call in server.calls if (":path", PATH) in call.headers)
-    assert uses_own_client is ("user-agent" not in dict(call.headers))
 
 
 def test_connections_are_reused_but_never_after_a_goaway() -> None:

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
 from sm.control.series import DURATIONS, MODEL_METRICS
-from sm.errors import StartError
 from sm.metrics import BUCKETS, EVICTIONS, LOADS, VERSIONS
 from sm.server import logs
 from sm.server.logs import parse
@@ -122,14 +121,6 @@ def test_embedded_metrics_are_on_if_set_or_on_sagemaker(
     tmp_path: Path, setting: str, environment: dict[str, str], expected: bool
 ) -> None:
     assert is_on(Settings(emf=setting), environment, tmp_path) is expected
-
-
-@pytest.mark.parametrize(
-    "namespace", ["AWS/SageMaker", "a b", "ä", pytest.param("x" * 256, id="256 characters")]
-)
-def test_a_namespace_that_cloudwatch_refuses_stops_the_start(namespace: str) -> None:
-    with pytest.raises(StartError, match="TRIREME_EMF_NAMESPACE"):
-        Settings.read({"TRIREME_EMF_NAMESPACE": namespace})
 
 
 def test_failed_loads_evictions_and_failed_versions_have_lines_of_their_own() -> None:

@@ -159,23 +159,16 @@ def test_in_a_full_box_the_newest_request_of_the_longest_queue_is_refused(gate: 
     assert counts(gate) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("is_late", [True, False], ids=["late", "over its model's own limit"])
-def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(is_late: bool) -> None:
-    gate = FairGate(MODEL_SHARE, QUEUE_LIMIT, None if is_late else QUEUE_LIMIT - 1)
+def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(gate: FairGate) -> None:
     for _ in range(40):
         gate.enter("slow")
         gate.leave("slow", 30.0)
     flooded = start_served(gate, "flooded", MODEL_SHARE)
     slow = start_served(gate, "slow", 2)
     others = [*start_served(gate, "other", 1), *start_served(gate, "more", 1)]
-    if is_late:
-        waiting, limit = start_waiting(gate, "flooded", QUEUE_LIMIT), Deadline(time.monotonic() + 10.0)
-        with pytest.raises(Overloaded):
-            gate.enter("slow", lambda: limit)
-    else:
-        waiting = [*start_waiting(gate, "other", 1), *start_waiting(gate, "flooded", QUEUE_LIMIT - 1)]
-        with pytest.raises(Overloaded):
-            gate.enter("flooded")
+    waiting, limit = start_waiting(gate, "flooded", QUEUE_LIMIT), Deadline(time.monotonic() + 10.0)
+    with pytest.raises(Overloaded):
+        gate.enter("slow", lambda: limit)
     assert [caller.outcome for caller in waiting] == ["waiting"] * QUEUE_LIMIT
     with ending(flooded, slow, others, waiting):
         pass
@@ -184,15 +177,6 @@ def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(is_late: bool)
 
 def rejected_count(model: str) -> float:
     return metrics.rejected(model).value
-
-
-def test_a_models_queue_may_be_shorter_than_that_of_all_models() -> None:
-    gate = FairGate(MODEL_SHARE, QUEUE_LIMIT, model_room=1)
-    with ending(start_served(gate, "a", MODEL_SHARE), start_waiting(gate, "a", 1)):
-        with pytest.raises(Overloaded):
-            gate.enter("a")
-        with ending(start_served(gate, "b", 2), start_waiting(gate, "b", 1)):
-            assert counts(gate)[2] == 2
 
 
 @pytest.mark.parametrize("error", [DeadlinePassed, CallerGone])

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sm.errors import CommandError
-from sm.settings import Settings
+from sm.settings import EMF_NAMESPACE
 from trireme_tools import documents
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
     from trireme_tools.deploy.account import Account
 
 #: The box's variables: write the metrics, and the endpoint's name with them.
-EMF, ENDPOINT_NAME, NAMESPACE = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME", "TRIREME_EMF_NAMESPACE"
+EMF, ENDPOINT_NAME = "TRIREME_EMF", "TRIREME_ENDPOINT_NAME"
 DOCUMENTS = documents.read(__file__, "alarms.yaml")
 #: The endings of the alarms' names.
 ALARM_SUFFIXES = ("error-rate", "p99")
@@ -36,7 +36,7 @@ class BoxAlarms:
         """Return the arguments of PutMetricAlarm; ``environment`` is the box's."""
         values = {
             "name": name,
-            "namespace": environment.get(NAMESPACE) or Settings().emf_namespace,
+            "namespace": EMF_NAMESPACE,
             "dimensions": [{"Name": "Endpoint", "Value": environment.get(ENDPOINT_NAME, name)}],
             **asdict(self),
         }

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sm.settings import Settings
+from sm.settings import EMF_NAMESPACE
 from trireme_tools.deploy import alarms, autoscaling, resources
 from trireme_tools.deploy.account import Account
-from trireme_tools.deploy.alarms import ENDPOINT_NAME, NAMESPACE
+from trireme_tools.deploy.alarms import ENDPOINT_NAME
 from trireme_tools.deploy.resources import Resources, model_of
 
 #: The namespaces of the metrics of an endpoint's requests, and of its instances.
@@ -142,10 +142,9 @@ def _box_metrics(account: Account, model: dict[str, Any]) -> Iterator[tuple[str,
     environment = model.get("PrimaryContainer", {}).get("Environment", {})
     if not environment.get(ENDPOINT_NAME):
         return
-    namespace = environment.get(NAMESPACE) or Settings().emf_namespace
     for name, shown in BOX_METRICS:
-        if last_hour := _last_hour(account, namespace, name, {"Endpoint": environment[ENDPOINT_NAME]}):
-            yield f"{namespace}/{name}, last hour", SHOWN[shown](*last_hour)
+        if last_hour := _last_hour(account, EMF_NAMESPACE, name, {"Endpoint": environment[ENDPOINT_NAME]}):
+            yield f"{EMF_NAMESPACE}/{name}, last hour", SHOWN[shown](*last_hour)
 
 
 def _last_hour(

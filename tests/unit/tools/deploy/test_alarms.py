@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from sm.control.embedded_metrics import METRICS
-from sm.settings import Settings
+from sm.settings import EMF_NAMESPACE, Settings
 from trireme_tools.deploy import deploy_arguments
 from trireme_tools.deploy.alarms import ALARM_SUFFIXES, BoxAlarms
 
@@ -18,7 +18,7 @@ def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
     rate, p99 = box_alarms.alarms("ships", box_alarms.environment("ships"))
     assert box.emf == "on"
     common = {
-        "Namespace": box.emf_namespace,
+        "Namespace": EMF_NAMESPACE,
         "Dimensions": [{"Name": "Endpoint", "Value": box.endpoint_name}],
     }
     metrics = [query["MetricStat"]["Metric"] for query in rate["Metrics"] if "MetricStat" in query]
@@ -29,10 +29,9 @@ def test_the_alarms_read_the_metrics_that_the_box_writes() -> None:
     assert [alarm["AlarmName"] for alarm in (rate, p99)] == [f"ships-{ending}" for ending in ALARM_SUFFIXES]
 
 
-def test_the_alarms_use_a_custom_namespace_and_endpoint_name() -> None:
-    environment = {"TRIREME_EMF_NAMESPACE": "Team/Vision", "TRIREME_ENDPOINT_NAME": "fleet"}
-    _, p99 = BoxAlarms().alarms("ships", environment)
-    assert (p99["Namespace"], p99["Dimensions"][0]["Value"]) == ("Team/Vision", "fleet")
+def test_the_alarms_use_a_custom_endpoint_name() -> None:
+    _, p99 = BoxAlarms().alarms("ships", {"TRIREME_ENDPOINT_NAME": "fleet"})
+    assert p99["Dimensions"][0]["Value"] == "fleet"
 
 
 @pytest.mark.parametrize("text", ["1", "0:100", "101:100", "1:0", "a:b", "nan:1", "1:nan", "1:inf", ""])
