@@ -125,7 +125,7 @@ class Changes:
         description: Path,
         workshop: Path,
         *,
-        plugin: bool = False,
+        way: suppression.Way = "records",
         tokenizer: Path | None = None,
     ) -> Graphs:
         """Change the graph in ``workshop``. ``description`` is the ``preprocess.json`` to use.
@@ -137,7 +137,7 @@ class Changes:
             vocabulary = masks.Vocabulary.read(description, tokenizer or description.with_name(TOKENIZER))
             served = masks.add_mask_outputs(prepared, vocabulary, workshop / "masks.onnx")
         else:
-            served = self.suppress_boxes(prepared, workshop, plugin=plugin)
+            served = self.suppress_boxes(prepared, workshop, way)
         # A change that the source already contains is not made again.
         has_new_outputs = served is not prepared
         applied = Changes(
@@ -145,13 +145,9 @@ class Changes:
         )
         return Graphs(source, prepared, served, applied)
 
-    def suppress_boxes(self, graph: Graph, workshop: Path, *, plugin: bool) -> Graph:
-        """Suppress boxes, with a ``plugin`` for TensorRT, or with the operator for ONNX Runtime."""
-        return (
-            suppression.add_suppression(graph, workshop / "objects.onnx", plugin=plugin)
-            if self.nms
-            else graph
-        )
+    def suppress_boxes(self, graph: Graph, workshop: Path, way: suppression.Way) -> Graph:
+        """Suppress boxes, if that is wanted."""
+        return suppression.add_suppression(graph, workshop / "objects.onnx", way) if self.nms else graph
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class ModelBuilder:
                 Graph.read(adapted),
                 self._source_of_description(request, DESCRIPTION, self.models / request.model),
                 workshop,
-                plugin=request.target == "tensorrt",
+                way=suppression.way_for(request.target),
                 tokenizer=self._source_of_description(request, TOKENIZER, staged),
             )
             trial = self._try(request, graphs)
@@ -219,7 +219,7 @@ class ModelBuilder:
             repository = Path(folder) / "repository"
             repository.mkdir()
             (repository / request.model).symlink_to(version.parent)
-            # TensorRT's plugin does not run on a CPU.
+            # A plan's thresholds are not those of the samples, and its plugin does not run on a CPU.
             built = Graph.read(plain if request.target == "tensorrt" else served)
             runner = session(built.path, optimized=request.precision == "fp32")
             equal = count_equal_answers(

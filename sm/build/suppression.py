@@ -5,38 +5,51 @@ class. If there are fewer objects, the remaining rows have the score 0. A row co
 as in the client.
 
 On ONNX Runtime each record has its own thresholds, the inputs ``confidence`` and ``iou`` [b, 1], so that
-requests with different thresholds share a batch. TensorRT's ``EfficientNMS_TRT`` has its thresholds in the
-plan (:data:`CONFIDENCE`, :data:`IOU`): the rows stay an output for requests with other thresholds, and the
-file :data:`NAME` tells the client the plan's.
+requests with different thresholds share a batch. A TensorRT plan has its thresholds in it
+(:data:`CONFIDENCE`, :data:`IOU`): the rows stay an output for requests with other thresholds, and the file
+:data:`NAME` tells the client the plan's. NVIDIA names ONNX's ``NonMaxSuppression`` as the successor of its
+plugin ``EfficientNMS_TRT``.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import onnx
 from onnx import compose
 
+from sm import hardware
 from sm.build.onnx_graph import Graph, Value, read_graph
 from sm.errors import CommandError
+from sm.repository.manifest import Target
 
 #: The output, and the file beside ``config.pbtxt`` with the thresholds of a plan.
 OUTPUT, NAME = "objects", "suppression.json"
 #: The most objects of a record, and the most candidates compared: the client's own numbers.
 OBJECTS, CANDIDATES = 1000, 2048
+#: What suppresses: ONNX's operator with thresholds of each record, or, in a plan, the operator or the plugin.
+Way = Literal["records", "operator", "plugin"]
+#: The version of TensorRT that deprecated the plugin.
+PLUGIN_DEPRECATED = (10, 12)
 #: A plan's thresholds. With a confidence under 0.007 the plugin sorts every score of every class.
 CONFIDENCE, IOU = 0.01, 0.45
 #: The first opset with the operators used here; every later one has them with the same meaning.
 OPSET = 12
 
 
-def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
-    """Write the graph with suppressed boxes to ``out``; return the same graph if it suppresses already.
+def way_for(target: Target) -> Way:
+    """Return what suppresses on a target: in a plan the plugin, if this TensorRT has not deprecated it."""
+    if target != "tensorrt":
+        return "records"
+    version = hardware.version_numbers(hardware.tensorrt() or "")
+    return "plugin" if version and version < PLUGIN_DEPRECATED else "operator"
 
-    ``plugin``: with TensorRT's plugin instead of ONNX's operator.
-    """
-    if not plugin and [value.name for value in graph.outputs] == [OUTPUT]:
+
+def add_suppression(graph: Graph, out: Path, way: Way) -> Graph:
+    """Write the graph with suppressed boxes to ``out``; return the same graph if it suppresses already."""
+    if way == "records" and [value.name for value in graph.outputs] == [OUTPUT]:
         return graph
     rows, width = _find_rows(graph)
     model = onnx.load(graph.path)
@@ -44,7 +57,7 @@ def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
     if opset < OPSET:
         raise CommandError(f"{graph.path} has opset {opset}; --nms needs {OPSET} or later: export it again.")
     tail = read_graph(
-        "suppression_tensorrt" if plugin else "suppression",
+        f"suppression_{way}",
         opset=opset,
         width=width,
         classes=width - 5,
@@ -56,7 +69,9 @@ def add_suppression(graph: Graph, out: Path, *, plugin: bool) -> Graph:
     )
     # The prefix keeps the new names apart from the graph's own.
     tail = compose.add_prefix(tail, "suppression_", rename_inputs=False, rename_outputs=False)
-    _append(model, tail, rows, keep=plugin)
+    _append(model, tail, rows, keep=way != "records")
+    if way == "plugin":
+        model.opset_import.extend(entry for entry in tail.opset_import if entry.domain == "TRT")
     onnx.save(model, out)
     return Graph.read(out)
 
@@ -97,5 +112,3 @@ def _append(model: onnx.ModelProto, tail: onnx.ModelProto, rows: Value, *, keep:
         model.graph.value_info.extend(model.graph.output)
         del model.graph.output[:]
     model.graph.output.extend(tail.graph.output)
-    if keep:
-        model.opset_import.extend(entry for entry in tail.opset_import if entry.domain == "TRT")

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from sm import hardware
-from sm.build import build_request
+from sm.build import build_request, suppression
 from sm.build.build_request import BuildRequest, Range
 from sm.build.graph_runner import Feed
 from sm.build.onnx_graph import Graph
@@ -213,7 +213,8 @@ def tensorrt(graph: Graph, folder: Path, request: BuildRequest, ranges: Mapping[
         precise = Path(workshop) / GRAPH
         typed = graph if weak else convert_precision(graph, request.precision, request.calibration, precise)
         # Last, as it stays in float32 and no converter knows the plugin.
-        copy_graph(request.changes.suppress_boxes(typed, Path(workshop), plugin=True), folder)
+        way = suppression.way_for("tensorrt")
+        copy_graph(request.changes.suppress_boxes(typed, Path(workshop), way), folder)
     plan = Plan(
         model=request.model,
         graph=folder / GRAPH,

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from sm import hardware
 from sm.build import suppression
 from sm.build.build_request import BuildRequest
 from sm.build.changes import Changes
@@ -40,9 +41,9 @@ def identity_graph(path: Path, shape: tuple[int, int, int]) -> Graph:
     return save_graph(path, [helper.make_node("Identity", ["x"], ["y"])], {"x": sizes}, {"y": sizes})
 
 
-def rows_graph(path: Path) -> Graph:
+def rows_graph(path: Path, count: int = 3000) -> Graph:
     """A detector whose rows are its input, so that a test can choose them."""
-    sizes = (FLOAT, ["b", 3000, 5 + CLASSES])
+    sizes = (FLOAT, ["b", count, 5 + CLASSES])
     nodes = [helper.make_node("Identity", ["rows"], ["output0"])]
     return save_graph(path, nodes, {"rows": sizes}, {"output0": sizes})
 
@@ -85,7 +86,7 @@ def test_a_uint8_graph_scales_pixels_as_the_client_does(
 def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
     tmp_path: Path, confidence: float, iou: float
 ) -> None:
-    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=False)
+    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", "records")
     batch = np.stack([random_rows(), random_rows(), np.zeros((3000, 5 + CLASSES), np.float32)])
     # The second record of the batch has other thresholds.
     thresholds = (
@@ -106,8 +107,46 @@ def test_a_graph_with_suppression_keeps_the_same_objects_as_the_client(
     assert not objects[2].any()
 
 
+@pytest.mark.parametrize("count", [3, 1500])
+def test_a_plan_with_the_operator_keeps_the_same_objects_as_the_client(tmp_path: Path, count: int) -> None:
+    """The graph of the plan runs on ONNX Runtime, which stands in for TensorRT's layer of that operator."""
+    source = rows_graph(tmp_path / "x.onnx", count)
+    graph = suppression.add_suppression(source, tmp_path / "y.onnx", "operator")
+    assert [value.name for value in graph.outputs] == ["output0", "objects"]
+    assert [entry.domain for entry in onnx.load(graph.path).opset_import] == [""]
+    batch = np.stack([random_rows(count), np.zeros((count, 5 + CLASSES), np.float32), random_rows(count)])
+    rows, objects = session(graph.path).run(["output0", "objects"], {"rows": batch})
+    np.testing.assert_array_equal(rows, batch)
+    assert objects.shape == (3, suppression.OBJECTS, 6)
+    for record in range(3):
+        from_graph = read_objects(objects[record], suppression.CONFIDENCE)
+        from_client = detect_objects(batch[record], suppression.CONFIDENCE, suppression.IOU)
+        np.testing.assert_array_equal(from_graph.classes, from_client.classes)
+        np.testing.assert_allclose(from_graph.scores, from_client.scores, rtol=1e-6)
+        np.testing.assert_allclose(from_graph.boxes, from_client.boxes, atol=1e-3)
+    assert not objects[1].any()
+    assert len(read_objects(objects[0], suppression.CONFIDENCE)) > 1
+
+
+@pytest.mark.parametrize(
+    ("tensorrt", "way"),
+    [
+        (None, "operator"),
+        ("8.6.1.6", "plugin"),
+        ("10.11.0", "plugin"),
+        ("10.12.0.36", "operator"),
+        ("11.5.0", "operator"),
+    ],
+)
+def test_a_plan_has_the_plugin_only_where_tensorrt_has_not_deprecated_it(
+    monkeypatch: pytest.MonkeyPatch, tensorrt: str | None, way: str
+) -> None:
+    monkeypatch.setattr(hardware, "tensorrt", lambda: tensorrt)
+    assert (suppression.way_for("tensorrt"), suppression.way_for("cpu")) == (way, "records")
+
+
 def test_tensorrts_plugin_gets_box_corners_and_the_best_score_of_each_row(tmp_path: Path) -> None:
-    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", plugin=True)
+    graph = suppression.add_suppression(rows_graph(tmp_path / "x.onnx"), tmp_path / "y.onnx", "plugin")
     assert [value.name for value in graph.outputs] == ["output0", "objects"]
     model = onnx.load(graph.path)
     (plugin,) = (node for node in model.graph.node if node.op_type == "EfficientNMS_TRT")
