@@ -1,31 +1,24 @@
-"""The toolkit's codecs: JSON, CSV and NPY to arrays and back; sparse matrices, LibSVM and RecordIO to arrays.
+"""The toolkit's codecs: JSON, CSV and NPY to arrays and back; sparse matrices to arrays.
 
 They return what ``sagemaker-inference`` 1.10 returns, down to the dtype and to ``NaN`` in JSON, with two
 exceptions: a ``.npy`` body is never unpickled, and a JSON object stays a ``dict``, as in the Hugging Face
 container. The toolkit wraps such an object into an array without dimensions.
 
-The toolkit does not support JSON lines and LibSVM, which batch transform sends. Lines are decoded and encoded
-like a JSON list of them; LibSVM becomes rows of numbers."""
+The toolkit does not support JSON lines, which batch transform sends. They are decoded and encoded like a JSON
+list of them.
+"""
 
 from __future__ import annotations
 
 import importlib
 import io
 import json
-import re
-import struct
 import zipfile
-from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
 from sm.client import results
@@ -269,86 +262,6 @@ def _to_list(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
 
 
-LIBSVM_TYPES = ("text/libsvm", "text/x-libsvm")
-#: Bytes that the rows may take with every zero written out.
-MAX_DENSE_BYTES = 2**29
-#: Bytes of memory for each ``index:value`` while it is parsed.
-BYTES_PER_ENTRY = 32
-TOKEN = re.compile(r"\S+")
-#: The highest index of a feature: SciPy's and XGBoost's indices have 32 bits.
-MAX_INDEX = 2**31 - 2
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The entries of all lines in sequence. Line i begins at ``starts[i]``."""
-
-    values: NDArray[np.float32]
-    indices: NDArray[np.int32]
-    starts: NDArray[np.int64]
-
-    @property
-    def count(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def first_index(self) -> int:
-        """1 if no line has an index 0, as the format's own tools count; else 0."""
-        return int(bool(len(self.indices)) and int(self.indices.min()) > 0)
-
-    def dense(self, columns: int = 0) -> NDArray[np.float32]:
-        """Return a float32 array [lines, columns] with all zeros written out.
-
-        It has ``columns`` columns, or more if the highest index needs them. Raises :class:`TooLarge`.
-        """
-        needed = int(self.indices.max()) + 1 - self.first_index if len(self.indices) else 0
-        shape = (self.count, max(columns, needed))
-        size = 4 * shape[0] * shape[1]
-        if size > MAX_DENSE_BYTES:
-            raise TooLarge(
-                f"{shape[0]:,} lines with indices up to {shape[1]:,} take {size / 2**20:,.0f} MiB of memory; "
-                f"at most {MAX_DENSE_BYTES / 2**20:,.0f} MiB are accepted"
-            )
-        with DECODED.reserve(size):
-            table = np.zeros(shape, np.float32)
-            rows = np.repeat(np.arange(self.count), np.diff(self.starts))
-            table[rows, self.indices - self.first_index] = self.values
-        return table
-
-
-def read_libsvm(text: str) -> Rows:
-    """Parse the rows of ``text``, without labels. :class:`BadInput` names the line with the error."""
-    with DECODED.reserve(BYTES_PER_ENTRY * text.count(":")):
-        return _read_libsvm(text)
-
-
-def _read_libsvm(text: str) -> Rows:
-    # Arrays, not lists: as Python objects, numbers and short lines take ten times the memory.
-    values, indices, starts = array("d"), array("q"), array("q", [0])
-    for number, line in enumerate(io.StringIO(text), 1):
-        is_first = True
-        for match in TOKEN.finditer(line.partition("#")[0]):
-            token = match.group()
-            is_label, is_first = is_first and ":" not in token and _is_number(token), False
-            index, _, value = token.partition(":")
-            if is_label or index == "qid":
-                continue
-            try:
-                values.append(float(value))
-                indices.append(int(index))
-            except (ValueError, OverflowError):
-                raise BadInput(f"line {number} is not LibSVM: {token[:50]!r} is not an index:value") from None
-            if not 0 <= indices[-1] <= MAX_INDEX:
-                raise BadInput(f"line {number} is not LibSVM: the index {index[:20]} is out of range")
-        if not is_first:
-            starts.append(len(values))
-    if len(starts) == 1:
-        raise BadInput("the body has no line of LibSVM")
-    # Values beyond float32 become infinity.
-    with np.errstate(over="ignore"):
-        return Rows(np.array(values, np.float32), np.array(indices, np.int32), np.array(starts, np.int64))
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -357,83 +270,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-RECORDIO = "application/x-recordio-protobuf"
-MAGIC = 0xCED7230A
-HEADER = struct.Struct("<II")
-#: The types of tensors in a record's value.
-TENSORS = ("float32_tensor", "float64_tensor", "int32_tensor")
-FEATURES = "values"
-#: The memory that a body's numbers may take, in multiples of its size: a small integer takes one byte of it.
-MAX_GROWTH = 24
-
-
-def read_recordio(body: bytes) -> Rows:
-    """Return the rows, without labels. Raises :class:`BadInput`."""
-    with DECODED.reserve(MAX_GROWTH * len(body)):
-        values: list[Any] = []
-        keys: list[Any] = []
-        starts = [0]
-        record_class = _record_class()
-        for number, data in enumerate(_records(body), 1):
-            record: Any = record_class()
-            try:
-                record.ParseFromString(data)
-            except DecodeError:
-                raise BadInput(f"record {number} of the body is not a protobuf record") from None
-            row, columns = _row(record, number)
-            values.append(row)
-            keys.append(columns)
-            starts.append(starts[-1] + len(row))
-        if not values:
-            raise BadInput("the body has no record")
-        return Rows(np.concatenate(values), np.concatenate(keys), np.array(starts, np.int64))
-
-
-def _records(body: bytes) -> Iterator[bytes]:
-    offset, number = 0, 0
-    while offset < len(body):
-        number += 1
-        if offset + HEADER.size > len(body):
-            raise BadInput(f"record {number} of the body is truncated")
-        magic, length = HEADER.unpack_from(body, offset)
-        if magic != MAGIC:
-            raise BadInput(f"record {number} of the body does not begin as RecordIO does")
-        offset += HEADER.size
-        if offset + length > len(body):
-            raise BadInput(f"record {number} of the body is truncated")
-        yield body[offset : offset + length]
-        offset += length + -length % 4
-
-
-def _row(record: Any, number: int) -> tuple[Any, Any]:
-    value = record.features.get(FEATURES, None)
-    name = next((name for name in TENSORS if value is not None and value.HasField(name)), "")
-    if not name:
-        raise BadInput(f"record {number} of the body has no features called {FEATURES!r}")
-    tensor = getattr(value, name)
-    row = np.array(tensor.values, np.float32)
-    columns = np.array(tensor.keys, np.uint64) if tensor.keys else np.arange(len(row), dtype=np.uint64)
-    if len(columns) != len(row) or (len(columns) and columns.max() > MAX_INDEX):
-        raise BadInput(f"the keys of record {number} of the body do not fit its values")
-    return row, columns.astype(np.int32)
-
-
-@cache
-def _record_class() -> type[Message]:
-    """Return the protobuf class for the part of the record's schema that is needed."""
-    schema = Path(__file__).with_name("recordio.pbtxt").read_text()
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(schema, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("trireme.recordio.Record"))
-
-
 DECODERS: dict[str, Callable[[str | bytes], Any]] = {
     JSON: _decode_json,
     CSV: _decode_csv,
     NPY: lambda data: read_npy(to_bytes(data)),
     NPZ: lambda data: read_sparse(to_bytes(data)),
     JSON_LINES: _decode_json_lines,
-    **dict.fromkeys(LIBSVM_TYPES, lambda data: read_libsvm(to_text(data)).dense()),
 }
 ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
     JSON: to_json,

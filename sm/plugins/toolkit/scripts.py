@@ -119,10 +119,7 @@ class PyTorchDefaults(Defaults):
 class ScikitLearnDefaults(Defaults):
     """Rows of float32 from text, and ``model.predict``."""
 
-    def decode(self, body: str | bytes, content_type: str, model: Any) -> Any:
-        if content_type in codecs.LIBSVM_TYPES:
-            columns = getattr(model, "n_features_in_", 0)
-            return codecs.read_libsvm(codecs.to_text(body)).dense(columns if isinstance(columns, int) else 0)
+    def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
         array = codecs.decode(body, content_type)
         if not isinstance(array, np.ndarray):
             return array
@@ -136,11 +133,11 @@ class ScikitLearnDefaults(Defaults):
 
 
 class XGBoostDefaults(Defaults):
-    """A ``DMatrix`` from CSV or LibSVM, and ``Booster.predict``."""
+    """A ``DMatrix`` of rows, and ``Booster.predict``."""
 
     def decode(self, body: str | bytes, content_type: str, _model: Any) -> Any:
-        if decode := TO_DMATRIX.get(content_type):
-            return decode(body)
+        if content_type == CSV:
+            return csv_to_dmatrix(body)
         array = codecs.decode(body, content_type)
         if isinstance(array, dict):
             raise BadInput("the body is a JSON object: XGBoost takes rows of numbers")
@@ -232,33 +229,6 @@ def csv_to_dmatrix(body: str | bytes) -> Any:
     if len(set(map(len, rows))) > 1:
         raise BadInput("the lines of the body differ in their number of cells")
     return dmatrix(np.array(rows))
-
-
-def libsvm_to_dmatrix(body: str | bytes) -> Any:
-    """Parse LibSVM. Values that are not written are missing, and indices are columns, as in XGBoost's
-    training.
-    """
-    return _sparse_dmatrix(codecs.read_libsvm(codecs.to_text(body)))
-
-
-def recordio_protobuf_to_dmatrix(body: str | bytes) -> Any:
-    """Parse rows of SageMaker's protobuf records."""
-    return _sparse_dmatrix(codecs.read_recordio(codecs.to_bytes(body)))
-
-
-#: By content type.
-TO_DMATRIX: Mapping[str, Callable[[str | bytes], Any]] = {
-    CSV: csv_to_dmatrix,
-    **dict.fromkeys(codecs.LIBSVM_TYPES, libsvm_to_dmatrix),
-    codecs.RECORDIO: recordio_protobuf_to_dmatrix,
-}
-
-
-def _sparse_dmatrix(rows: codecs.Rows) -> Any:
-    columns = int(rows.indices.max()) + 1 if len(rows.indices) else 0
-    sparse = importlib.import_module("scipy.sparse")
-    matrix = sparse.csr_matrix((rows.values, rows.indices, rows.starts), shape=(rows.count, columns))
-    return dmatrix(matrix)
 
 
 def dmatrix(rows: Any) -> Any:

@@ -75,10 +75,3 @@ def test_without_a_strategy_none_is_announced(box: RunningBox) -> None:
 def test_json_lines_are_answered_line_by_line(box: RunningBox, strategy: str) -> None:
     output = run_transform_job(box, "[1, 2]\n[3, 4]\n[5, 6.5]\n", "application/jsonlines", strategy=strategy)
     assert output == ("3\n7\n11.5\n" if strategy == "SingleRecord" else "3.0\n7.0\n11.5\n")
-
-
-@pytest.mark.parametrize("content_type", ["text/libsvm", "text/x-libsvm"])
-@pytest.mark.parametrize("accept", ["application/jsonlines", "text/csv"])
-def test_libsvm_is_read_into_rows(box: RunningBox, content_type: str, accept: str) -> None:
-    output = run_transform_job(box, "0 1:1 3:2\n1 2:5\n\n1 1:0.5 4:1 # last\n", content_type, accept)
-    assert [float(line) for line in output.splitlines() if line] == [3, 5, 1.5]

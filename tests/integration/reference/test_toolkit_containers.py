@@ -16,12 +16,11 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box
-from tests.support.recordio import encode_record
 from tests.support.script_archives import write_script
 from tests.support.toolkit_libraries import TOOLKIT as libraries
 
 JSON, CSV, NPY, NPZ = "application/json", "text/csv", "application/x-npy", "application/x-npz"
-LINES, LIBSVM = "application/jsonlines", "text/libsvm"
+LINES = "application/jsonlines"
 ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.5]]
 #: Makes a network (scripted, traced and as weights), a classifier and a booster, and prints their predictions.
 MAKE_MODELS = """
@@ -50,11 +49,9 @@ joblib.dump(classifier, home + "/model.joblib")
 
 lines = "".join(f"{i % 3} 1:{i * 0.5} 4:{i * i}\\n" for i in range(40))
 open(home + "/train.libsvm", "w").write(lines)
-open(home + "/ask.libsvm", "w").write("0 1:2.5 4:25\\n0 4:100\\n")
 matrix = xgboost.DMatrix(home + "/train.libsvm?format=libsvm")
 booster = xgboost.train({"max_depth": 3, "seed": 1}, matrix, 5)
 booster.save_model(home + "/model.ubj")
-asked = xgboost.DMatrix(home + "/ask.libsvm?format=libsvm")
 
 sparse = io.BytesIO()
 scipy.sparse.save_npz(sparse, scipy.sparse.csr_matrix(rows))
@@ -66,8 +63,6 @@ scipy.sparse.save_npz(home + "/beyond.npz", beyond)
 print(json.dumps({
     "net": net(torch.tensor(rows)).tolist(),
     "classifier": classifier.predict(rows).tolist(),
-    "padded": classifier.predict([[9.0, 0.0, 0.0]]).tolist(),
-    "booster": booster.predict(asked).tolist(),
     "booster_csv": booster.predict(xgboost.DMatrix(np.array([[np.nan, 2.5, 0, 0, 25]]))).tolist(),
 }))
 """
@@ -125,35 +120,8 @@ import joblib
 def model_fn(model_dir):
     return joblib.load(f"{model_dir}/model.joblib")
 """
-#: As AWS's examples for inference pipelines: imports from the older toolkit.
-OLDER_TOOLKIT = """
-import json
-import joblib
-from sagemaker_containers.beta.framework import content_types, encoders, env, modules, transformer, worker
-
-
-def model_fn(model_dir):
-    return joblib.load(f"{model_dir}/model.joblib")
-
-
-def input_fn(input_data, content_type):
-    if content_type == content_types.CSV:
-        return encoders.decode(input_data, content_type)
-    raise ValueError(f"{content_type} not supported by script!")
-
-
-def output_fn(prediction, accept):
-    if accept == "application/json":
-        rows = [{"features": row} for row in prediction.tolist()]
-        return worker.Response(json.dumps({"instances": rows}), mimetype=accept)
-    return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
-"""
 XGBOOST = """
 import xgboost as xgb
-from sagemaker_containers import entry_point
-from sagemaker_xgboost_container import distributed
-from sagemaker_xgboost_container import encoder as xgb_encoders
-from sagemaker_xgboost_container.data_utils import get_dmatrix
 
 
 def model_fn(model_dir):
@@ -171,7 +139,6 @@ ARCHIVES = {
     "model": (MODEL_FN_ONLY, {"weights.bin": "weights.bin"}),
     "predict": (WITH_PREDICT_FN, {"scripted.pt": "scripted.pt"}),
     "scikit-learn": (SCIKIT_LEARN, {"model.joblib": "model.joblib"}),
-    "older-toolkit": (OLDER_TOOLKIT, {"model.joblib": "model.joblib"}),
     "xgboost": (XGBOOST, {"model.ubj": "model.ubj"}),
     "plain": (WITHOUT_A_LIBRARY, {}),
 }
@@ -231,7 +198,6 @@ BODIES = {
     CSV: b"1,2.0,3\n4,5.0,6.5\n",
     NPY: npy_bytes(ROWS),
     LINES: b"[1.0, 2.0, 3.0]\n[4.0, 5.0, 6.5]\n",
-    LIBSVM: b"0 1:1 2:2 3:3\n1 1:4 2:5 3:6.5\n",
 }
 
 
@@ -273,10 +239,6 @@ def test_scikit_learns_defaults_read_several_rows_or_one(
             == models_and_answers[1]["classifier"]
         )
     assert read_result(invoke(box, "scikit-learn", b"4,5,6.5", CSV, JSON)) == [1]
-    # A column that is missing in every line is filled with zeros.
-    assert (
-        read_result(invoke(box, "scikit-learn", b"1 1:9\n", LIBSVM, JSON)) == models_and_answers[1]["padded"]
-    )
 
 
 def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
@@ -303,28 +265,12 @@ def test_a_sparse_matrix_reaches_the_model_and_a_malformed_one_is_refused(
         assert response.status_code == status, response.text
 
 
-def test_a_script_for_the_older_toolkit_works(box: RunningBox) -> None:
-    response = invoke(box, "older-toolkit", BODIES[CSV].replace(b".0", b"").replace(b".5", b""), CSV, JSON)
-    assert read_result(response) == {"instances": [{"features": 0}, {"features": 1}]}
-    assert read_result(invoke(box, "older-toolkit", b"1,2,3\n4,5,6", CSV, CSV)) == [0, 1]
-
-
-def test_xgboosts_defaults_read_libsvm_csv_and_recordio(
-    box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]
-) -> None:
-    models, answers = models_and_answers
-    libsvm = (models / "ask.libsvm").read_bytes()
-    for content_type in (LIBSVM, "text/x-libsvm"):
-        np.testing.assert_allclose(
-            read_result(invoke(box, "xgboost", libsvm, content_type, JSON)), answers["booster"]
-        )
+def test_xgboosts_defaults_read_csv(box: RunningBox, models_and_answers: tuple[Path, dict[str, Any]]) -> None:
     np.testing.assert_allclose(
-        read_result(invoke(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), answers["booster_csv"]
+        read_result(invoke(box, "xgboost", b",2.5,0,0,25\n", CSV, JSON)), models_and_answers[1]["booster_csv"]
     )
-    records = encode_record([2.5, 25], keys=[1, 4]) + encode_record([100], keys=[4])
-    response = invoke(box, "xgboost", records, "application/x-recordio-protobuf", JSON)
-    np.testing.assert_allclose(read_result(response), answers["booster"])
     assert invoke(box, "xgboost", b"a,b\n", CSV).status_code == 400
+    assert invoke(box, "xgboost", b"0 1:2.5\n", "text/libsvm").status_code == 415
 
 
 def test_a_script_that_installs_torch_does_not_affect_clients_beside_it(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import pytest
 import requests
 
@@ -134,16 +131,3 @@ def test_an_uncaught_toolkit_error_has_its_http_status(endpoint: MultiModelEndpo
 def test_every_public_name_of_the_toolkit_can_be_imported(module: str) -> None:
     imported = importlib.import_module(f"sagemaker_inference.{module}")
     assert set(PUBLIC_NAMES[module].split()) <= set(vars(imported))
-
-
-@pytest.mark.usefixtures("importable_stand_in")
-def test_the_older_toolkits_codecs_work() -> None:
-    framework: Any = importlib.import_module("sagemaker_containers.beta.framework")
-    encoders = framework.encoders
-    assert encoders.npy_to_numpy(encoders.array_to_npy([1, 2])).tolist() == [1, 2]
-    assert encoders.json_to_numpy("[1, 2]", dtype=np.float32).dtype == np.float32
-    assert encoders.csv_to_numpy("1,2").tolist() == [1, 2]
-    assert json.loads(encoders.array_to_json(np.arange(2))) == [0, 1]
-    assert encoders.array_to_csv([3]) == "3\n"
-    with pytest.raises(framework.errors.UnsupportedFormatError):
-        encoders.decode("", "text/xml")

@@ -22,8 +22,6 @@ from sm.errors import BadInput, ClientFailed, NotAcceptable, TooLarge, Unsupport
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, NPZ
 from sm.plugins.toolkit.codecs import decode, encode
 
-LIBSVM = "text/libsvm"
-
 
 def npy_bytes(value: Any, pickled: bool = False) -> bytes:
     stream = io.BytesIO()
@@ -156,7 +154,7 @@ def test_a_body_that_does_not_match_its_content_type_is_the_callers_error(name: 
         decode(body, content_type)
 
 
-@pytest.mark.parametrize("content_type", [JSON, CSV, JSON_LINES, LIBSVM, NPZ])
+@pytest.mark.parametrize("content_type", [JSON, CSV, JSON_LINES, NPZ])
 @given(
     st.binary()
     | st.text().map(str.encode)
@@ -172,18 +170,18 @@ def test_any_body_is_decoded_or_refused(content_type: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type"),
-    [(b"[[],[]]\n" * 500_000, JSON_LINES), (b"0:1 " * 1_000_000, LIBSVM), (b"\n" * 400_000, LIBSVM)],
-    ids=["lists", "one long line", "blank lines"],
+    "body",
+    [b"[[],[]]\n" * 500_000, b"\n" * 400_000],
+    ids=["lists", "blank lines"],
 )
 def test_the_memory_of_lines_is_counted_before_they_are_decoded(
-    body: bytes, content_type: str, monkeypatch: pytest.MonkeyPatch
+    body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DECODED, "limit", 20 * 2**20)
     tracemalloc.start()
     try:
         with pytest.raises((TooLarge, BadInput)):
-            decode(body, content_type)
+            decode(body, JSON_LINES)
         assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
     finally:
         tracemalloc.stop()

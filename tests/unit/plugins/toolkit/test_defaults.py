@@ -14,7 +14,7 @@ import pytest
 from sm.errors import BadInput, StartError, UnsupportedType
 from sm.http.messages import CSV, JSON, NPZ
 from sm.plugins.toolkit import codecs
-from sm.plugins.toolkit.codecs import read_libsvm, read_sparse
+from sm.plugins.toolkit.codecs import read_sparse
 from sm.plugins.toolkit.scripts import (
     Context,
     Defaults,
@@ -113,9 +113,7 @@ class FakeNoGrad:
     def __exit__(self, *_: object) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"), [("[1, 2]", JSON), ("1,2", CSV), ("1 1:1 2:2", "text/libsvm")]
-)
+@pytest.mark.parametrize(("body", "content_type"), [("[1, 2]", JSON), ("1,2", CSV)])
 def test_on_a_gpu_model_and_tensors_are_moved_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, body: str, content_type: str
 ) -> None:
@@ -157,17 +155,9 @@ def test_the_scikit_learn_decoder_makes_rows_and_keeps_texts() -> None:
     assert decode("1,2.5\n3,4.5", CSV, None).dtype == np.float32
     assert decode('["42", "6"]', JSON, None).tolist() == [[42, 6]]
     assert decode('["a text", "another"]', JSON, None).tolist() == ["a text", "another"]
-    assert decode("1 1:5", "text/libsvm", SimpleNamespace(n_features_in_=3)).tolist() == [[5, 0, 0]]
 
 
 def test_the_error_for_a_sparse_body_without_scipy_says_what_to_install() -> None:
     with pytest.raises(UnsupportedType, match="code/requirements.txt has to name it"):
         read_sparse(b"PK")
     assert NPZ in codecs.DECODERS
-
-
-def test_libsvm_labels_are_optional_and_indices_start_at_0_or_1() -> None:
-    assert read_libsvm("0 1:1 2:2\n1 3:3").dense().tolist() == [[1, 2, 0], [0, 0, 3]]
-    assert read_libsvm("0:1 2:2\n1 qid:7 1:3 # two").dense().tolist() == [[1, 0, 2], [0, 3, 0]]
-    assert read_libsvm("1\n0 2:1").dense().tolist() == [[0, 0], [0, 1]]
-    assert read_libsvm("-1.5").dense(4).tolist() == [[0, 0, 0, 0]]
