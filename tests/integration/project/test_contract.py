@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sm.settings import HERE, Settings
+from sm.triton.server import PassedOn
 
 FOLDER = HERE / "tests" / "contract"
 PAGE = HERE / "docs" / "inside" / "contract.md"
@@ -161,5 +162,6 @@ def test_every_variable_of_the_platform_has_a_row() -> None:
     documented = {
         name for row in rows_by_section()["5. Environment"] for name in re.findall(r"`([A-Z_]+)`", row[0])
     }
-    our_names = {name for row in fields(Settings) for name in row.metadata["names"]}
+    rows = (*fields(Settings), *fields(PassedOn))
+    our_names = {name for row in rows for name in row.metadata["names"]}
     assert {name for name in our_names if not name.startswith("TRIREME_")} == documented
