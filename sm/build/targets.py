@@ -135,8 +135,11 @@ def quantize(graph: Path, feeds: Sequence[Feed], out: Path, *, symmetric: bool) 
             return next(self.left, None)
 
     with tempfile.TemporaryDirectory() as folder:
-        prepared = Path(folder) / "prepared.onnx"
-        quant_pre_process(onnx.load(graph), str(prepared), skip_symbolic_shape=True)
+        whole, prepared = Path(folder) / "whole.onnx", Path(folder) / "prepared.onnx"
+        # One file: of weights beside the graph it loses the place, and of a graph in memory the constants
+        # that shapes depend on, such as those of YOLOv5's Resize.
+        onnx.save(onnx.load(graph), whole)
+        quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
         model = onnx.load(prepared)
         for place, node in enumerate(model.graph.node):
             node.name = f"{node.op_type}_{place}"  # what is left out is named
