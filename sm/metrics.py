@@ -26,8 +26,8 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.utils import floatToGoString
 
-from sm.deadline import current, part
 from sm.errors import as_trireme_error
+from sm.invocation import current, part
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from chalice.app import Request, Response
 
-from sm.deadline import Deadline, running
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -23,6 +22,7 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import JSON, write_error
+from sm.invocation import Invocation, running
 from sm.router.answers import dumps
 from sm.server import logs
 
@@ -56,7 +56,7 @@ class Front:
             if not open_to_all and options.keys is not None:
                 owner = Keys(options.keys).owner(presented_key(request.to_original_event()))
             ends_at = time.monotonic() + available_seconds(request, options.timeout)
-            with running(Deadline(ends_at, lambda: is_caller_gone(request), identity)):
+            with running(Invocation(ends_at, lambda: is_caller_gone(request), identity)):
                 status, body = view(api)
             return response(status, dumps(body))
         except TriremeError as error:

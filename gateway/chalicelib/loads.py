@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from sm.deadline import current
 from sm.errors import DeadlinePassed, TriremeError
+from sm.invocation import current
 
 from .failures import LoadFailed
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from sm.deadline import Deadline, current, running
 from sm.errors import NotFound, NotReady, TooLarge, TriremeError, UnknownModel
 from sm.http.messages import JSON
+from sm.invocation import Invocation, current, running
 
 from .cache import Cache
 from .clients import Clients
@@ -207,9 +207,9 @@ def create_files_folder() -> Path:
     return folder
 
 
-def _limit_deadline(seconds: float) -> contextlib.AbstractContextManager[Deadline]:
+def _limit_deadline(seconds: float) -> contextlib.AbstractContextManager[Invocation]:
     """Set the deadline to ``seconds`` from now unless the request's is earlier."""
     limit, at = current(), time.monotonic() + seconds
     if limit is None:
-        return running(Deadline(at))
-    return running(Deadline(min(at, limit.at), limit.is_disconnected, limit.request_id, limit.model))
+        return running(Invocation(at))
+    return running(Invocation(min(at, limit.at), limit.is_disconnected, limit.request_id, limit.share))

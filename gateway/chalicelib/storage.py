@@ -21,8 +21,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from sm import deadline
 from sm.errors import BadInput, DeadlinePassed, Forbidden, NotReady, StorageFailed, TooLarge, TriremeError
+from sm.invocation import check
 
 from .failures import NoSuchObject
 from .transfers import Transfers, watch_connections
@@ -128,7 +128,7 @@ class Storage:
 
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
         """Run ``call`` within the request's deadline, and explain errors of S3 and boto3 to the caller."""
-        deadline.check()
+        check()
         try:
             return self._transfers.run(call)
         except ClientError as error:

@@ -18,8 +18,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from sm import deadline
 from sm.errors import NotReady
+from sm.invocation import current
 
 #: Seconds between two checks whether the caller still waits.
 POLL_INTERVAL_S = 0.2
@@ -126,7 +126,7 @@ class Transfers:
             CallerGone: The caller disconnected.
             NotReady: S3 takes longer than ``timeout_s``.
         """
-        limit, ends_at = deadline.current(), time.monotonic() + self._timeout_s
+        limit, ends_at = current(), time.monotonic() + self._timeout_s
         transfer = Transfer()
         running = self._executor.submit(contextvars.copy_context().run, transfer.run, call)
         try:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from tritonclient.grpc import service_pb2 as pb
 
 from chalicelib.remote_servers import RemoteServers
-from sm.deadline import Deadline, current, running
 from sm.errors import NotReady, TriremeError
+from sm.invocation import Invocation, current, running
 from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
@@ -121,7 +121,7 @@ class Tritons:
         timeout_s = min(seconds, outer.remaining()) if outer else seconds
 
         def query_server(peer: RemoteServers) -> tuple[str, T | TriremeError]:
-            with _channel(peer, timeout_s) as channel, running(Deadline(time.monotonic() + timeout_s)):
+            with _channel(peer, timeout_s) as channel, running(Invocation(time.monotonic() + timeout_s)):
                 try:
                     return peer.addresses[0], query(peer.addresses[0], channel)
                 except TriremeError as error:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from sm.client.payloads import Payload
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
 from sm.metrics import stage
-
-if TYPE_CHECKING:
-    from sm.client.batches import Batches
 
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
@@ -183,6 +180,17 @@ class ClientTriton(Triton):
         return limit if len(sizes) == 1 and sizes.pop() > limit else 0
 
 
+class Gatherer(Protocol):
+    """Answers the records that wait for one client together; see :class:`sm.client.batches.Batches`."""
+
+    #: Records that are answered together, at most.
+    max_batch: int
+
+    def answer(self, payloads: Sequence[Payload]) -> list[object]:
+        """Return each record's result, or the exception of the client if it failed."""
+        ...
+
+
 class Client(ABC):
     """A client with one method to write, :meth:`inference`, which may call several models, or none.
 
@@ -223,7 +231,7 @@ class Client(ABC):
     #: Milliseconds that a record waits for others although nothing is under way.
     max_wait_ms: ClassVar[float] = 0.0
     #: Gathers the records that wait for this client; None if it answers each alone.
-    batches: Batches | None = None
+    batches: Gatherer | None = None
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.

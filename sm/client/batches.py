@@ -18,8 +18,8 @@ from typing import TypeVar
 from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
-from sm.deadline import Deadline, Suspicion, current, part, running
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
+from sm.invocation import Invocation, Suspicion, current, part, running
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class _Record:
 
     __slots__ = ("answer", "answered", "context", "is_gone", "limit", "payload", "since", "size")
 
-    def __init__(self, payload: Payload, limit: Deadline) -> None:
+    def __init__(self, payload: Payload, limit: Invocation) -> None:
         self.payload, self.limit = payload, limit
         #: That of the caller's thread.
         self.context = contextvars.copy_context()
@@ -85,7 +85,7 @@ class Batches:
         self._changed = threading.Condition()
         #: The waiting records by request: the next batch takes one of each in turn, so that a long list does
         #: not keep other callers waiting.
-        self._waiting: dict[Deadline, deque[_Record]] = {}
+        self._waiting: dict[Invocation, deque[_Record]] = {}
         self._count = self._running = 0
 
     def answer(self, payloads: Sequence[Payload]) -> list[object]:
@@ -115,7 +115,7 @@ class Batches:
             batch.describe({"trireme.batch.size": max(record.size for record in records)})
         return answers
 
-    def _put(self, payloads: Sequence[Payload], limit: Deadline) -> list[_Record]:
+    def _put(self, payloads: Sequence[Payload], limit: Invocation) -> list[_Record]:
         """Queue records; the caller holds the lock."""
         records = [_Record(payload, limit) for payload in payloads]
         self._waiting.setdefault(limit, deque()).extend(records)
@@ -210,15 +210,15 @@ class Batches:
         limit.suspicion, limit.session = suspicion, record.limit.session
         return self._run([record], limit, lambda payloads: self._answer_alone(payloads[0]))
 
-    def _limit_of(self, records: Sequence[_Record]) -> Deadline:
+    def _limit_of(self, records: Sequence[_Record]) -> Invocation:
         """Return the deadline of one call for all records, which may take as long as the last of them."""
         limits = {record.limit for record in records}
         lead = _lead(records)
-        limit = Deadline(
+        limit = Invocation(
             max(each.at for each in limits),
             lambda: all(each.is_disconnected() for each in limits),
             lead.limit.request_id,
-            lead.limit.model,
+            lead.limit.share,
             lead.limit.listener,
         )
         limit.repeatable = self._client.repeatable
@@ -228,7 +228,7 @@ class Batches:
         return limit
 
     def _run(
-        self, records: Sequence[_Record], limit: Deadline, work: Callable[[Sequence[Payload]], Answers]
+        self, records: Sequence[_Record], limit: Invocation, work: Callable[[Sequence[Payload]], Answers]
     ) -> Answers:
         """Do the work under a deadline, and tell each request what happened."""
 
@@ -240,7 +240,7 @@ class Batches:
             return _lead(records).context.run(run)
         finally:
             for each in {record.limit for record in records}:
-                each.admissions |= limit.admissions
+                each.tickets |= limit.tickets
                 each.repeats += limit.repeats
                 each.patience = each.patience or limit.patience
                 for stage, seconds in limit.stages.items():

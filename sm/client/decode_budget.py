@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from sm import deadline
 from sm.errors import Overloaded, TooLarge
 from sm.hardware import memory_limit
+from sm.invocation import check, current
 from sm.metrics import DECODED_BYTES
 from sm.settings import Settings
 
@@ -117,7 +117,7 @@ class DecodeBudget:
             self._waiting[model] += 1
         try:
             while not self._try_acquire(size, model):
-                deadline.check()
+                check()
                 if time.monotonic() > give_up_at:
                     raise Overloaded("the memory for pictures and large JSON is in use")
                 time.sleep(POLL_INTERVAL_S)
@@ -161,8 +161,8 @@ class DecodeBudget:
 
 
 def _current_model() -> str:
-    invocation_deadline = deadline.current()
-    return invocation_deadline.model if invocation_deadline is not None else ""
+    invocation_deadline = current()
+    return invocation_deadline.share if invocation_deadline is not None else ""
 
 
 #: The budget of this process. A worker sets its limit; a developer's tool has none.

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from sm import deadline
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
-from sm.deadline import Deadline, Hold
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
+from sm.invocation import Hold, Invocation, current
 from sm.models.holds import Holds
 from sm.models.load_records import CANARY, EMPTY_SNAPSHOT, STABLE, Record, Records, Snapshot
 from sm.plugins import registry
@@ -57,7 +56,7 @@ MAX_LOOKUPS = 3
 UNLOAD_INTERVAL_S = 0.01
 
 
-def choose(stable: Record, canary: Record | None, request: Deadline) -> tuple[Record, str]:
+def choose(stable: Record, canary: Record | None, request: Invocation) -> tuple[Record, str]:
     """Choose the version for a request: the same for all requests of one id, or of one session."""
     if canary is None or canary.canary is None:
         return stable, ""
@@ -132,7 +131,7 @@ class LoadedClients(Mapping[str, Client]):
 
     def find(self, name: str) -> Record | None:
         """Return the record of a name, the same for the whole invocation; None if there is no such model."""
-        invocation = deadline.current()
+        invocation = current()
         held = None if invocation is None else invocation.holds
         if held is not None and name in held:
             record: Record = held[name].record

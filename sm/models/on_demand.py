@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sm import deadline, hardware
+from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
+from sm.invocation import NO_HEADERS, Listener, current, part
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
 from sm.models.load_records import Record, Records
@@ -51,7 +52,7 @@ TRITON_INTERVAL_S = 0.5
 #: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
 #: records, and between two questions to the control plane.
 MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
-Listen = Callable[[Mapping[str, str]], deadline.Listener | None]
+Listen = Callable[[Mapping[str, str]], Listener | None]
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
 
@@ -116,7 +117,7 @@ def run_sources(*arguments: str) -> str:
 
 
 @contextlib.contextmanager
-def noted(listener: deadline.Listener | None, model: str, part: str) -> Iterator[None]:
+def noted(listener: Listener | None, model: str, part: str) -> Iterator[None]:
     """Count the seconds of a part of a model's load, and tell the listener."""
     started, attributes = time.monotonic(), {"trireme.model": model}
     try:
@@ -148,7 +149,7 @@ class OnDemand:
         self._loading: set[str] = set()
         self._failures: dict[str, tuple[float, TriremeError]] = {}
 
-    def ask(self, name: str, headers: Mapping[str, str] = deadline.NO_HEADERS) -> str:
+    def ask(self, name: str, headers: Mapping[str, str] = NO_HEADERS) -> str:
         """Begin to load a model, unless it is loaded or being loaded; return its state.
 
         Args:
@@ -222,7 +223,7 @@ class OnDemand:
             return LOADED
         return LOADING if name in self._loading else FAILED if name in self._failures else UNLOADED
 
-    def _load(self, name: str, listener: deadline.Listener | None) -> None:
+    def _load(self, name: str, listener: Listener | None) -> None:
         label = MODELS.of(name)
         try:
             with noted(listener, label, "fetch"):
@@ -340,11 +341,11 @@ class Demand:
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        with self._places.take(name), deadline.part("load") as part:
-            return self._wait(name, part.headers)
+        with self._places.take(name), part("load") as load:
+            return self._wait(name, load.headers)
 
     def _wait(self, name: str, headers: Mapping[str, str]) -> bool:
-        request = deadline.current()
+        request = current()
         end = time.monotonic() if request is None else request.at - MARGIN_S
         while True:
             asked, (status, sentence) = time.monotonic(), self._ask(name, headers)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from sm import deadline
 from sm.client.base import Client
 from sm.errors import CommandError, UnknownModel
+from sm.invocation import Hold, Invocation, running
 from sm.models.archive_clients import LoadedClients, RenamedModels
 from sm.models.load_records import SEPARATOR, Record
 from sm.models.versions import staged
@@ -123,10 +123,10 @@ class VersionClients(Mapping[str, Client]):
             [name] if record.client else []
         )
         for client_name in names:
-            request = deadline.Deadline(time.monotonic() + GOLDEN_TIMEOUT_S)
-            request.holds = {name: deadline.Hold(record, lambda: None)}
+            request = Invocation(time.monotonic() + GOLDEN_TIMEOUT_S)
+            request.holds = {name: Hold(record, lambda: None)}
             try:
-                with deadline.running(request):
+                with running(request):
                     check_golden(self[client_name])
             finally:
                 # The client may have used other models too.

@@ -22,8 +22,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Literal
 
-from sm import deadline, metrics
+from sm import metrics
 from sm.errors import DeadlinePassed, Overloaded
+from sm.invocation import Invocation, current
 
 #: Seconds between two checks whether the caller of a waiting request is still connected.
 POLL_INTERVAL_S = 0.2
@@ -102,7 +103,7 @@ class FairGate:
         """True if requests wait. Read without a lock, so it may be out of date."""
         return bool(self._waiting)
 
-    def enter(self, name: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
+    def enter(self, name: str, limit: Callable[[], Invocation | None] = current) -> None:
         """Take a slot for a request, after its turn in the model's queue.
 
         Args:
@@ -174,7 +175,7 @@ class FairGate:
         with self._lock:
             self._release(self._models[name])
 
-    def _wait(self, model: _Model, waiter: _Waiter, limit: deadline.Deadline | None) -> None:
+    def _wait(self, model: _Model, waiter: _Waiter, limit: Invocation | None) -> None:
         """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
         try:
             while not waiter.decided.acquire(timeout=self._poll_interval(limit)):
@@ -200,7 +201,7 @@ class FairGate:
             raise self._refuse(model, model.seconds)
 
     @staticmethod
-    def _poll_interval(limit: deadline.Deadline | None) -> float:
+    def _poll_interval(limit: Invocation | None) -> float:
         return POLL_INTERVAL_S if limit is None else min(POLL_INTERVAL_S, limit.remaining())
 
     def _may_serve(self, model: _Model) -> bool:
@@ -286,7 +287,7 @@ class Admission:
         self._model = self._lender = ""
         self._since = 0.0
 
-    def enter(self, model: str, limit: Callable[[], deadline.Deadline | None] = deadline.current) -> None:
+    def enter(self, model: str, limit: Callable[[], Invocation | None] = current) -> None:
         """Take a slot of ``model`` and return any other; see :meth:`FairGate.enter`."""
         if self._gate is None or model == self._model:
             return

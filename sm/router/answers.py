@@ -11,7 +11,6 @@ from http import HTTPStatus
 import numpy as np
 import orjson
 
-from sm import deadline
 from sm.client import results
 from sm.client.csv_rows import encode_csv
 from sm.client.payloads import write_npy
@@ -19,6 +18,7 @@ from sm.client.results import Boxes, Encoded, Picture, encodable
 from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable, negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
+from sm.invocation import current
 from sm.router.classify import OFFERS, DispatchRequest
 
 #: What a list may be sent as, the best first.
@@ -118,7 +118,7 @@ def join_records(
 
     Raises the first failure if no record succeeded, or if the form has no errors in it.
     """
-    body, first_failure, succeeded, running = io.BytesIO(), None, False, deadline.current()
+    body, first_failure, succeeded, running = io.BytesIO(), None, False, current()
     body.write(start)
     for number, record in enumerate(records):
         if number:

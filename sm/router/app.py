@@ -19,11 +19,10 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.invocation import WATCH_INTERVAL_S, record_overdue
+from sm.router.invocation import WATCH_INTERVAL_S, LogSample, record_overdue
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
-from sm.router.request_log import LogSample
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically

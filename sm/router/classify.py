@@ -20,7 +20,6 @@ from sm.client.decode_budget import BYTES_PER_MARK, MAX_UNCOUNTED_MARKS
 from sm.client.hugging_face import Pipeline, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
-from sm.deadline import current
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
 from sm.http.media_types import choose, choose_kind, kind_of, media_type, most_wanted, parse
 from sm.http.messages import (
@@ -35,6 +34,7 @@ from sm.http.messages import (
     check_not_empty,
     not_json,
 )
+from sm.invocation import current
 from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sm import deadline
 from sm.client.base import Client
 from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, takes_decoded_base64
 from sm.errors import (
@@ -24,6 +23,7 @@ from sm.errors import (
     WrongTensor,
 )
 from sm.http.messages import JSON, JSON_LINES
+from sm.invocation import PASSED, check, current, part
 from sm.metrics import stage
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
@@ -44,7 +44,7 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
     """
     client, payload = request.client, None
     assert client is not None
-    running = deadline.current()
+    running = current()
     if running is not None and running.crashes and (crash := crash_of(request, number)) is not None:
         return crash
     try:
@@ -58,7 +58,7 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
                 raise result
         # A result that is too late reaches no caller, so it is not a success.
         if running is not None and running.at <= time.monotonic():
-            raise DeadlinePassed(deadline.PASSED)
+            raise DeadlinePassed(PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
         note_crash(request, number, error)
@@ -67,14 +67,14 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
 
 def note_crash(request: DispatchRequest, number: int, error: BaseException) -> None:
     """Remember a record that crashed its model: its request may have to run again, the record may not."""
-    running = deadline.current()
+    running = current()
     if isinstance(error, ModelCrashed) and running is not None:
         running.crashes.append((request.client, request.records[number], error))
 
 
 def crash_of(request: DispatchRequest, number: int) -> TriremeError | None:
     """Return the error of a record that has crashed its model in this invocation; None if it has not."""
-    running = deadline.current()
+    running = current()
     for client, record, error in running.crashes if running is not None else ():
         if client is request.client and record == request.records[number]:
             assert isinstance(error, TriremeError)
@@ -93,20 +93,20 @@ def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[o
     assert client is not None
     if request.many:
         raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
-    with deadline.part("stream") as span:
+    with part("stream") as span:
         try:
             with stage(client.name, "decode"):
                 payload = validate_payload(client, request, request.records[0])
             parts = client.stream(payload)
             try:
-                for part in parts:
+                for answer_part in parts:
                     confirm()
                     count += 1
                     if count == 1:
                         span.notice("first part")
                     span.describe({"trireme.stream.parts": count})
-                    yield part
-                    deadline.check()
+                    yield answer_part
+                    check()
             finally:
                 finish(parts)
         except GeneratorExit:

@@ -1,20 +1,65 @@
-"""One invocation while it runs: its deadline, its slot, its counts and its line in the log."""
+"""An invocation that came over HTTP: its slot, its counts and its line in the log."""
 
 from __future__ import annotations
 
+import logging
+import random
 import re
 import time
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 from sm import metrics
-from sm.deadline import Deadline
-from sm.errors import CallerGone, DeadlinePassed, Overloaded
+from sm.errors import CallerGone, DeadlinePassed, Overloaded, TriremeError, as_trireme_error
 from sm.http.messages import Answer, caller_network
+from sm.invocation import Invocation, Listener
 from sm.router.admission import Admission
 from sm.router.back_pressure import Stream
 from sm.router.once import OnceNotes
-from sm.router.request_log import LogSample, describe_error, line_level, log
+
+log = logging.getLogger(__name__)
+#: Characters of a reason. The caller reads the whole sentence in the answer.
+MAX_REASON_CHARACTERS = 200
+#: What an error's sentence quotes: ``'…'``, ``"…"`` and, if the end is missing, the rest.
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)", re.DOTALL)
+
+
+class LogSample(NamedTuple):
+    """Which successful invocations are logged. Errors always are."""
+
+    #: The fraction of them.
+    fraction: float = 1.0
+    #: Those that took more seconds are always logged.
+    slow_s: float = 1.0
+    #: Returns a number from 0 to 1 for each line.
+    chance: Callable[[], float] = random.random
+
+
+def line_level(sample: LogSample, status: int, seconds: float) -> int:
+    """Return the level of an invocation's line, the same as in nginx's; 0 if there is no line."""
+    level = logging.INFO
+    if status >= 400 and status != CallerGone.status:  # a caller that leaves is not a fault
+        level = logging.WARNING if status < 500 else logging.ERROR
+    if status < 400 and sample.fraction < 1.0 and seconds <= sample.slow_s:
+        level = level if sample.chance() < sample.fraction else 0
+    return level if level and log.isEnabledFor(level) else 0
+
+
+def describe_error(error: BaseException) -> tuple[int, str, str]:
+    """Return the status, the code and the reason of a failed invocation."""
+    trireme_error = as_trireme_error(error)
+    return trireme_error.status, trireme_error.code, reason_of(trireme_error)
+
+
+def reason_of(error: TriremeError) -> str:
+    """Return an error's sentence for the log: one short line without what the caller sent."""
+    text = error.sentence if error.log_reason is None else error.log_reason
+    if error.quotes_caller:
+        text = QUOTED.sub("'…'", text)
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_REASON_CHARACTERS else f"{line[: MAX_REASON_CHARACTERS - 1]}…"
+
 
 #: The slot of an invocation that needs none.
 NO_SLOT = Admission(None)
@@ -36,42 +81,70 @@ def record_overdue() -> None:
     """Count and log the invocations that still run :data:`OVERDUE_S` after their deadline."""
     latest = time.monotonic() - OVERDUE_S
     for invocation in list(_unrecorded):
-        if invocation.deadline.at < latest:
+        if invocation.at < latest:
             invocation.record(describe_error(OVERDUE))
 
 
-@dataclass(slots=True, eq=False)
-class RunningInvocation:
-    """One invocation: its deadline, its slot, and its line in the log, which never has a payload.
+class RunningInvocation(Invocation):
+    """An invocation that came over HTTP: it counts and logs itself. Its line in the log has no payload.
 
     Entering it begins the count; leaving it counts, logs and gives back the slot. A streamed answer enters it
     a second time, so that the invocation ends with the stream.
+
+    Args:
+        at: The deadline, in seconds of the monotonic clock.
+        is_disconnected: Returns True if the caller closed the connection.
+        request_id: The invocation's id, which Triton gets too.
+        listener: Hears its parts begin and end; None if nobody listens.
+        sample: Decides whether it is logged.
+        waited: Seconds that it waited for a worker.
+        api_key_name: The name of the caller's API key.
+        address: The caller's address; empty if it is not needed.
+        wants_timing: True if the answer says where the time went.
     """
 
-    #: Decides whether it is logged.
-    sample: LogSample
-    deadline: Deadline
-    #: Seconds that it waited for a worker.
-    waited: float = 0.0
-    #: The name of the caller's API key.
-    api_key_name: str = ""
-    #: The caller's address; empty if it is not needed.
-    address: str = ""
-    #: True if the answer says where the time went.
-    wants_timing: bool = False
-    slot: Admission = NO_SLOT
-    model: str = "-"
-    #: The version that the caller named.
-    version: str = ""
-    #: Bytes of the request's body and of the answer's.
-    bytes_in: int = 0
-    bytes_out: int = 0
-    #: Records or lines of the request; None if it is not a list.
-    records: int | None = None
-    #: Parts sent of a streamed answer.
-    parts: int | None = None
-    _entered: int = 0
-    _started: float = 0.0
+    __slots__ = (
+        "_entered",
+        "_started",
+        "address",
+        "api_key_name",
+        "bytes_in",
+        "bytes_out",
+        "model",
+        "parts",
+        "records",
+        "sample",
+        "slot",
+        "version",
+        "waited",
+        "wants_timing",
+    )
+
+    def __init__(
+        self,
+        at: float,
+        is_disconnected: Callable[[], bool],
+        request_id: str,
+        listener: Listener | None,
+        sample: LogSample,
+        waited: float = 0.0,
+        api_key_name: str = "",
+        address: str = "",
+        wants_timing: bool = False,
+    ) -> None:
+        super().__init__(at, is_disconnected, request_id, "", listener)
+        self.sample, self.waited, self.wants_timing = sample, waited, wants_timing
+        self.api_key_name, self.address = api_key_name, address
+        self.slot = NO_SLOT
+        #: What the log and the metrics call its model, and the version that the caller named.
+        self.model, self.version = "-", ""
+        #: Bytes of the request's body and of the answer's.
+        self.bytes_in = self.bytes_out = 0
+        #: Records or lines of the request; None if it is not a list.
+        self.records: int | None = None
+        #: Parts sent of a streamed answer.
+        self.parts: int | None = None
+        self._entered, self._started = 0, 0.0
 
     @property
     def caller(self) -> str:
@@ -83,7 +156,7 @@ class RunningInvocation:
             self._started = time.perf_counter()
             metrics.IN_FLIGHT.inc()
             _unrecorded.add(self)
-            self.deadline.holds = {}
+            self.holds = {}
         self._entered += 1
         return self
 
@@ -92,13 +165,13 @@ class RunningInvocation:
         if self._entered:
             return
         self.slot.leave()
-        for hold in (self.deadline.holds or {}).values():
+        for hold in (self.holds or {}).values():
             hold.give_back()
-        if self.deadline.note is not None:
-            OnceNotes.end(self.deadline)
+        if self.note is not None:
+            OnceNotes.end(self)
         self.record(None if error is None else describe_error(error), -1.0)
-        if self.deadline.listener is not None:
-            self.deadline.listener.ended(error)
+        if self.listener is not None:
+            self.listener.ended(error)
 
     def record(self, failure: tuple[int, str, str] | None, running: float = 0.0) -> None:
         """Count and log the invocation, the first time that this is called.
@@ -114,15 +187,15 @@ class RunningInvocation:
             return
         seconds = time.perf_counter() - self._started
         status = 200 if failure is None else failure[0]
-        stages, self.deadline.observations = self.deadline.observations or (), None
+        stages, self.observations = self.observations or (), None
         total = metrics.duration(self.model, metrics.TOTAL, status)
         whole = (total.total, seconds), (total.buckets[bisect_left(metrics.BUCKETS, seconds)], 1.0)
         count = (metrics.invocations(self.model, status), 1.0)
         metrics.write((*stages, *whole, count, (metrics.IN_FLIGHT, running)))
-        if self.deadline.holds and status not in NOT_OF_A_VERSION:
+        if self.holds and status not in NOT_OF_A_VERSION:
             # A list is answered with 200 if one of its records was right.
-            of_version = self.deadline.failed_status or status
-            for name, hold in list(self.deadline.holds.items()):
+            of_version = self.failed_status or status
+            for name, hold in list(self.holds.items()):
                 if hold.variant:
                     metrics.variant(name, hold.variant, of_version).observe(seconds)
         level = line_level(self.sample, status, seconds)
@@ -135,10 +208,10 @@ class RunningInvocation:
             self.bytes_out = len(answer.body)
         else:
             answer.body = Stream(answer.body, self, self._count_part)
-        if self.deadline.repeats:
+        if self.repeats:
             answer.headers = {**answer.headers, "X-Trireme-Repeated": "1"}
-        if self.deadline.holds:
-            variants = {hold.record.id: hold.variant for hold in self.deadline.holds.values() if hold.variant}
+        if self.holds:
+            variants = {hold.record.id: hold.variant for hold in self.holds.values() if hold.variant}
             for identity, variant in variants.items():
                 answer.headers = {**answer.headers, "X-Trireme-Version": f"{identity}; {variant}"}
         if self.wants_timing:
@@ -151,7 +224,7 @@ class RunningInvocation:
 
     def _timing(self) -> str:
         """Say where the time went; for a stream, until its first part."""
-        stages = self.deadline.stages
+        stages = self.stages
         entries = {
             metrics.QUEUE: self.waited + stages.get(metrics.QUEUE, 0.0),
             **{name: seconds for name, seconds in stages.items() if name != metrics.QUEUE},
@@ -164,10 +237,10 @@ class RunningInvocation:
         )
 
     def _line(self, status: int, failure: tuple[int, str, str] | None, seconds: float) -> dict[str, object]:
-        stages = {name: round(1000 * part, 2) for name, part in self.deadline.stages.copy().items()}
+        stages = {name: round(1000 * part, 2) for name, part in self.stages.copy().items()}
         queue_ms = round(1000 * self.waited + stages.pop(metrics.QUEUE, 0.0), 2)
         _, code, reason = failure or (0, None, None)
-        hold = (self.deadline.holds or {}).get(self.model)
+        hold = (self.holds or {}).get(self.model)
         line = {
             "model": self.model,
             "status": status,
@@ -179,11 +252,11 @@ class RunningInvocation:
             "ms": round(seconds * 1000, 2),
             "queue_ms": queue_ms,
             "stages_ms": stages or None,
-            "repeats": self.deadline.repeats or None,
+            "repeats": self.repeats or None,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out or None,
             "records": self.records,
-            "request_id": self.deadline.request_id,
+            "request_id": self.request_id,
             "parts": self.parts,
             "api_key_name": self.api_key_name or None,
         }

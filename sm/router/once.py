@@ -11,8 +11,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from sm.deadline import Deadline
 from sm.errors import Interrupted
+from sm.invocation import Invocation
 
 
 class OnceNotes:
@@ -21,7 +21,7 @@ class OnceNotes:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begin(self, request: Deadline) -> None:
+    def begin(self, request: Invocation) -> None:
         """Note that ``request`` begins; :meth:`end` removes the note. Without nginx there is none.
 
         Raises:
@@ -44,7 +44,7 @@ class OnceNotes:
         request.note = note
 
     @staticmethod
-    def end(request: Deadline) -> None:
+    def end(request: Invocation) -> None:
         """Remove the request's note."""
         if request.note is not None:
             request.note.unlink(missing_ok=True)

@@ -13,10 +13,10 @@ from functools import partial
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.sessions import Sessions
-from sm.deadline import Deadline, begin, end
 from sm.errors import Interrupted
 from sm.http.media_types import negotiate
 from sm.http.messages import JSON, Answer
+from sm.invocation import Invocation, begin, end
 from sm.plugins.registry import Registry
 from sm.router.admission import UNKNOWN, Admission, FairGate
 from sm.router.answers import record_encoder, write, write_list, write_pipeline
@@ -77,7 +77,7 @@ class Pipeline:
             invocation: The request. A streamed answer keeps it open until the stream ends.
             read: Reads the request's message.
         """
-        token = begin(invocation.deadline)
+        token = begin(invocation)
         try:
             with invocation:  # record
                 message = read()
@@ -91,8 +91,8 @@ class Pipeline:
                         answer = run_session_command(self.sessions, request, invocation.caller)
                         return invocation.finish(answer)
                     self._resolve(invocation, request)
-                    invocation.deadline.check()
-                    invocation.slot.enter(invocation.deadline.model)  # admit
+                    invocation.check()
+                    invocation.slot.enter(invocation.share)  # admit
                     answer = self._run_confirmed(invocation, request)
                     if self.capture is not None:
                         client = request.client if isinstance(request, DispatchRequest) else None
@@ -103,7 +103,6 @@ class Pipeline:
 
     def _run_confirmed(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> Answer:
         """Run a request, and again if it turns out that its answer may be another's."""
-        deadline = invocation.deadline
         while True:
             try:
                 try:
@@ -112,21 +111,21 @@ class Pipeline:
                     return self._run(invocation, request)
                 finally:
                     # Nothing is delivered, no error either, that may be made from another's answers.
-                    if deadline.admissions:
-                        self._confirm(deadline)
+                    if invocation.tickets:
+                        self._confirm(invocation)
             except Interrupted:
                 session = getattr(request, "session", None)
                 if (
-                    not deadline.admissions
+                    not invocation.tickets
                     or session is not None
-                    or not deadline.repeatable
+                    or not invocation.repeatable
                     or not self.waits
                 ):
                     raise
-                deadline.check()
-                deadline.admissions.clear()
-                deadline.failed_status = 0
-                deadline.repeats += 1
+                invocation.check()
+                invocation.tickets.clear()
+                invocation.failed_status = 0
+                invocation.repeats += 1
 
     def _memory_for(
         self, invocation: RunningInvocation, message: Message, is_contended: bool
@@ -143,9 +142,8 @@ class Pipeline:
 
     def _resolve(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
         """Note whose slot and memory the request uses. Raises for a client that does not exist."""
-        deadline = invocation.deadline
         if isinstance(request, LinesRequest):
-            deadline.model = self.classifier.peek_model(request.message) or UNKNOWN
+            invocation.share = self.classifier.peek_model(request.message) or UNKNOWN
             return
         if isinstance(request, DispatchRequest):
             if request.client is None:
@@ -153,15 +151,15 @@ class Pipeline:
             if request.many:
                 invocation.records = len(request.records)
             elif not request.streamed:
-                invocation.deadline.observations = []
+                invocation.observations = []
         elif not self.registry.is_served(request.model):
             # Any other name must not become a label of the metrics.
-            deadline.model = UNKNOWN
+            invocation.share = UNKNOWN
             return
-        deadline.model = invocation.model = request.model
+        invocation.share = invocation.model = request.model
         invocation.version = request.version
         if request.streamed:
-            deadline.extend(self.extra_stream_seconds)
+            invocation.extend(self.extra_stream_seconds)
 
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:
@@ -174,34 +172,34 @@ class Pipeline:
         invocation.records = answer.read().count(b"\n") + 1
         return answer
 
-    def _run_once(self, deadline: Deadline) -> None:
+    def _run_once(self, invocation: Invocation) -> None:
         """Note that the request may not run twice: not here, and not in another worker."""
-        deadline.repeatable = False
+        invocation.repeatable = False
         if self.once is not None:
-            self.once.begin(deadline)
+            self.once.begin(invocation)
 
     def _run(self, invocation: RunningInvocation, request: ModelRequest) -> Answer:
         """Run a request, or a line."""
-        listener = invocation.deadline.listener
+        listener = invocation.listener
         if not isinstance(request, DispatchRequest):
             if listener is not None:
                 listener.resolved(request.model, request.version, 0)
             if not self.registry.is_repeatable(request.model):
-                self._run_once(invocation.deadline)
+                self._run_once(invocation)
             invocation.model, answer = self.triton.run(request)
             return answer
         if request.client is None:
             request.client = self.registry.get(request.model)
         request.describe_error = self.registry.describe_error
         if not request.client.repeatable:
-            self._run_once(invocation.deadline)
+            self._run_once(invocation)
         if listener is not None:
             listener.resolved(request.model, request.version, len(request.records))
         if request.session is not None:
             request.answer_headers[SESSION_ID] = request.session.id
         invocation.model = request.model
         if request.streamed:
-            parts = stream(request, partial(self._confirm, invocation.deadline))
+            parts = stream(request, partial(self._confirm, invocation))
             return write_stream(request, parts)
         if request.pipeline is not None:
             negotiate(request.accept_header, (JSON,))  # before the model runs
@@ -213,8 +211,8 @@ class Pipeline:
         encode = record_encoder(request)
         return write_list(request, run_records(request, encode, self.records, invocation.slot))
 
-    def _confirm(self, deadline: Deadline) -> None:
+    def _confirm(self, invocation: Invocation) -> None:
         """Refuse to deliver what may be made from another's answers."""
-        if deadline.admissions:
+        if invocation.tickets:
             # Copy in one step: other records of the request may still be running.
-            self.guard.confirm_delivery(tuple(deadline.admissions))
+            self.guard.confirm_delivery(tuple(invocation.tickets))

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
-from sm import deadline
 from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
+from sm.invocation import PASSED, check, current, part
 from sm.metrics import stage
 from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
@@ -111,7 +111,7 @@ class OrderedRunner:
             CallerGone: The caller disconnected.
         """
         source, context = iter(items), contextvars.copy_context()
-        limit, stopped = deadline.current(), threading.Event()
+        limit, stopped = current(), threading.Event()
         batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads, slot or Admission(None))
 
         def run_batch(batch: list[Item]) -> tuple[list[Result], float]:
@@ -177,27 +177,27 @@ def run_records(
         runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
         slot: That of the request.
     """
-    deadline_failure = encode(DeadlinePassed(deadline.PASSED))
+    deadline_failure = encode(DeadlinePassed(PASSED))
     numbers = range(len(request.records))
     if request.client is not None and request.client.batches is not None:
         size = request.client.batches.max_batch
-        parts = [numbers[start : start + size] for start in numbers[::size]]
+        groups = [numbers[start : start + size] for start in numbers[::size]]
 
-        def run_part(part: Sequence[int]) -> list[EncodedResult]:
-            return [*map(encode, run_together(request, part))]
+        def run_group(group: Sequence[int]) -> list[EncodedResult]:
+            return [*map(encode, run_together(request, group))]
 
-        results: Iterator[list[EncodedResult]] = runner.run(parts, run_part, list, slot)
+        results: Iterator[list[EncodedResult]] = runner.run(groups, run_group, list, slot)
         return chain.from_iterable(
-            part_results or [deadline_failure] * len(part)
-            for part, part_results in zip(parts, results, strict=True)
+            group_results or [deadline_failure] * len(group)
+            for group, group_results in zip(groups, results, strict=True)
         )
 
     def run_one(number: int) -> EncodedResult:
         path = request.place(number)
-        with deadline.part("record", {"trireme.record": path}) as part:
+        with part("record", {"trireme.record": path}) as record:
             result = run_record(request, number, path)
             if isinstance(result, TriremeError):
-                part.fail(result)
+                record.fail(result)
         return encode(result)
 
     return runner.run(numbers, run_one, lambda: deadline_failure, slot)
@@ -220,7 +220,7 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
     with ExitStack() as stack:
         spans = {
             number: stack.enter_context(
-                deadline.part("record", {"trireme.record": request.place(number)}, nests=False)
+                part("record", {"trireme.record": request.place(number)}, nests=False)
             )
             for number in numbers
         }
@@ -240,7 +240,7 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
                     fail(number, answer)
                 else:
                     results[number] = answer
-            deadline.check()
+            check()
         except TriremeError as error:
             for number in payloads:
                 fail(number, error)
@@ -273,10 +273,10 @@ def answer_lines(
         TriremeError: The first failure, if no line succeeded.
     """
     check_count(request)
-    deadline_failure = encode_failure(DeadlinePassed(deadline.PASSED))
+    deadline_failure = encode_failure(DeadlinePassed(PASSED))
 
     def answer(line: Message) -> EncodedRecord:
-        with deadline.part("record") as record:
+        with part("record") as record:
             try:
                 return EncodedRecord(answer_line(line).read())
             except TriremeError as error:
@@ -301,7 +301,7 @@ def check_count(request: LinesRequest) -> None:
     # Counting line breaks is fast, and usually enough: only blank lines make it too high.
     if limit is None or body.count(b"\n") < limit.max_records:
         return
-    running = deadline.current()
+    running = current()
     for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(

@@ -12,9 +12,9 @@ from flask import Blueprint, Request, Response, request
 from werkzeug.exceptions import MethodNotAllowed
 
 from sm import __version__
-from sm.deadline import running
 from sm.errors import Forbidden, NotFound
 from sm.http.messages import Answer
+from sm.invocation import running
 from sm.router.classify import INFERENCE
 from sm.router.triton_requests import without_request_token
 from sm.router.wsgi import Router, read_message, respond
@@ -69,9 +69,9 @@ def blueprint(router: Router) -> Blueprint:
         inference = INFERENCE.fullmatch(path)
         if inference is not None:
             return respond(router.answer(request.environ, model=unquote(inference[1]), target=target))
-        deadline = router.begin(request.environ).deadline
-        deadline.check()
-        with running(deadline):
+        invocation = router.begin(request.environ)
+        invocation.check()
+        with running(invocation):
             message = read_message(request.environ, router.max_body, target=target)
             # Triton answers HEAD with a 405; GET has the same headers.
             method = "GET" if request.method == "HEAD" else request.method

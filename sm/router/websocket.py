@@ -293,7 +293,7 @@ def _answer(
     """Answer a message; return the headers that the answer would have over HTTP."""
     try:
         invocation = router.begin(environ)
-        invocation.deadline.limit(websocket.ends_at)
+        invocation.limit(websocket.ends_at)
         answer = router.pipeline.answer(invocation, lambda: in_utf8(message))
         if answer.headers.keys() & {NEW_SESSION_ID, CLOSED_SESSION_ID}:
             # A message has no headers, and these are all that the answer says.

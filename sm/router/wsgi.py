@@ -26,7 +26,6 @@ from werkzeug.wsgi import get_content_length, get_input_stream
 
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
-from sm.deadline import Deadline
 from sm.errors import BadInput, ClientFailed, ModelFailed, TooLarge, TriremeError, UnknownModel
 from sm.http.media_types import is_text, kind_of, to_utf8, without_charset
 from sm.http.messages import BOM, EVENTS, Answer, write_error
@@ -42,9 +41,8 @@ from sm.router.aws_frames import EVENT_STREAM, frames
 from sm.router.back_pressure import finish
 from sm.router.classify import HEADER_PREFIX, Message
 from sm.router.event_streams import with_final_error
-from sm.router.invocation import RunningInvocation
+from sm.router.invocation import LogSample, RunningInvocation
 from sm.router.pipeline import Pipeline
-from sm.router.request_log import LogSample
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -304,21 +302,19 @@ class Router(Flask):
                 waited = max(0.0, time.time() - float(arrival))
             except (KeyError, ValueError):
                 waited = 0.0
-        deadline = Deadline(
+        invocation = RunningInvocation(
             time.monotonic() + self.timeout - waited,
             partial(_is_disconnected, environ.get("gunicorn.socket")),
             environ.get(REQUEST_ID_KEY) or request_id(environ),
-            listener=environ.get(LISTENER_KEY),
-        )
-        deadline.arrival = arrival
-        return RunningInvocation(
+            environ.get(LISTENER_KEY),
             self.sample,
-            deadline,
             waited,
             environ.get("HTTP_X_TRIREME_KEY_NAME", "") if fronted else "",
             environ.get("HTTP_X_TRIREME_ADDRESS" if fronted else "REMOTE_ADDR", ""),
             TIMING_HEADER in environ,
         )
+        invocation.arrival = arrival
+        return invocation
 
     def create_url_adapter(self, request: FlaskRequest | None) -> MapAdapter | None:
         # Only werkzeug's own adapter tells a WebSocket's routes from the others.

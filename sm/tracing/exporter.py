@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Pa
 from opentelemetry.trace import SpanKind
 
 from sm import __version__
-from sm.deadline import Value
+from sm.invocation import Value
 from sm.tracing.variables import service_name, shown_url
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from sm.deadline import NO_HEADERS, Part, SilentPart, Value
 from sm.errors import TriremeError
 from sm.http.messages import given_id
+from sm.invocation import NO_HEADERS, Part, SilentPart, Value
 from sm.tracing.exporter import Tracer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SpanPart:
 
 
 class RequestTrace:
-    """The trace of a request: the :class:`~sm.deadline.Listener` of its parts.
+    """The trace of a request: the :class:`~sm.invocation.Listener` of its parts.
 
     Args:
         tracer: Creates the spans.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sm import hardware
-from sm.deadline import Deadline, current
 from sm.errors import Interrupted, NotReady, Unavailable
+from sm.invocation import Invocation, Ticket, current
 from sm.metrics import DOUBTED_ANSWERS, HANGS, MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton import server
@@ -22,7 +22,6 @@ from sm.triton.generation import (
     MAX_HEARTBEAT_AGE_S,
     TRITON_ITSELF,
     UNSTABLE,
-    Admission,
     SharedGeneration,
     now,
 )
@@ -78,7 +77,7 @@ class AnswerGuard:
         guard._hangs = HangWatch(box, shared, models, guard._take_out)
         return guard
 
-    def admit(self, model: str, alone: str | None = None) -> Admission:
+    def admit(self, model: str, alone: str | None = None) -> Ticket:
         """Return what a call of a model must be confirmed with.
 
         Args:
@@ -91,8 +90,8 @@ class AnswerGuard:
         """
         shared = self.shared
         models = self.python_models(model)
-        if alone is None and (admission := shared.admission(models)) is not None:
-            return admission
+        if alone is None and (ticket := shared.ticket(models)) is not None:
+            return ticket
         for each in models:
             refusal = shared.refusal(each)
             if refusal == UNSTABLE:
@@ -103,28 +102,28 @@ class AnswerGuard:
                 raise NotReady(f"requests under which the model {each!r} crashed are sent first")
         if alone is None and shared.is_reserved(TRITON_ITSELF):
             raise NotReady("requests under which Triton crashed are sent first")
-        return Admission(tuple((each, shared.number(each)) for each in models), shared.resumed, alone)
+        return Ticket(tuple((each, shared.number(each)) for each in models), shared.resumed, alone)
 
-    def confirm(self, admission: Admission, identified: bool = False) -> None:
+    def confirm(self, ticket: Ticket, identified: bool = False) -> None:
         """Accept an answer to a call.
 
         Args:
-            admission: Of the call.
+            ticket: Of the call.
             identified: True if the answer names its request, so that nothing is in doubt.
 
         Raises:
             Interrupted: The answer may be another request's.
         """
         shared = self.shared
-        if identified or not admission.generations:
+        if identified or not ticket.generations:
             return
         if shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             self._wait_for_heartbeat(shared)
         if shared.resumed and (seconds := shared.settling()) > 0:
             time.sleep(seconds)
-        self.confirm_delivery((admission,))
+        self.confirm_delivery((ticket,))
 
-    def confirm_delivery(self, admissions: Iterable[Admission]) -> None:
+    def confirm_delivery(self, tickets: Iterable[Ticket]) -> None:
         """Accept a result that a client made from Triton's answers to these calls.
 
         Each of those answers was confirmed before. A stall may be noticed later, while the client works.
@@ -132,8 +131,8 @@ class AnswerGuard:
         Raises:
             Interrupted: One of the answers may be another request's.
         """
-        for admission in admissions:
-            model = self.shared.ended(admission.generations)
+        for ticket in tickets:
+            model = self.shared.ended(ticket.generations)
             if model is not None:
                 DOUBTED_ANSWERS.inc()
                 raise Interrupted(
@@ -141,20 +140,20 @@ class AnswerGuard:
                     "another request's; the model is reloading"
                 )
 
-    def report_stall(self, admission: Admission, instance: str) -> None:
+    def report_stall(self, ticket: Ticket, instance: str) -> None:
         """Report that Triton gave up on the process of a model ``instance`` ("" if it did not name one)."""
-        models = [model for model, _ in admission.generations]
+        models = [model for model, _ in ticket.generations]
         named = [model for model in models if instance.startswith(f"{model}_")]
         # One name may begin with another. A group of instances may have a name of its own.
         suspects = [max(named, key=len)] if named else models
-        for model, number in admission.generations:
+        for model, number in ticket.generations:
             if model in suspects:
                 self._take_out(model, number, f"model instance {instance!r} does not respond", instance)
 
-    def report_mismatch(self, admission: Admission, model: str) -> Interrupted:
+    def report_mismatch(self, ticket: Ticket, model: str) -> Interrupted:
         """Report an answer that names another request; return the error for its caller."""
         MISMATCHED_ANSWERS.inc()
-        for name, number in admission.generations:
+        for name, number in ticket.generations:
             if name == model:
                 self._take_out(name, number, f"model {model!r} answered another request than it was asked")
         return Interrupted(f"the model {model!r} answered another request and is reloading")
@@ -163,17 +162,17 @@ class AnswerGuard:
         """Record that a model has sent a part of a stream."""
         self.shared.note_part(model)
 
-    def report_abandoned(self, admission: Admission, model: str, streamed: bool = False) -> None:
+    def report_abandoned(self, ticket: Ticket, model: str, streamed: bool = False) -> None:
         """Report a call of a model whose answer nobody reads, because it is late or its caller is gone.
 
         The model may hang. After a standstill the answer might have told of a stall.
         """
         shared, deadline = self.shared, current()
         if self._hangs is not None and deadline is not None:
-            self._hangs.add(admission, model, deadline, streamed)
+            self._hangs.add(ticket, model, deadline, streamed)
         is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
-        if is_late or shared.resumed != admission.resumed:
-            for each, number in admission.generations:
+        if is_late or shared.resumed != ticket.resumed:
+            for each, number in ticket.generations:
                 self._take_out(each, number, f"the box stood still during a call of model {each!r}")
 
     def _take_out(self, model: str, number: int, reason: str, instance: str = "") -> bool:
@@ -252,11 +251,11 @@ class HangWatch:
         self._lock = threading.Lock()
         self._is_watching = False
 
-    def add(self, admission: Admission, model: str, deadline: Deadline, streamed: bool) -> None:
+    def add(self, ticket: Ticket, model: str, deadline: Invocation, streamed: bool) -> None:
         """Watch a model of which a request was given up while Triton ran it."""
         began, at = (time.time() - (time.monotonic() - each) for each in (deadline.began, deadline.at))
         left, pid = time.time(), triton_pid(self._box)
-        reach, numbers = self._models.of(model), dict(admission.generations)
+        reach, numbers = self._models.of(model), dict(ticket.generations)
         suspects = tuple((part, numbers[part]) for part in reach.parts if part in numbers)
         # A decoupled model may end an execution before it answers, and then ends nothing when it gives up.
         streamed = streamed or reach.is_decoupled

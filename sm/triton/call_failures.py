@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from grpc import StatusCode as Code
 
-from sm.deadline import current
 from sm.errors import (
     BadInput,
     DeadlinePassed,
@@ -28,6 +27,7 @@ from sm.errors import (
     UnknownModel,
     Unsupported,
 )
+from sm.invocation import current
 
 
 @dataclass(eq=False)

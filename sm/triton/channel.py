@@ -13,8 +13,8 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from sm.deadline import NO_HEADERS, Deadline, Value, current, part
 from sm.errors import CallerGone, Interrupted, NotReady, TriremeError, Unavailable
+from sm.invocation import NO_HEADERS, Invocation, Value, current, part
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
@@ -237,7 +237,7 @@ class Channel:
         method: str,
         request: Any,
         seconds: float,
-        deadline: Deadline | None,
+        deadline: Invocation | None,
         interrupt: Callable[[], None] = lambda: None,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
@@ -270,7 +270,7 @@ def _infer_on_own_wire(
     pool: ConnectionPool,
     message: bytes,
     seconds: float,
-    deadline: Deadline | None,
+    deadline: Invocation | None,
     interrupt: Callable[[], None],
 ) -> bytes:
     end = time.monotonic() + seconds
@@ -310,7 +310,7 @@ def _answers(call: Any) -> Generator[Any, None, None]:
         raise error
 
 
-def _checked_deadline() -> Deadline | None:
+def _checked_deadline() -> Invocation | None:
     """Return the deadline of the current invocation. Raises :class:`Failed` if it has passed."""
     deadline = current()
     try:
@@ -321,6 +321,6 @@ def _checked_deadline() -> Deadline | None:
     return deadline
 
 
-def _check_caller(deadline: Deadline | None) -> None:
+def _check_caller(deadline: Invocation | None) -> None:
     if deadline and deadline.is_disconnected():
         raise Failed(CallerGone, "the caller hung up", finished=False)

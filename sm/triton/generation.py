@@ -14,7 +14,7 @@ standstill: by then the worker that reads Triton's message has ended the generat
 Calls whose process is gone wait for the next one (:mod:`sm.triton.retries`). What they wait for is here too:
 whether Triton serves, and which calls are sent alone because one of them may have crashed a process.
 
-Only the standard library is imported: the supervisor uses this too.
+The supervisor uses this too, so nothing large is imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+
+from sm.invocation import Ticket
 
 #: Models have a slot each, by a hash of their name. Two that share one cost each other a reload's time.
 SLOTS = 4096
@@ -54,16 +55,6 @@ STANDSTILL_S = 0.7
 MAX_HEARTBEAT_AGE_S = 0.5
 #: Seconds after a standstill in which the workers read Triton's messages about the processes it gave up on.
 SETTLING_S = 0.5
-
-
-class Admission(NamedTuple):
-    """A call to Triton: the Python models whose answers it may get, each with its generation."""
-
-    generations: tuple[tuple[str, int], ...]
-    #: When the box had last stood still as the call began.
-    resumed: float
-    #: The model whose calls are sent alone, this one among them.
-    alone: str | None = None
 
 
 class SharedGeneration:
@@ -120,7 +111,7 @@ class SharedGeneration:
         """The model's generation."""
         return self._numbers[slot(model)]
 
-    def admission(self, models: Iterable[str]) -> Admission | None:
+    def ticket(self, models: Iterable[str]) -> Ticket | None:
         """Return what a call of these models begins with; None if one of them may have to wait."""
         generations = []
         for model in models:
@@ -130,7 +121,7 @@ class SharedGeneration:
             generations.append((model, self._numbers[at]))
         if self._reserved_until[slot(TRITON_ITSELF)]:
             return None
-        return Admission(tuple(generations), self._seconds[RESUMED])
+        return Ticket(tuple(generations), self._seconds[RESUMED])
 
     def ended(self, generations: Iterable[tuple[str, int]]) -> str | None:
         """Return the first model whose generation is another one now; None if there is none."""

@@ -24,7 +24,6 @@ import orjson
 
 from sm.client.decode_budget import BYTES_PER_MARK, DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
-from sm.deadline import Deadline, Value, current, part
 from sm.errors import (
     BadInput,
     CallerGone,
@@ -39,8 +38,8 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import not_json
+from sm.invocation import Invocation, Ticket, Value, current, part
 from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
-from sm.triton.generation import Admission
 from sm.triton.read_ahead import read_ahead
 from sm.triton.retries import Retries
 from sm.triton.server import LOOPBACK
@@ -162,7 +161,7 @@ class Upstream:
             given = request.headers.items()
             headers = {name: value for name, value in given if name not in TRACE_HEADERS}
             request = replace(request, headers={**headers, **call.headers})
-            deadline = current() or Deadline(time.monotonic() + self._timeout)
+            deadline = current() or Invocation(time.monotonic() + self._timeout)
             deadline.check()
             check_headers(request.headers)
             path = request.target.partition("?")[0]
@@ -177,28 +176,28 @@ class Upstream:
                 call.fail(str(reply.status))
             return reply
 
-    def _send(self, request: Request, model: str, deadline: Deadline, admission: Admission) -> Reply:
+    def _send(self, request: Request, model: str, deadline: Invocation, ticket: Ticket) -> Reply:
         began = time.monotonic()
         connection = self._connection()
-        connection.check = partial(self._retries.check, admission)
+        connection.check = partial(self._retries.check, ticket)
         try:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    check = partial(self._check_stream, deadline, admission)
+                    check = partial(self._check_stream, deadline, ticket)
                     parts = connection.stream_body(deadline, check)
-                    return replace(reply, body=self._confirm_parts(parts, model, admission, began, check))
+                    return replace(reply, body=self._confirm_parts(parts, model, ticket, began, check))
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException as error:
             connection.close()
             gave_up = isinstance(error, DeadlinePassed | CallerGone)
-            self._guard.report_abandoned(admission, model if gave_up else "")
+            self._guard.report_abandoned(ticket, model if gave_up else "")
             raise
         if connection.prepare_next():
             self._idle.append(connection)
         failure = _failure(reply.status, body, model, began)
-        self._confirm(failure, admission)
+        self._confirm(failure, ticket)
         if failure is None:
             return complete
         version = VERSION_PATH.match(request.target)
@@ -207,16 +206,16 @@ class Upstream:
             raise Refused(failure.sentence)
         return replace(complete, failure=failure)
 
-    def _check_stream(self, deadline: Deadline, admission: Admission) -> None:
+    def _check_stream(self, deadline: Invocation, ticket: Ticket) -> None:
         """Raise if a stream must end now: Triton ends none whose model's process is gone."""
         deadline.check()
-        self._guard.confirm_delivery((admission,))
+        self._guard.confirm_delivery((ticket,))
 
     def _confirm_parts(
         self,
         parts: Generator[bytes, None, None],
         model: str,
-        admission: Admission,
+        ticket: Ticket,
         began: float,
         check: Callable[[], None],
     ) -> Iterator[bytes]:
@@ -224,20 +223,20 @@ class Upstream:
         try:
             for piece in parts:
                 check()
-                self._confirm(_failure(200, piece, model, began), admission)
+                self._confirm(_failure(200, piece, model, began), ticket)
                 self._guard.note_part(model)
                 yield piece
         except (GeneratorExit, DeadlinePassed, CallerGone, StreamStalled):
-            self._guard.report_abandoned(admission, model, streamed=True)
+            self._guard.report_abandoned(ticket, model, streamed=True)
             raise
         finally:
             parts.close()
 
-    def _confirm(self, failure: Failed | None, admission: Admission) -> None:
+    def _confirm(self, failure: Failed | None, ticket: Ticket) -> None:
         """Raise :class:`NotReady` if a reply may be the answer to another request."""
         if failure is not None and failure.stalled is not None:
-            self._guard.report_stall(admission, failure.stalled)
-        self._guard.confirm(admission)
+            self._guard.report_stall(ticket, failure.stalled)
+        self._guard.confirm(ticket)
 
     def close(self) -> None:
         while self._idle:
@@ -272,7 +271,7 @@ class Connection:
         """True if the other side has not closed the connection; then an idle one has nothing to read."""
         return not self._poll.poll(0)
 
-    def exchange(self, request: Request, deadline: Deadline) -> Reply:
+    def exchange(self, request: Request, deadline: Invocation) -> Reply:
         """Send ``request``; return the status and headers of the reply, whose body is still to be read."""
         headers = {**request.headers, "host": LOOPBACK, "content-length": str(len(request.body))}
         self._socket.settimeout(max(0.001, deadline.remaining()))
@@ -292,12 +291,12 @@ class Connection:
             event.status_code, {name: value for name, value in fields if name not in HOP_BY_HOP}, b""
         )
 
-    def body_chunks(self, deadline: Deadline) -> Iterator[bytes]:
+    def body_chunks(self, deadline: Invocation) -> Iterator[bytes]:
         """Yield the body in chunks as they arrive."""
         while isinstance(event := self._next(deadline), h11.Data):
             yield bytes(event.data)
 
-    def stream_body(self, deadline: Deadline, check: Callable[[], None]) -> Generator[bytes, None, None]:
+    def stream_body(self, deadline: Invocation, check: Callable[[], None]) -> Generator[bytes, None, None]:
         """Yield the body in chunks, and close the connection at the end. ``check`` may end a wait."""
         try:
             with _errors_for_caller(Interrupted):
@@ -325,7 +324,7 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _next(self, deadline: Deadline) -> h11.Event:
+    def _next(self, deadline: Invocation) -> h11.Event:
         event = self._protocol.next_event()
         while event is h11.NEED_DATA:
             self._wait(deadline)
@@ -335,7 +334,7 @@ class Connection:
             raise ConnectionResetError
         return event
 
-    def _wait(self, deadline: Deadline) -> None:
+    def _wait(self, deadline: Invocation) -> None:
         interval_ms = FIRST_CHECK_MS
         while not self._poll.poll(min(interval_ms, 1 + deadline.remaining() * 1000)):
             deadline.check()

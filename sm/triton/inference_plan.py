@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata
-from sm.deadline import current
+from sm.invocation import current
 from sm.triton.region_pool import Region
 from sm.triton.tensors import DTYPES, byte_size, datatype, dtype, from_bytes, to_bytes
 

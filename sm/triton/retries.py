@@ -12,19 +12,18 @@ records of several callers is not sent again: its records are, each alone (:mod:
 from __future__ import annotations
 
 import fcntl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sm.deadline import Deadline, Suspicion, current
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
+from sm.invocation import Invocation, Patience, Suspicion, Ticket, current
 from sm.metrics import REPEATS
 from sm.run_state import Box
 from sm.triton.answer_guard import AnswerGuard
-from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, Admission, SharedGeneration, now, slot
+from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, SharedGeneration, now, slot
 from sm.triton.python_models import PythonModels
 
 #: Seconds between two checks whether a call may be sent.
@@ -40,45 +39,6 @@ MAX_MODEL_CRASHES, MAX_TRITON_CRASHES = 2, 3
 WAIT = "wait"
 
 Answer = TypeVar("Answer")
-
-
-class Patience:
-    """Counts the seconds in which calls of one request wait. Calls that wait side by side count once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting, self._since, self._spent = 0, 0.0, 0.0
-
-    @classmethod
-    def of(cls, request: Deadline) -> Patience:
-        """Return the one of a request."""
-        with _PATIENCE_LOCK:
-            if request.patience is None:
-                request.patience = cls()
-            return request.patience
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count until the end of the block."""
-        with self._lock:
-            if not self._waiting:
-                self._since = time.monotonic()
-            self._waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._spent += time.monotonic() - self._since
-
-    def spent(self) -> float:
-        """Return the seconds so far."""
-        with self._lock:
-            return self._spent + (time.monotonic() - self._since if self._waiting else 0.0)
-
-
-_PATIENCE_LOCK = threading.Lock()
 
 
 class Retries:
@@ -119,7 +79,7 @@ class Retries:
         """True if a restarted Triton could not load a model that it should know; it will be loaded again."""
         return self._loaded is not None and (self._loaded / model / version).is_dir()
 
-    def run(self, model: str, send: Callable[[Admission], Answer]) -> Answer:
+    def run(self, model: str, send: Callable[[Ticket], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
 
         Args:
@@ -138,17 +98,17 @@ class Retries:
             failures = _Failures.of_batch(self._shared, deadline.suspicion)
             if failures.suspect in (TRITON_ITSELF, *self.guard.python_models(model)):
                 return self._repeat(model, send, failures, deadline)
-        admission: Admission | None = None
+        ticket: Ticket | None = None
         try:
-            admission = self.guard.admit(model)
-            return send(admission)
+            ticket = self.guard.admit(model)
+            return send(ticket)
         except NotReady as error:
             if deadline is None or not self._seconds:
                 raise
             failure = error.with_traceback(None)  # it refers to the call's memory
-        return self._repeat(model, send, _Failures(self._shared, failure, admission), deadline)
+        return self._repeat(model, send, _Failures(self._shared, failure, ticket), deadline)
 
-    def check(self, admission: Admission) -> None:
+    def check(self, ticket: Ticket) -> None:
         """Called while a call waits for Triton: give it up if its answer would be refused.
 
         Raises:
@@ -157,13 +117,13 @@ class Retries:
         deadline = current()
         if deadline is None or not self._seconds:
             return
-        if admission.alone is not None:
-            self._shared.reserve(admission.alone, RESERVATION_S)
+        if ticket.alone is not None:
+            self._shared.reserve(ticket.alone, RESERVATION_S)
         if deadline.repeatable:
-            self.guard.confirm_delivery((admission,))
+            self.guard.confirm_delivery((ticket,))
 
     def _repeat(
-        self, model: str, send: Callable[[Admission], Answer], failures: _Failures, deadline: Deadline
+        self, model: str, send: Callable[[Ticket], Answer], failures: _Failures, deadline: Invocation
     ) -> Answer:
         while True:
             interrupted = isinstance(failures.last, Interrupted)
@@ -178,25 +138,25 @@ class Retries:
             patience = Patience.of(deadline)
             with self._turn(failures.suspect) as take_turn:
                 with patience.waiting():
-                    admission = self._wait(model, failures, deadline, take_turn, patience)
+                    ticket = self._wait(model, failures, deadline, take_turn, patience)
                 if failures.triton_crashed():
                     continue  # perhaps alone
                 if interrupted:
                     deadline.repeats += 1
                     REPEATS.labels(model).inc()
                 try:
-                    return send(admission)
+                    return send(ticket)
                 except NotReady as error:
-                    failures.add(error.with_traceback(None), admission)
+                    failures.add(error.with_traceback(None), ticket)
 
     def _wait(
         self,
         model: str,
         failures: _Failures,
-        deadline: Deadline,
+        deadline: Invocation,
         take_turn: Callable[[], bool],
         patience: Patience,
-    ) -> Admission:
+    ) -> Ticket:
         """Wait until a call of the model may be sent."""
         began = time.monotonic()
         while True:
@@ -213,16 +173,16 @@ class Retries:
             if self._shared.triton != SERVES or not take_turn():
                 continue
             try:
-                admission = self.guard.admit(model, failures.suspect)
+                ticket = self.guard.admit(model, failures.suspect)
             except Unavailable:
                 raise
             except NotReady as error:
                 failures.last = error.with_traceback(None)
                 continue
-            if not any(self._is_being_replaced(each) for each, _ in admission.generations):
+            if not any(self._is_being_replaced(each) for each, _ in ticket.generations):
                 stages = deadline.stages
                 stages[WAIT] = stages.get(WAIT, 0.0) + time.monotonic() - began
-                return admission
+                return ticket
 
     def _is_being_replaced(self, model: str) -> bool:
         since = self._shared.out_since(model)
@@ -253,11 +213,11 @@ class Retries:
 class _Failures:
     """What happened to one call so far."""
 
-    def __init__(self, shared: SharedGeneration, failure: NotReady, admission: Admission | None) -> None:
+    def __init__(self, shared: SharedGeneration, failure: NotReady, ticket: Ticket | None) -> None:
         self._shared, self._crashes, self._triton_crashes = shared, 0, 0
         #: The model whose calls are sent alone, this one among them; None if it is not suspected.
         self.suspect: str | None = None
-        self.add(failure, admission)
+        self.add(failure, ticket)
 
     @classmethod
     def of_batch(cls, shared: SharedGeneration, suspicion: Suspicion) -> _Failures:
@@ -271,12 +231,12 @@ class _Failures:
         """What the records of a batch take with them."""
         return Suspicion(self.suspect or TRITON_ITSELF, self._crashes, self._triton_crashes)
 
-    def add(self, failure: NotReady, admission: Admission | None) -> None:
+    def add(self, failure: NotReady, ticket: Ticket | None) -> None:
         """Count a failure. Raises :class:`ModelCrashed` if the call has crashed the model too often."""
         self.last, self._starts = failure, self._shared.triton_starts
-        if admission is None or not isinstance(failure, Interrupted):
+        if ticket is None or not isinstance(failure, Interrupted):
             return
-        crashed = [model for model, number in admission.generations if self._shared.crashed(model, number)]
+        crashed = [model for model, number in ticket.generations if self._shared.crashed(model, number)]
         if not crashed:
             return
         self._crashes += 1

@@ -20,7 +20,6 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata
-from sm.deadline import current
 from sm.errors import (
     BadInput,
     CallerGone,
@@ -33,12 +32,12 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
+from sm.invocation import Ticket, current
 from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
 from sm.triton.channel import Channel
-from sm.triton.generation import Admission
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
 from sm.triton.retries import Retries
@@ -99,19 +98,19 @@ class Transport:
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         make = partial(self._plan, model, inputs, version, outputs)
-        return self._retries.run(model, lambda admission: self._infer(make(), admission))
+        return self._retries.run(model, lambda ticket: self._infer(make(), ticket))
 
-    def _infer(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
+    def _infer(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
         began = time.monotonic()
         try:
             if self._min_shared_bytes is not None and plan.size >= self._min_shared_bytes:
-                answer = self._infer_through_region(plan, admission)
+                answer = self._infer_through_region(plan, ticket)
                 if answer is not None:
                     return answer
                 SHARED_MEMORY_FALLBACKS.inc()
-            return self._infer_by_message(plan, admission)
+            return self._infer_by_message(plan, ticket)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, began) from None
+            raise self._explain_refusal(failure, plan, ticket, began) from None
 
     def stream(
         self,
@@ -124,9 +123,9 @@ class Transport:
         """Yield each answer of ``model`` as bytes; see :meth:`sm.client.base.Triton.stream`."""
         make = partial(self._plan, model, inputs, version, outputs)
 
-        def begin(admission: Admission) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
+        def begin(ticket: Ticket) -> tuple[list[dict[str, Array]], Generator[dict[str, Array]]]:
             """Return the first answer, if any, and the others. A stream that has begun is not repeated."""
-            answers = self._stream(make(), admission)
+            answers = self._stream(make(), ticket)
             return [*itertools.islice(answers, 1)], answers
 
         first, others = self._retries.run(model, begin)
@@ -134,16 +133,16 @@ class Transport:
             yield from first
             yield from others
 
-    def _stream(self, plan: InferencePlan, admission: Admission) -> Generator[dict[str, Array], None, None]:
+    def _stream(self, plan: InferencePlan, ticket: Ticket) -> Generator[dict[str, Array], None, None]:
         self._message_count.inc()
         began = last_answer = time.monotonic()
-        identifies = bool(plan.token) and len(admission.generations) == 1
+        identifies = bool(plan.token) and len(ticket.generations) == 1
 
         def check() -> None:
             """End the stream if its process is gone: Triton never does."""
             # Another instance of a model may be gone. An answer with a token may still come from this one.
             if not identifies or time.monotonic() - last_answer > MAX_SILENCE_S:
-                self._guard.confirm_delivery((admission,))
+                self._guard.confirm_delivery((ticket,))
 
         try:
             with contextlib.closing(self._channel.stream(plan.request(), check)) as answers:
@@ -151,13 +150,13 @@ class Transport:
                     last_answer = time.monotonic()
                     # The last answer may be empty.
                     if answer.outputs:
-                        self._accept(plan, answer, admission)
+                        self._accept(plan, answer, ticket)
                         self._guard.note_part(plan.model)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, admission, began, streamed=True) from None
+            raise self._explain_refusal(failure, plan, ticket, began, streamed=True) from None
         except (GeneratorExit, StreamStalled):
-            self._guard.report_abandoned(admission, plan.model, streamed=True)
+            self._guard.report_abandoned(ticket, plan.model, streamed=True)
             raise
 
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
@@ -211,28 +210,28 @@ class Transport:
         metadata = self._describe(model, version)
         return self._plans.make(metadata, version, inputs, outputs, next(self._tokens))
 
-    def _accept(self, plan: InferencePlan, response: Any, admission: Admission) -> None:
+    def _accept(self, plan: InferencePlan, response: Any, ticket: Ticket) -> None:
         """Accept an answer. Raises :class:`Interrupted` if it may belong to another request."""
         if not plan.is_answered_by(response):
-            raise self._guard.report_mismatch(admission, plan.model)
+            raise self._guard.report_mismatch(ticket, plan.model)
         # A token says nothing about the models that the model calls.
-        identified = bool(plan.token) and len(admission.generations) == 1
-        self._guard.confirm(admission, identified)
+        identified = bool(plan.token) and len(ticket.generations) == 1
+        self._guard.confirm(ticket, identified)
         invocation = current()
         if invocation and not identified:
-            invocation.admissions.add(admission)
+            invocation.tickets.add(ticket)
 
-    def _infer_through_region(self, plan: InferencePlan, admission: Admission) -> dict[str, Array] | None:
+    def _infer_through_region(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array] | None:
         """Infer through a region; None if there is none, or if an output did not fit into it."""
         lease = self._pool.lease(plan.size)
         if lease is None:
             return None
         plan.write(lease.memory)
         try:
-            response = self._infer_in_lease(lease, plan, admission)
+            response = self._infer_in_lease(lease, plan, ticket)
             if response is None:
                 return None
-            self._accept(plan, response, admission)
+            self._accept(plan, response, ticket)
         except Failed as failure:
             if not failure.finished:
                 self._pool.retire(lease)
@@ -248,9 +247,9 @@ class Transport:
         self._record_sizes(plan, response)
         return plan.read(response, lease.memory)
 
-    def _infer_in_lease(self, lease: Lease, plan: InferencePlan, admission: Admission) -> Any:
+    def _infer_in_lease(self, lease: Lease, plan: InferencePlan, ticket: Ticket) -> Any:
         """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request, interrupt = plan.request(lease.region), partial(self._retries.check, admission)
+        request, interrupt = plan.request(lease.region), partial(self._retries.check, ticket)
         try:
             return self._channel.infer(request, interrupt)
         except Failed as failure:
@@ -267,9 +266,9 @@ class Transport:
         except NotReady as error:
             raise Failed(type(error), error.sentence, finished=True) from None
 
-    def _infer_by_message(self, plan: InferencePlan, admission: Admission) -> dict[str, Array]:
-        response = self._channel.infer(plan.request(), partial(self._retries.check, admission))
-        self._accept(plan, response, admission)
+    def _infer_by_message(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
+        response = self._channel.infer(plan.request(), partial(self._retries.check, ticket))
+        self._accept(plan, response, ticket)
         self._message_count.inc()
         self._record_sizes(plan, response)
         return plan.read(response)
@@ -302,7 +301,7 @@ class Transport:
         self,
         failure: Failed,
         plan: InferencePlan,
-        admission: Admission,
+        ticket: Ticket,
         began: float,
         streamed: bool = False,
     ) -> TriremeError:
@@ -310,9 +309,9 @@ class Transport:
         if failure.lost_region:
             failure = failure.quoted()
         if failure.stalled is not None:
-            self._guard.report_stall(admission, failure.stalled)
+            self._guard.report_stall(ticket, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
-            self._guard.report_abandoned(admission, plan.model, streamed)
+            self._guard.report_abandoned(ticket, plan.model, streamed)
         error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error

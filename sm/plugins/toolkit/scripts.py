@@ -34,7 +34,6 @@ from werkzeug.wrappers import Response
 from sm.client.base import Client, Triton
 from sm.client.payloads import BodyPayload
 from sm.client.results import Encoded
-from sm.deadline import current
 from sm.errors import (
     BadInput,
     ChosenStatus,
@@ -47,6 +46,7 @@ from sm.errors import (
 )
 from sm.http.media_types import acceptable, kind_of, most_wanted, quality_of, read_accept
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
+from sm.invocation import current
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import plain_names
 

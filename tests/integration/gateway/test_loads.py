@@ -10,8 +10,8 @@ import pytest
 from chalicelib.failures import LoadFailed
 from chalicelib.loads import Loads
 
-from sm.deadline import Deadline, running
 from sm.errors import BadInput, DeadlinePassed
+from sm.invocation import Invocation, running
 from tests.support.boxes import wait_until
 
 
@@ -66,7 +66,10 @@ def test_a_caller_past_its_deadline_leaves_and_the_load_continues() -> None:
         assert release.wait(10)
         finished.set()
 
-    with running(Deadline(time.monotonic() + 0.1)), pytest.raises(DeadlinePassed, match="still being loaded"):
+    with (
+        running(Invocation(time.monotonic() + 0.1)),
+        pytest.raises(DeadlinePassed, match="still being loaded"),
+    ):
         loads.share("m", load)
     release.set()
     assert finished.wait(10)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from chalicelib.transfers import Transfer, Transfers, watch_connections
 
-from sm.deadline import Deadline, running
 from sm.errors import DeadlinePassed, NotReady
+from sm.invocation import Invocation, running
 from tests.support.boxes import wait_until
 from tests.support.dripping_proxy import running_dripping_proxy
 from tests.support.gateways import BUCKET, FakeBucket
@@ -49,7 +49,7 @@ def test_a_thread_is_free_again_once_its_caller_gave_up(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as single_thread:
         silent = connect(f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
         transfers = Transfers(single_thread, 60)
-        with running(Deadline(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
+        with running(Invocation(time.monotonic() + 0.3)), pytest.raises(DeadlinePassed):
             transfers.run(lambda: silent.get_object(Bucket="inputs", Key="a"))
         single_thread.submit(lambda: None).result(60)
 

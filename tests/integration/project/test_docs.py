@@ -42,6 +42,7 @@ INTERNAL_NAMES = {
 #: that only the dispatcher uses.
 NOT_IN_THE_REFERENCE = {
     "DecodedBase64",
+    "Gatherer",
     "RequestContext",
     "ResultKind",
     "Triton",

@@ -85,7 +85,7 @@ def test_a_pipelines_calls_are_stages_by_model(
     http = app.create(
         triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
-    with caplog.at_level(logging.INFO, "sm.router.request_log"):
+    with caplog.at_level(logging.INFO, "sm.router.invocation"):
         response = http.post(
             "/invocations",
             json={"modelname": "pipeline", "payload": {"rows": 2}},

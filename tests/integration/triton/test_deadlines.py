@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.deadline import Deadline, running
 from sm.errors import CallerGone, DeadlinePassed
+from sm.invocation import Invocation, running
 from sm.settings import Settings
 from sm.triton import server
 from sm.triton.transport import Transport
@@ -45,7 +45,7 @@ def let_deadline_pass(transport: Transport, notes: Path, deadline_s: float, mode
     (notes / "began").unlink(missing_ok=True)
 
     def passes_while_it_works() -> bool:
-        with running(Deadline(time.monotonic() + deadline_s)), pytest.raises(DeadlinePassed):
+        with running(Invocation(time.monotonic() + deadline_s)), pytest.raises(DeadlinePassed):
             infer_slowly(transport, model_s)
         return (notes / "began").exists()
 
@@ -108,7 +108,7 @@ def test_a_region_in_use_at_close_is_released_when_its_request_ends(
 
 def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes: Path) -> None:
     has_begun = (empty_notes / "began").exists
-    with running(Deadline(time.monotonic() + 60, has_begun)), pytest.raises(CallerGone):
+    with running(Invocation(time.monotonic() + 60, has_begun)), pytest.raises(CallerGone):
         infer_slowly(transport, -1.0)
     (empty_notes / "go-on").touch()
     # The model writes "finished" at its end, unless it was cancelled.
@@ -117,7 +117,7 @@ def test_a_caller_that_hangs_up_ends_the_work(transport: Transport, empty_notes:
 
 
 def test_no_call_starts_after_the_deadline(transport: Transport, empty_notes: Path) -> None:
-    with running(Deadline(time.monotonic() - 1)), pytest.raises(DeadlinePassed):
+    with running(Invocation(time.monotonic() - 1)), pytest.raises(DeadlinePassed):
         infer_slowly(transport, 0)
     assert not (empty_notes / "began").exists()
 
@@ -142,7 +142,7 @@ def test_a_request_given_up_in_the_queue_reaches_the_model_as_cancelled(
     first_caller.start()
     try:
         wait_until((empty_notes / "began").exists)
-        with running(Deadline(time.monotonic() + 2.0)), pytest.raises(DeadlinePassed):
+        with running(Invocation(time.monotonic() + 2.0)), pytest.raises(DeadlinePassed):
             infer_slowly(transport, 0)
     finally:
         (empty_notes / "go-on").touch()

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sm.deadline import Deadline, running
 from sm.errors import TriremeError
+from sm.invocation import Invocation, running
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.http_proxy import Reply, Request, Upstream
@@ -122,7 +122,7 @@ def timeout_s(kind: str) -> float:
 
 def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") -> Reply | None:
     try:
-        with running(Deadline(time.monotonic() + timeout_s(kind))):
+        with running(Invocation(time.monotonic() + timeout_s(kind))):
             return upstream.send(Request(method, f"/{number}", headers={"answer": kind}))
     except TriremeError:
         return None

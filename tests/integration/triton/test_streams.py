@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sm.client.base import Array
-from sm.deadline import Deadline, running
 from sm.errors import BadInput, DeadlinePassed, ModelFailed
+from sm.invocation import Invocation, running
 from sm.triton.transport import Transport
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import TritonProcess
@@ -47,7 +47,7 @@ def test_the_first_answer_arrives_before_the_last_is_made(
 ) -> None:
     go_on = triton.notes / "go-on"
     go_on.unlink(missing_ok=True)
-    with running(Deadline(time.monotonic() + WAIT_TIMEOUT_S)):
+    with running(Invocation(time.monotonic() + WAIT_TIMEOUT_S)):
         answers = stream_counts(transport, 2, seconds=-1.0)
         assert next(answers)["number"].tolist() == [0]
         # The model makes its second answer only now.
@@ -93,7 +93,7 @@ def test_a_stream_ends_at_its_deadline(transport: Transport, cancelled_note: Pat
     numbers: list[int] = []
 
     def is_cut_off() -> bool:
-        with running(Deadline(time.monotonic() + 1.0)), pytest.raises(DeadlinePassed):
+        with running(Invocation(time.monotonic() + 1.0)), pytest.raises(DeadlinePassed):
             for answer in stream_counts(transport, 100, seconds=0.2):
                 numbers.append(answer["number"].item())
         return bool(numbers)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sm.deadline import Deadline, running
 from sm.errors import BadInput, ModelFailed, NotReady, UnknownModel
+from sm.invocation import Invocation, running
 from sm.metrics import TENSORS
 from sm.settings import Settings
 from sm.triton import server
@@ -270,6 +270,6 @@ def test_without_triton_calls_are_not_ready(tmp_path: Path) -> None:
 
 def test_triton_gets_the_invocations_request_id(transport: Transport) -> None:
     inputs = {"x": np.zeros(1, np.float32)}
-    with running(Deadline(time.monotonic() + 10, request_id="mine-17")):
+    with running(Invocation(time.monotonic() + 10, request_id="mine-17")):
         assert transport.infer("identity", inputs)["y"].tolist() == [b"mine-17"]
     assert transport.infer("identity", inputs)["y"].tolist() == [b""]

@@ -16,10 +16,9 @@ import pytest
 from sm.client import Client, ModelMetadata, TensorClient, TensorMetadata, Tensors, TextPayload
 from sm.client.batches import AT_ONCE, Batches
 from sm.client.payloads import RequestContext
-from sm.deadline import Deadline, current, running
 from sm.errors import BadInput, CallerGone, ClientFailed, DeadlinePassed, NotReady
+from sm.invocation import Invocation, Ticket, current, running
 from sm.metrics import stage
-from sm.triton.generation import Admission
 from tests.support.boxes import wait_until
 from tests.support.client_sources import EmptyTriton
 
@@ -36,7 +35,7 @@ class Shouter(Client):
         self.released = threading.Event()
         self.alone: list[str] = []
         self.together: list[list[str]] = []
-        self.limits: list[Deadline | None] = []
+        self.limits: list[Invocation | None] = []
 
     def has_batches(self, number: int) -> bool:
         return len(self.together) == number
@@ -71,14 +70,14 @@ class Callers:
         self.client, self.batches, self._pool = client, Batches(client), pool
         self.held: Future[list[object]] | None = None
 
-    def call(self, *texts: str, limit: Deadline | None = None, version: str = "") -> Future[list[object]]:
+    def call(self, *texts: str, limit: Invocation | None = None, version: str = "") -> Future[list[object]]:
         """Send records of one request; return what their caller gets."""
         payloads = [TextPayload(text=text) for text in texts]
         for payload in payloads:
             payload.attach_request(RequestContext(version=version))
 
         def answer() -> list[object]:
-            with running(limit or Deadline(time.monotonic() + SECONDS)):
+            with running(limit or Invocation(time.monotonic() + SECONDS)):
                 return self.batches.answer(payloads)
 
         return self._pool.submit(answer)
@@ -215,12 +214,12 @@ def test_a_client_that_returns_too_few_results_fails_and_says_both_numbers(calle
 @pytest.mark.parametrize(
     ("end", "error"),
     [
-        (lambda: Deadline(time.monotonic() + 0.05), DeadlinePassed),
-        (lambda: Deadline(time.monotonic() + SECONDS, lambda: True), CallerGone),
+        (lambda: Invocation(time.monotonic() + 0.05), DeadlinePassed),
+        (lambda: Invocation(time.monotonic() + SECONDS, lambda: True), CallerGone),
     ],
 )
 def test_a_caller_whose_time_is_over_or_who_left_leaves_the_batch_and_the_others_stay(
-    callers: Callers, end: Callable[[], Deadline], error: type[Exception]
+    callers: Callers, end: Callable[[], Invocation], error: type[Exception]
 ) -> None:
     callers.occupy()
     leaving, staying = callers.wait("a", limit=end()), [callers.wait(text) for text in "bc"]
@@ -236,8 +235,8 @@ def test_a_batch_may_take_as_long_as_the_last_of_its_records_and_goes_on_while_o
 ) -> None:
     callers.occupy()
     hangs_up = threading.Event()
-    late = Deadline(time.monotonic() + 5 * SECONDS)
-    first = callers.wait("a", limit=Deadline(time.monotonic() + SECONDS, hangs_up.is_set))
+    late = Invocation(time.monotonic() + 5 * SECONDS)
+    first = callers.wait("a", limit=Invocation(time.monotonic() + SECONDS, hangs_up.is_set))
     second = callers.wait("b", limit=late)
     callers.release()
     first.result(SECONDS)
@@ -250,24 +249,24 @@ def test_a_batch_may_take_as_long_as_the_last_of_its_records_and_goes_on_while_o
 
 
 def test_each_request_confirms_the_calls_of_its_batch_and_has_its_stages() -> None:
-    admission = Admission((("model", 1),), 0.0)
+    ticket = Ticket((("model", 1),), 0.0)
 
     class Calling(Shouter):
         def inference_batch(self, payloads: Sequence[TextPayload]) -> Sequence[object]:
             limit = current()
             assert limit is not None
-            limit.admissions.add(admission)
+            limit.tickets.add(ticket)
             limit.stages["infer"] = 0.5
             return super().inference_batch(payloads)
 
     with callers_of(Calling) as callers:
         callers.occupy()
-        limits = [Deadline(time.monotonic() + SECONDS) for _ in "ab"]
+        limits = [Invocation(time.monotonic() + SECONDS) for _ in "ab"]
         futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
         callers.release()
         for future, limit in zip(futures, limits, strict=True):
             future.result(SECONDS)
-            assert limit.admissions == {admission}
+            assert limit.tickets == {ticket}
             assert limit.stages["infer"] == 0.5
             assert limit.stages["gather"] > 0
 
@@ -304,7 +303,7 @@ def test_each_traced_request_has_its_batch_and_one_of_them_the_calls() -> None:
     with callers_of(Calling) as callers:
         callers.occupy()
         heard = [Heard() for _ in "ab"]
-        limits = [Deadline(time.monotonic() + SECONDS, listener=each) for each in heard]
+        limits = [Invocation(time.monotonic() + SECONDS, listener=each) for each in heard]
         futures = [callers.wait(text, limit=limit) for text, limit in zip("ab", limits, strict=True)]
         callers.release()
         for future in futures:

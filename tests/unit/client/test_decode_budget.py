@@ -13,9 +13,9 @@ from PIL import Image
 
 from sm.client import decode_budget, images
 from sm.client.decode_budget import DecodeBudget, limit_per_worker
-from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, Overloaded
 from sm.hardware import memory_limit
+from sm.invocation import Invocation, running
 from sm.settings import Settings
 from tests.support.boxes import wait_until
 from tests.support.hostile_pictures import encode, large_png
@@ -85,7 +85,7 @@ def test_decoding_does_not_wait_for_a_caller_that_disconnected(
 ) -> None:
     monkeypatch.setattr(decode_budget, "MAX_WAIT_S", 30)
     budget.acquire(20 * MIB)
-    with running(Deadline(time.monotonic() + 60, lambda: True)), pytest.raises(CallerGone):
+    with running(Invocation(time.monotonic() + 60, lambda: True)), pytest.raises(CallerGone):
         images.decode(large_png(1000, 1000))
 
 
@@ -113,7 +113,7 @@ def test_threads_together_never_use_more_than_the_budget(budget: DecodeBudget) -
 @contextmanager
 def request_for(model: str) -> Iterator[None]:
     """Run the block as part of a request to ``model``."""
-    with running(Deadline(time.monotonic() + 60, model=model)):
+    with running(Invocation(time.monotonic() + 60, share=model)):
         yield
 
 

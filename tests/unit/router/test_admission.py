@@ -15,8 +15,8 @@ from functools import partial
 import pytest
 
 from sm import metrics
-from sm.deadline import Deadline, running
 from sm.errors import CallerGone, DeadlinePassed, Overloaded
+from sm.invocation import Invocation, running
 from sm.router.admission import MAX_MODELS, Admission, FairGate
 from sm.router.records import OrderedRunner
 
@@ -36,7 +36,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 class Caller:
     """A request in a thread of its own: enters the gate, and leaves it when ``end`` is called."""
 
-    def __init__(self, gate: FairGate, model: str, deadline: Deadline | None = None) -> None:
+    def __init__(self, gate: FairGate, model: str, deadline: Invocation | None = None) -> None:
         self._gate, self._model, self._deadline = gate, model, deadline
         self.outcome: object = "waiting"
         self._may_leave = threading.Event()
@@ -82,7 +82,7 @@ def start_served(gate: FairGate, model: str, count: int) -> list[Caller]:
     return callers
 
 
-def start_waiting(gate: FairGate, model: str, count: int, deadline: Deadline | None = None) -> list[Caller]:
+def start_waiting(gate: FairGate, model: str, count: int, deadline: Invocation | None = None) -> list[Caller]:
     """Start callers that have to wait, the first in line first."""
     callers = []
     for _ in range(count):
@@ -166,7 +166,7 @@ def test_nobody_loses_a_place_to_a_request_that_is_refused_itself(gate: FairGate
     flooded = start_served(gate, "flooded", MODEL_SHARE)
     slow = start_served(gate, "slow", 2)
     others = [*start_served(gate, "other", 1), *start_served(gate, "more", 1)]
-    waiting, limit = start_waiting(gate, "flooded", QUEUE_LIMIT), Deadline(time.monotonic() + 10.0)
+    waiting, limit = start_waiting(gate, "flooded", QUEUE_LIMIT), Invocation(time.monotonic() + 10.0)
     with pytest.raises(Overloaded):
         gate.enter("slow", lambda: limit)
     assert [caller.outcome for caller in waiting] == ["waiting"] * QUEUE_LIMIT
@@ -185,7 +185,7 @@ def test_a_request_leaves_the_queue_at_its_deadline_or_when_its_caller_disconnec
 ) -> None:
     is_over = threading.Event()
 
-    deadline = Deadline(math.inf, lambda: is_over.is_set() and error is CallerGone)
+    deadline = Invocation(math.inf, lambda: is_over.is_set() and error is CallerGone)
     served = start_served(gate, "a", MODEL_SHARE)
     leaving = start_waiting(gate, "a", 2, deadline)
     staying = start_waiting(gate, "a", 1)
@@ -219,7 +219,7 @@ def test_under_heavy_load_every_request_ends_and_every_limit_holds() -> None:
         rng = random.Random(seed)
         for _ in range(40):
             model = rng.choice("aaaaaaabbc")
-            deadline = Deadline(time.monotonic() + rng.choice((0.001, 5)), lambda: rng.random() < 0.1)
+            deadline = Invocation(time.monotonic() + rng.choice((0.001, 5)), lambda: rng.random() < 0.1)
             try:
                 gate.enter(model, lambda deadline=deadline: deadline)  # type: ignore[misc]
             except (Overloaded, DeadlinePassed, CallerGone) as error:
@@ -265,7 +265,7 @@ def test_a_list_of_records_borrows_places_and_gives_them_back_to_waiting_request
     def run_list() -> list[int]:
         admitted = Admission(gate)
         admitted.enter("a")
-        with running(Deadline(time.monotonic() + 60)):
+        with running(Invocation(time.monotonic() + 60)):
             results = list(runner.run(range(40), work, lambda: -1, admitted))
         admitted.leave()
         return results
@@ -294,7 +294,7 @@ def train(gate: FairGate, seconds: float, requests: int = 40) -> None:
 
 def waiting_caller(gate: FairGate, seconds: float) -> Caller:
     """A request with so many seconds left, which waits or is refused."""
-    caller = Caller(gate, "model", Deadline(time.monotonic() + seconds))
+    caller = Caller(gate, "model", Invocation(time.monotonic() + seconds))
     wait_until(lambda: caller.outcome != "waiting" or counts(gate)[2] > 0)
     return caller
 
@@ -317,7 +317,7 @@ def test_a_request_that_cannot_be_served_in_time_is_refused_at_once_and_told_whe
     train(gate, 30.0)
     with full(gate):
         with pytest.raises(Overloaded) as refused:
-            gate.enter("model", lambda: Deadline(time.monotonic() + 10.0))
+            gate.enter("model", lambda: Invocation(time.monotonic() + 10.0))
         # Its turn would come after 30 s / 4 slots and a quarter more, and it would take 30 s.
         assert refused.value.retry_after == 30
         assert counts(gate)[2] == 0
@@ -341,7 +341,7 @@ def test_a_request_of_a_model_waits(gate: FairGate, history: list[tuple[float, i
 
 def test_a_free_slot_is_never_refused_however_slow_the_model_was(gate: FairGate) -> None:
     train(gate, 1000.0)
-    gate.enter("model", lambda: Deadline(time.monotonic() + 1.0))
+    gate.enter("model", lambda: Invocation(time.monotonic() + 1.0))
     gate.leave("model", 0.01)
 
 
@@ -362,4 +362,4 @@ def test_borrowed_slots_make_a_model_not_look_faster(gate: FairGate) -> None:
         pass
     # One request has all the slots: the next one's turn comes after its 10 s, not after a quarter of them.
     with pytest.raises(Overloaded):
-        gate.enter("model", lambda: Deadline(time.monotonic() + 15.0))
+        gate.enter("model", lambda: Invocation(time.monotonic() + 15.0))

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
     CallerGone,
     StreamStalled,
 )
+from sm.invocation import Invocation, current, running
 from sm.router.back_pressure import MIN_RATE, Stream
 from sm.triton.read_ahead import PATIENCE
 
@@ -98,7 +98,7 @@ def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(
             deadline.check()
             yield b"a"
 
-    with running(Deadline(time.monotonic() + 60, caller_gone.is_set)):
+    with running(Invocation(time.monotonic() + 60, caller_gone.is_set)):
         stream = resources.stream(chunks_that_check_the_deadline())
     assert current() is None
     assert [next(stream), next(stream)] == [b"a", b"a"]
@@ -108,7 +108,7 @@ def test_each_chunk_is_computed_under_the_deadline_of_the_streams_start(
 
 
 def test_a_stream_may_be_read_in_another_thread(resources: RecordingResources) -> None:
-    with running(Deadline(time.monotonic() + 60)):
+    with running(Invocation(time.monotonic() + 60)):
         stream = resources.stream(iter([b"a", b"b"]))
     chunks: list[bytes] = []
     thread = threading.Thread(target=lambda: chunks.extend(stream))

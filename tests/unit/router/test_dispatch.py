@@ -14,7 +14,6 @@ import pytest
 from sm.client import Client, ImagePayload, Parameters, Payload, TensorPayload, TextPayload
 from sm.client.batches import Batches
 from sm.client.payloads import Base64Bytes
-from sm.deadline import Deadline, current, running
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -25,6 +24,7 @@ from sm.errors import (
     UnsupportedType,
     WrongPayload,
 )
+from sm.invocation import Invocation, current, running
 from sm.plugins.registry import Registry
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record, stream
@@ -175,7 +175,7 @@ def test_an_error_raised_by_the_client_names_the_records_position(dispatcher: Di
 
 
 def test_records_run_concurrently_under_the_deadline_of_their_request(dispatcher: Dispatcher) -> None:
-    with running(Deadline(at=10**12)):
+    with running(Invocation(at=10**12)):
         assert run(dispatcher, "meeting", "a", "b", "c") == [True, True, True]
 
 
@@ -255,7 +255,7 @@ def test_the_error_for_a_wrong_payload_says_what_is_expected(
 def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_bad_one_fails(
     dispatcher: Dispatcher,
 ) -> None:
-    with running(Deadline(at=10**12)):
+    with running(Invocation(at=10**12)):
         assert run(dispatcher, "batch", *"abcd") == ["a", "b", "c", "d"]
         first, invalid, wrong, last = run(dispatcher, "batch", "a", {"txt": "b"}, {"text": "wrong"}, "c")
     client = dispatcher.registry.get("batch")
@@ -268,7 +268,7 @@ def test_a_client_with_batches_gets_the_records_of_a_list_together_and_only_a_ba
 
 
 def test_a_list_whose_time_is_over_has_as_many_errors_as_records(dispatcher: Dispatcher) -> None:
-    with running(Deadline(at=0.0)):
+    with running(Invocation(at=0.0)):
         results = run(dispatcher, "batch", *(["a"] * 70))
     assert [type(result) for result in results] == [DeadlinePassed] * 70
 

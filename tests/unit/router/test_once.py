@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sm.deadline import Deadline
 from sm.errors import Interrupted
+from sm.invocation import Invocation
 from sm.router.once import OnceNotes
 
 #: Above the kernel's largest process id.
 NO_PROCESS = 2**22 + 1
 
 
-def make_request(identity: str = "r", arrival: str = "1700000000.123") -> Deadline:
-    made = Deadline(time.monotonic() + 10, request_id=identity)
+def make_request(identity: str = "r", arrival: str = "1700000000.123") -> Invocation:
+    made = Invocation(time.monotonic() + 10, request_id=identity)
     made.arrival = arrival
     return made
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sm.deadline import Deadline, running
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.http.messages import JSON_LINES, Answer
+from sm.invocation import Invocation, running
 from sm.router.classify import LinesRequest, Message, RecordLimit
 from sm.router.records import (
     MAX_BATCH,
@@ -104,8 +104,8 @@ def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: Ordered
 def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: OrderedRunner) -> None:
     body = b"1\n" * 100_000
     for limit, error in (
-        (Deadline(time.monotonic() + 60, lambda: True), CallerGone),
-        (Deadline(time.monotonic()), DeadlinePassed),
+        (Invocation(time.monotonic() + 60, lambda: True), CallerGone),
+        (Invocation(time.monotonic()), DeadlinePassed),
     ):
         with running(limit), pytest.raises(error):
             check_count(lines_request(body, RecordLimit(90_000)))
@@ -149,7 +149,7 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunn
 def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runner: OrderedRunner) -> None:
     work = RecordingWork(0.001)
 
-    class CountedDeadline(Deadline):
+    class CountedDeadline(Invocation):
         """Passes when some items are started, however long that takes."""
 
         def remaining(self) -> float:

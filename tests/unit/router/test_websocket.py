@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import pytest
 
-from sm.deadline import Deadline
 from sm.errors import CallerGone, Forbidden
+from sm.invocation import Invocation
 from sm.router.websocket import WebSocket, check_origin
 from tests.support.websocket_frames import (
     BINARY,
@@ -185,11 +185,11 @@ def readable(connection: socket.socket) -> bool:
 
 def test_a_message_does_not_get_more_time_than_its_connection_has() -> None:
     now = time.monotonic()
-    deadline = Deadline(now + 60)
+    deadline = Invocation(now + 60)
     deadline.limit(now + 5)
     deadline.extend(420)
     assert deadline.at == now + 5
-    longer = Deadline(now + 1)
+    longer = Invocation(now + 1)
     longer.limit(now + 100)
     longer.extend(50)
     assert longer.at == now + 51

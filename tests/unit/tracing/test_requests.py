@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sm.deadline import Deadline, part, running
+from sm.invocation import Invocation, part, running
 from sm.metrics import stage
 from sm.tracing.requests import MAX_SPANS, RequestTrace
 
@@ -22,7 +22,7 @@ def test_the_number_of_spans_of_a_request_is_bounded() -> None:
     context = trace.set_span_in_context(root, Context())
     request = RequestTrace(tracer, root, context)
     token = contexts.attach(context)
-    with running(Deadline(10**12, listener=request)):
+    with running(Invocation(10**12, listener=request)):
         for _ in range(10 * MAX_SPANS):
             with part("record"), stage("client", "decode"):
                 pass

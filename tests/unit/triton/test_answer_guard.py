@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode as Code
 
-from sm.deadline import Deadline
 from sm.errors import NotReady
+from sm.invocation import Invocation
 from sm.metrics import MISMATCHED_ANSWERS
 from sm.run_state import Box
 from sm.triton import answer_guard, server
@@ -37,7 +37,7 @@ def guard(shared: SharedGeneration) -> AnswerGuard:
 def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    admission, neighbour = guard.admit("resnet"), guard.admit("echo")
+    ticket, neighbour = guard.admit("resnet"), guard.admit("echo")
     killed: list[tuple[str, str, float]] = []
 
     def kill(model: str, instance: str, before: float) -> bool:
@@ -46,9 +46,9 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
 
     other = AnswerGuard(shared, kill=kill)
     other.report_stall(other.admit("resnet"), "resnet_0_0")
-    for operation in (guard.confirm, lambda admission: guard.confirm_delivery([admission])):
+    for operation in (guard.confirm, lambda ticket: guard.confirm_delivery([ticket])):
         with pytest.raises(NotReady, match="'resnet' stalled"):
-            operation(admission)
+            operation(ticket)
         operation(neighbour)
     # Only what was started before: the next load has processes of the same names.
     ((model, instance, before),) = killed
@@ -61,12 +61,12 @@ def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
 def test_an_answer_that_names_its_request_needs_no_doubt(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    admission = guard.admit("resnet")
-    guard.report_stall(admission, "resnet_0_0")
+    ticket = guard.admit("resnet")
+    guard.report_stall(ticket, "resnet_0_0")
     shared.resume()
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
     began = time.monotonic()
-    guard.confirm(admission, identified=True)
+    guard.confirm(ticket, identified=True)
     assert time.monotonic() - began < 0.1
 
 
@@ -87,9 +87,9 @@ def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared
     late = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
     shared.admit("resnet", shared.out_since("resnet"))
-    admission = guard.admit("resnet")
+    ticket = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
-    guard.confirm(admission)
+    guard.confirm(ticket)
     assert not shared.out_since("resnet")
 
 
@@ -109,7 +109,7 @@ def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: Sha
 def test_after_a_standstill_an_answer_waits_for_what_triton_says(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    admission = guard.admit("resnet")
+    ticket = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
 
     def resume_supervisor() -> None:
@@ -120,16 +120,16 @@ def test_after_a_standstill_an_answer_waits_for_what_triton_says(
     threading.Timer(0.1, resume_supervisor).start()
     threading.Timer(0.1 + SETTLING_S / 2, shared.end, ("resnet", 0)).start()
     with pytest.raises(NotReady, match="may be another request's"):
-        guard.confirm(admission)
+        guard.confirm(ticket)
 
 
 def test_after_a_standstill_answers_are_delivered_if_triton_gave_up_on_nothing(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    admission = guard.admit("resnet")
+    ticket = guard.admit("resnet")
     shared.resume()
     began = time.monotonic()
-    guard.confirm(admission)
+    guard.confirm(ticket)
     assert time.monotonic() - began > SETTLING_S / 2
 
 
@@ -137,11 +137,11 @@ def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
     """Triton may have given up on its process, and the message went nowhere."""
-    admission = guard.admit("resnet")
-    guard.report_abandoned(admission, "resnet")
+    ticket = guard.admit("resnet")
+    guard.report_abandoned(ticket, "resnet")
     assert not shared.out_since("resnet")
     shared.resume()
-    guard.report_abandoned(admission, "resnet")
+    guard.report_abandoned(ticket, "resnet")
     assert shared.out_since("resnet")
 
 
@@ -149,11 +149,11 @@ def test_without_a_heartbeat_only_identified_answers_are_delivered(
     guard: AnswerGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_guard, "HEARTBEAT_TIMEOUT_S", 0.05)
-    admission = guard.admit("resnet")
+    ticket = guard.admit("resnet")
     time.sleep(MAX_HEARTBEAT_AGE_S + 0.05)
-    guard.confirm(admission, identified=True)
+    guard.confirm(ticket, identified=True)
     with pytest.raises(NotReady, match="supervisor"):
-        guard.confirm(admission)
+        guard.confirm(ticket)
 
 
 def test_without_stub_processes_no_heartbeat_is_needed(guard: AnswerGuard, shared: SharedGeneration) -> None:
@@ -164,8 +164,8 @@ def test_without_stub_processes_no_heartbeat_is_needed(guard: AnswerGuard, share
 
 def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, shared: SharedGeneration) -> None:
     count_before = MISMATCHED_ANSWERS.value
-    admission = guard.admit("resnet")
-    assert isinstance(guard.report_mismatch(admission, "resnet"), NotReady)
+    ticket = guard.admit("resnet")
+    assert isinstance(guard.report_mismatch(ticket, "resnet"), NotReady)
     assert MISMATCHED_ANSWERS.value == count_before + 1
     assert shared.out_since("resnet")
     assert not shared.out_since("echo")
@@ -173,10 +173,10 @@ def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, share
 
 def test_without_a_supervisor_every_answer_is_delivered() -> None:
     guard = AnswerGuard(None)
-    admission = guard.admit("resnet")
-    guard.report_stall(admission, "")
-    guard.report_abandoned(admission, "resnet")
-    guard.confirm(admission)
+    ticket = guard.admit("resnet")
+    guard.report_stall(ticket, "")
+    guard.report_abandoned(ticket, "resnet")
+    guard.confirm(ticket)
 
 
 def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
@@ -198,12 +198,12 @@ def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
     models = PythonModels(box)
     monkeypatch.setattr(models, "of", lambda _: Reach(("resnet",), ("resnet",), False, False))
     watch = HangWatch(box, shared, models, take_out)
-    impatient, patient = Deadline(time.monotonic() + 60), Deadline(time.monotonic() - 1)
+    impatient, patient = Invocation(time.monotonic() + 60), Invocation(time.monotonic() - 1)
     impatient.began = time.monotonic() - 3
     patient.began = time.monotonic() - 2 * model_timeout_s
-    admission = AnswerGuard(shared).admit("resnet")
-    watch.add(admission, "resnet", impatient, streamed=False)
-    watch.add(admission, "resnet", patient, streamed=False)
+    ticket = AnswerGuard(shared).admit("resnet")
+    watch.add(ticket, "resnet", impatient, streamed=False)
+    watch.add(ticket, "resnet", patient, streamed=False)
     assert done.wait(10)
     assert taken_out == [("resnet", 0)]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.deadline import Deadline, Suspicion, begin, end
 from sm.errors import (
     CallerGone,
     DeadlinePassed,
@@ -21,17 +20,17 @@ from sm.errors import (
     TriremeError,
     Unavailable,
 )
+from sm.invocation import Invocation, Patience, Suspicion, Ticket, begin, end
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.generation import (
     SERVES,
     STARTS_AGAIN,
     STOPPED,
     UNSTABLE,
-    Admission,
     SharedGeneration,
     now,
 )
-from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Patience, Retries
+from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Retries
 
 
 @pytest.fixture
@@ -40,8 +39,8 @@ def shared(tmp_path: Path) -> SharedGeneration:
 
 
 @pytest.fixture
-def deadline() -> Iterator[Deadline]:
-    invocation = Deadline(time.monotonic() + 10)
+def deadline() -> Iterator[Invocation]:
+    invocation = Invocation(time.monotonic() + 10)
     token = begin(invocation)
     yield invocation
     end(token)
@@ -63,7 +62,7 @@ class Call:
     def __init__(self, *failures: Callable[[], None] | TriremeError) -> None:
         self.failures, self.sent = list(failures), 0
 
-    def __call__(self, admission: Admission) -> str:
+    def __call__(self, ticket: Ticket) -> str:
         self.sent += 1
         if not self.failures:
             return "answer"
@@ -74,7 +73,7 @@ class Call:
         raise Interrupted("the process is gone")
 
 
-def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Deadline) -> None:
+def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
     call = Call(Interrupted("the process is gone"))
     shared.lose("m", now())
     threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
@@ -84,7 +83,7 @@ def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, d
 
 
 def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     shared.lose("m", now())
     shared.refuse("m")
@@ -96,7 +95,7 @@ def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
 
 @pytest.mark.parametrize("state", [True, False], ids=["model with state", "client that may not be repeated"])
 def test_what_changes_later_answers_is_sent_once(
-    shared: SharedGeneration, deadline: Deadline, state: bool
+    shared: SharedGeneration, deadline: Invocation, state: bool
 ) -> None:
     deadline.repeatable = state
     call = Call(Interrupted("the process is gone"))
@@ -106,7 +105,7 @@ def test_what_changes_later_answers_is_sent_once(
 
 
 def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     shared.triton = STARTS_AGAIN
     deadline.at = time.monotonic() + 0.1
@@ -114,19 +113,19 @@ def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
         repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
 
 
-def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Deadline) -> None:
+def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STARTS_AGAIN
     with pytest.raises(Unavailable, match=r"Triton is not there; this has lasted for more than 0\.1 s"):
         repeats_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")))
 
 
-def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Deadline) -> None:
+def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Invocation) -> None:
     deadline.is_disconnected = lambda: True
     with pytest.raises(CallerGone):
         repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
 
 
-def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Deadline) -> None:
+def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STOPPED
     with pytest.raises(Unavailable, match="the box is stopping"):
         repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
@@ -140,7 +139,7 @@ def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
 
 
 def test_a_model_whose_processes_keep_dying_is_refused_at_once(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     shared.refuse("m", UNSTABLE)
     with pytest.raises(Unavailable, match="keep dying"):
@@ -148,7 +147,7 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(
 
 
 def test_a_call_under_which_a_process_crashes_twice_ends(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     call = Call(*[lambda: crash(shared, "m")] * 5)
     with pytest.raises(ModelCrashed, match="'m' died twice"):
@@ -157,7 +156,7 @@ def test_a_call_under_which_a_process_crashes_twice_ends(
 
 
 def test_a_batch_under_which_a_process_crashes_is_sent_once(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     """Its records are sent alone, and the one under which a process crashes again ends."""
     deadline.is_batch = True
@@ -170,8 +169,8 @@ def test_a_batch_under_which_a_process_crashes_is_sent_once(
     assert repeats_of(shared).run("m", Call()) == "answer"
     alone: list[str | None] = []
 
-    def send(admission: Admission) -> str:
-        alone.append(admission.alone)
+    def send(ticket: Ticket) -> str:
+        alone.append(ticket.alone)
         return "answer"
 
     assert repeats_of(shared).run("m", send) == "answer"
@@ -182,13 +181,13 @@ def test_a_batch_under_which_a_process_crashes_is_sent_once(
 
 
 def test_a_record_of_a_batch_does_not_suspect_another_model(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     deadline.suspicion = Suspicion("m", 1, 0)
     alone: list[str | None] = []
 
-    def send(admission: Admission) -> str:
-        alone.append(admission.alone)
+    def send(ticket: Ticket) -> str:
+        alone.append(ticket.alone)
         return "answer"
 
     assert repeats_of(shared).run("other", send) == "answer"
@@ -196,7 +195,7 @@ def test_a_record_of_a_batch_does_not_suspect_another_model(
 
 
 def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     def stall() -> None:
         shared.lose("m", now())
@@ -206,7 +205,7 @@ def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
 
 
 def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     def end_triton() -> None:
         shared.triton = STARTS_AGAIN
@@ -231,7 +230,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
         nonlocal running, most
         sent = 0
 
-        def send(_: Admission) -> None:
+        def send(_: Ticket) -> None:
             nonlocal running, most, sent
             sent += 1
             if suspected and sent == 1:
@@ -247,7 +246,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
                 running -= 1
                 order.append(name)
 
-        token = begin(Deadline(time.monotonic() + 10))
+        token = begin(Invocation(time.monotonic() + 10))
         try:
             repeats_of(shared).run("m", send)
         finally:
@@ -265,7 +264,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
     assert not shared.is_reserved("m")
 
 
-def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Deadline) -> None:
+def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Invocation) -> None:
     """Triton refuses the call for ever; each refusal begins another wait."""
     call = Call(*[Refused("not at ready state")] * 1000)
     retries = repeats_of(shared, 0.3)
@@ -279,7 +278,7 @@ def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadlin
     assert call.sent - sent <= 2
 
 
-def test_waits_side_by_side_count_once(deadline: Deadline) -> None:
+def test_waits_side_by_side_count_once(deadline: Invocation) -> None:
     patience = Patience.of(deadline)
     assert Patience.of(deadline) is patience
     with patience.waiting(), patience.waiting():
@@ -293,7 +292,7 @@ def test_waits_side_by_side_count_once(deadline: Deadline) -> None:
 @pytest.mark.parametrize("reason", ["the client", "the model"])
 @pytest.mark.parametrize("failure", [Refused("not at ready state"), Interrupted("gone")])
 def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
-    shared: SharedGeneration, deadline: Deadline, reason: str, failure: NotReady
+    shared: SharedGeneration, deadline: Invocation, reason: str, failure: NotReady
 ) -> None:
     deadline.repeatable = reason != "the client"
     call = Call(failure)
@@ -303,7 +302,7 @@ def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
 
 
 def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
-    shared: SharedGeneration, deadline: Deadline
+    shared: SharedGeneration, deadline: Invocation
 ) -> None:
     deadline.repeatable = False
     call = Call(NotReady("Triton is not there"))

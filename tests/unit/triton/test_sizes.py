@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sm.client.base import ModelMetadata, TensorMetadata
-from sm.deadline import Deadline, running
+from sm.invocation import Invocation, running
 from sm.triton.inference_plan import MAX_OVERFLOWS, MAX_REQUEST_KINDS, Kind, Plans
 
 OPEN_OUTPUT = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (-1,))})
@@ -60,7 +60,7 @@ def test_a_model_that_was_replaced_is_learnt_again() -> None:
 @pytest.mark.parametrize("reason", ["the client", "the model"])
 def test_outputs_of_what_may_not_run_twice_have_no_room_to_outgrow(reason: str) -> None:
     plans = Plans(lambda _: reason == "the model")
-    request = Deadline(time.monotonic() + 10)
+    request = Invocation(time.monotonic() + 10)
     request.repeatable = reason != "the client"
     fixed = ModelMetadata("m", ("1",), 0, {}, {"y": TensorMetadata("y", "FP32", (4,))})
     with running(request):

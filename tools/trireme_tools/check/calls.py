@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sm import deadline
 from sm.client.base import Client
 from sm.errors import CommandError, TriremeError
 from sm.http.messages import Answer, write_error
+from sm.invocation import Invocation, running
 from sm.metrics import stage
 from sm.plugins.registry import Registry
 from sm.router.answers import dumps, encode_record, write, write_list
@@ -94,7 +94,7 @@ class InProcessCaller:
     def reply(self, request: Request) -> Reply:
         """Call in the current thread, without a time limit."""
         self._reasons.forget()
-        with deadline.running(deadline.Deadline(time.monotonic() + REQUEST_TIMEOUT_S)):
+        with running(Invocation(time.monotonic() + REQUEST_TIMEOUT_S)):
             answer = self._answer(request.body(self.client.name))
         status = 0 if answer.status == 504 else answer.status
         return Reply(status, json.loads(answer.read()), self._reasons.last())

@@ -1,24 +1,20 @@
-"""The request that a thread serves, for the code below the router: its time, its caller, its stages.
+"""One invocation: its time, its caller, its stages, and what it uses until it ends.
 
-It travels in a context variable, so that a client's code need not pass it to the transport.
+The router passes it as an argument. A context variable has it too, for what a client's code calls back.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from sm.errors import CallerGone, DeadlinePassed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sm.triton.generation import Admission
-    from sm.triton.retries import Patience
 
 PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
@@ -77,19 +73,68 @@ class Suspicion(NamedTuple):
     triton_crashes: int
 
 
-class Deadline:
-    """The time of one invocation, and what others need to know of it.
+class Patience:
+    """Counts the seconds in which calls of one request wait. Calls that wait side by side count once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting, self._since, self._spent = 0, 0.0, 0.0
+
+    @classmethod
+    def of(cls, request: Invocation) -> Patience:
+        """Return the one of a request."""
+        with _PATIENCE_LOCK:
+            if request.patience is None:
+                request.patience = cls()
+            return request.patience
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count until the end of the block."""
+        with self._lock:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._spent += time.monotonic() - self._since
+
+    def spent(self) -> float:
+        """Return the seconds so far."""
+        with self._lock:
+            return self._spent + (time.monotonic() - self._since if self._waiting else 0.0)
+
+
+_PATIENCE_LOCK = threading.Lock()
+
+
+class Ticket(NamedTuple):
+    """What the answer to a call of Triton is confirmed with."""
+
+    #: The Python models whose answers the call may get, each with its generation.
+    generations: tuple[tuple[str, int], ...]
+    #: When the box had last stood still as the call began.
+    resumed: float
+    #: The model whose calls are sent alone, this one among them.
+    alone: str | None = None
+
+
+class Invocation:
+    """The scope of one call of a model: whatever lasts as long as it does.
 
     Args:
         at: The deadline, in seconds of the monotonic clock.
         is_disconnected: Returns True if the caller closed the connection.
         request_id: The invocation's id, which Triton gets too.
-        model: The model whose share of the decode budget the invocation uses.
+        share: The model whose share of the threads and of the decode budget it uses.
         listener: Hears its parts begin and end; None if nobody listens.
     """
 
     __slots__ = (
-        "admissions",
         "arrival",
         "at",
         "began",
@@ -100,7 +145,6 @@ class Deadline:
         "is_disconnected",
         "latest",
         "listener",
-        "model",
         "note",
         "observations",
         "patience",
@@ -108,8 +152,10 @@ class Deadline:
         "repeats",
         "request_id",
         "session",
+        "share",
         "stages",
         "suspicion",
+        "tickets",
     )
 
     def __init__(
@@ -117,16 +163,16 @@ class Deadline:
         at: float,
         is_disconnected: Callable[[], bool] = lambda: False,
         request_id: str = "",
-        model: str = "",
+        share: str = "",
         listener: Listener | None = None,
     ) -> None:
         self.at, self.is_disconnected, self.listener = at, is_disconnected, listener
         #: What :meth:`extend` may not pass.
         self.latest = math.inf
         self.began = time.monotonic()
-        self.request_id, self.model = request_id, model
+        self.request_id, self.share = request_id, share
         #: The calls to Triton whose answers the invocation used, unless they said whose they are.
-        self.admissions: set[Admission] = set()
+        self.tickets: set[Ticket] = set()
         #: Seconds of each stage so far, of all records together.
         self.stages: dict[str, float] = {}
         #: False if no call may be sent twice, and how often calls were sent again.
@@ -177,8 +223,8 @@ class Deadline:
             raise CallerGone("the caller hung up")
 
 
-_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-#: Return the deadline of the invocation that this thread serves; None if there is none.
+_current: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
+#: Return the invocation that this thread serves; None if there is none.
 current = _current.get
 begin, end = _current.set, _current.reset
 
@@ -190,11 +236,11 @@ def check() -> None:
 
 
 @contextmanager
-def running(deadline: Deadline) -> Iterator[Deadline]:
-    """Serve an invocation under ``deadline``."""
-    token = begin(deadline)
+def running(invocation: Invocation) -> Iterator[Invocation]:
+    """Serve an invocation: code that has no argument for it finds it by :data:`current`."""
+    token = begin(invocation)
     try:
-        yield deadline
+        yield invocation
     finally:
         end(token)
 
