@@ -164,6 +164,8 @@ MAX_PAYLOAD_MB = 2048.0
 BATCH_TIMEOUT_S = 3600.0
 #: Records of one request; and in batch transform, where a body of 100 MiB may be all short lines.
 MAX_RECORDS, BATCH_MAX_RECORDS = 100_000, 10_000_000
+#: Seconds that Triton may take to load one archive or version.
+MAX_LOAD_S = 300.0
 #: CloudWatch's namespace of the box's metrics.
 EMF_NAMESPACE = "Trireme"
 #: The toolkit's own default for a user's script.
@@ -261,10 +263,6 @@ class Settings:
     #: Invocations that may wait in each router process, each in its model's queue. Beyond it, the newest of
     #: the longest queue gets 429.
     queue: int = setting("TRIREME_QUEUE", number(0, 1000), 32)
-    #: Seconds for a request's head to arrive, and then for each further piece of its body. A slower
-    #: connection is closed. Without nginx it gets 408 first, and so does a body that after this time has come
-    #: with less than 16 KiB a second.
-    receive_timeout: float = setting("TRIREME_RECEIVE_TIMEOUT", number(1, 3600, float), 10.0)
     #: Seconds that an invocation may take, both in nginx and in the router. If not set: 3600 in batch
     #: transform.
     timeout: float = setting(
@@ -282,8 +280,11 @@ class Settings:
     #: Seconds that a streamed response may take, but never less than the timeout of other invocations.
     stream_timeout: float = setting("TRIREME_STREAM_TIMEOUT", number(0.1, 86400, float), 480.0)
     #: Seconds after which a stream ends whose caller takes nothing, or is more than 8 MiB behind its model.
+    #: Half of it is the time for a request's head to arrive, and for each further piece of its body: a slower
+    #: connection is closed. Without nginx it gets 408 first, and so does a body that after this time has come
+    #: with less than 16 KiB a second.
     stream_stall: float = setting("TRIREME_STREAM_STALL_SECONDS", number(1, 86400, float), 20.0)
-    #: Seconds that Triton may take to load the models.
+    #: Seconds that Triton may take to load the models; for one archive or version at most 300.
     startup_timeout: int = setting("SAGEMAKER_STARTUP_TIMEOUT", number(1, 3600), 480)
     #: Seconds that running invocations get to finish after SIGTERM.
     drain: float = setting("TRIREME_DRAIN_SECONDS", number(0, 3600, float), 25.0)
@@ -342,9 +343,6 @@ class Settings:
     inference_type: str = setting(
         "SAGEMAKER_TRITON_INFERENCE_TYPE", choice("infer", "generate", "generate_stream"), "infer"
     )
-    #: With traces on, let Triton send spans of its own. While the collector is away, Triton logs each failure
-    #: and may be slow to stop.
-    triton_traces: bool = setting("TRIREME_TRITON_TRACES", boolean, False)
     #: Shared memory in bytes of each instance of a Python model, at first; it grows on demand. Together they
     #: take at most half of what is free in /dev/shm: with less, the start logs both numbers.
     triton_shm_default: int = setting(
@@ -363,8 +361,6 @@ class Settings:
     #: What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. error:
     #: report an error.
     without_gpu: str = setting("TRIREME_WITHOUT_GPU", choice("cpu", "error"), "cpu")
-    #: Multi-model mode: seconds that Triton may take to load one archive. After it the load gets 504.
-    load_timeout: float = setting("TRIREME_LOAD_TIMEOUT", number(1, 3600, float), 300.0)
     #: auto: use nginx if installed. on: require it. off: gunicorn only.
     nginx: str = setting("TRIREME_NGINX", choice("auto", "on", "off"), "auto")
     #: A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping without
@@ -374,8 +370,6 @@ class Settings:
     tls_key: Path | None = setting("TRIREME_TLS_KEY", Path, None)
     #: The port with TLS, if there is a certificate.
     tls_port: int = setting("TRIREME_TLS_PORT", number(1, 65535), 8443)
-    #: Offer HTTP/2 on the port with TLS.
-    http2: bool = setting("TRIREME_HTTP2", boolean, False)
     #: A file of hashed API keys. If set, every request except /ping and the page at / needs a key.
     api_keys_file: Path | None = setting("TRIREME_API_KEYS_FILE", Path, None)
     #: Requests per second for each API key; more get 429. 0: no limit.
@@ -388,8 +382,6 @@ class Settings:
     #: Seconds that a request waits for a Triton or a model that is replaced, within its own time. 0: it gets
     #: 503 at once.
     wait_seconds: float = setting("TRIREME_WAIT_SECONDS", number(0, 3600, float), 20.0)
-    #: Seconds that a model whose process died may be away before /ping says so.
-    away_seconds: float = setting("TRIREME_MODEL_AWAY_SECONDS", number(0, 3600, float), 5.0)
     #: Seconds without an answer after which a Python model is loaded again, if it has a request whose time is
     #: over. If not set: the time of a request.
     model_timeout: float | None = setting("TRIREME_MODEL_TIMEOUT_SECONDS", number(0.1, 86400, float), None)
@@ -446,8 +438,6 @@ class Settings:
             )
         if self.model_poll is not None and self.multi_model:
             raise StartError("TRIREME_MODEL_POLL is for a box that loads all models at its start.")
-        if self.http2 and not self.tls:
-            raise StartError("TRIREME_HTTP2=true needs TLS: set TRIREME_TLS_CERTIFICATE and TRIREME_TLS_KEY.")
         if self.rate_limit and self.api_keys_file is None:
             raise StartError("TRIREME_RATE_LIMIT is per API key: set TRIREME_API_KEYS_FILE.")
         return self
@@ -473,6 +463,16 @@ class Settings:
     def max_records(self) -> int:
         """The most records or JSON lines in one request."""
         return BATCH_MAX_RECORDS if self.batch else MAX_RECORDS
+
+    @property
+    def load_timeout(self) -> float:
+        """Seconds that Triton may take to load one archive or version; the platform gives 360."""
+        return min(MAX_LOAD_S, self.startup_timeout)
+
+    @property
+    def receive_timeout(self) -> float:
+        """Seconds for a request's head to arrive, and then for each further piece of its body."""
+        return self.stream_stall / 2
 
     @property
     def longest_stream(self) -> float:

@@ -37,7 +37,6 @@ NO_CLIENT = "not tested: its client is not in TRIREME_CLIENTS, ./clients or code
 ACCESS_SETTINGS = (
     "tls_certificate",
     "tls_key",
-    "http2",
     "api_keys_file",
     "rate_limit",
     "cors_origins",

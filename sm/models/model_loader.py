@@ -417,7 +417,7 @@ class Loader:
             except DeadlinePassed:
                 raise DeadlinePassed(
                     f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
-                    "(set by TRIREME_LOAD_TIMEOUT)"
+                    "(SAGEMAKER_STARTUP_TIMEOUT, at most 300)"
                 ) from None
         record = replace(record, loaded=True)
         self.records.put(record)

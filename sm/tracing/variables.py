@@ -68,22 +68,6 @@ def shown_url(environment: Mapping[str, str]) -> str:
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
 
-def triton_options(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the options with which Triton adds spans of its own to the traces of the router.
-
-    Triton traces a request that has a ``traceparent``, which the router sends only for traced requests. Of
-    other requests it traces one in ``rate``, so the rate is the highest possible number.
-    """
-    service = f"service.name={service_name(environment)}-triton"
-    return (
-        "--trace-config=mode=opentelemetry",
-        "--trace-config=level=TIMESTAMPS",
-        f"--trace-config=rate={2**31 - 1}",
-        f"--trace-config=opentelemetry,url={traces_url(environment)}",
-        f"--trace-config=opentelemetry,resource={service}",
-    )
-
-
 def traces_url(environment: Mapping[str, str]) -> str:
     """Return the URL that traces are sent to."""
     name, endpoint = _first(environment, ENDPOINTS)

@@ -22,12 +22,10 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from sm.errors import StartError
 from sm.hardware import cores
 from sm.repository import machine, models, overlay
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
 from sm.settings import Settings, boolean, format_value, number, read_all, setting, verbosity
-from sm.tracing.variables import are_traces_on, triton_options
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +108,6 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *_plans(box),
         *_model_control(settings, box),
         *_tuned(settings, box, passed_on, _options(server)),
-        *_traces(settings, environment, server),
         *settings.triton_arguments,
     )
     variables = _environment(environment, path_variables)
@@ -185,15 +182,6 @@ def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
         f"--metrics-address={ALL_ADDRESSES if open_all or settings.allow_metrics else LOOPBACK}",
         f"--metrics-port={box.metrics_port}",
     )
-
-
-def _traces(settings: Settings, environment: Mapping[str, str], server: Path) -> tuple[str, ...]:
-    """Return the options that make Triton send spans. Raises :class:`StartError` if it cannot."""
-    if not settings.triton_traces or not are_traces_on(environment):
-        return ()
-    if '"opentelemetry" mode' not in _help(server):
-        raise StartError(f"TRIREME_TRITON_TRACES=true: {server} cannot send traces; set it to false.")
-    return triton_options(environment)
 
 
 def _python_backend(settings: Settings, box: Box, passed_on: Mapping[str, object]) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ def values(settings: Settings, box: Box) -> Mapping[str, object]:
         ),
         "with_tls": _line_prefix(settings.tls),
         "tls_port": settings.tls_port,
-        "http_two": " http2" if settings.http2 else "",
+        "http_two": " http2",
         "certificate": box.tls_folder / CERTIFICATE,
         "certificate_key": box.tls_folder / KEY,
         "with_keys": _line_prefix(settings.api_keys_file is not None),

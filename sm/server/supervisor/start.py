@@ -409,7 +409,6 @@ def prepare_box(
             grpc_keys=server.grpc_keys(settings.triton_arguments),
             repository_keys=server.repository_keys(settings.triton_arguments),
             reload=reload,
-            away_seconds=settings.away_seconds,
             model_timeout=settings.model_timeout or settings.timeout,
             generation_file=generation.path,
         )

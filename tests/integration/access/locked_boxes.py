@@ -103,7 +103,6 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBox]:
         SAGEMAKER_TRITON_DEFAULT_MODEL_NAME="echo",
         SAGEMAKER_MODEL_SERVER_WORKERS="1",
         TRIREME_TLS_PORT=str(tls_port),
-        TRIREME_HTTP2="true",
         SAGEMAKER_ENABLE_STATEFUL_SESSIONS="true",
         TRIREME_MAX_SESSIONS="20",
         **variables,

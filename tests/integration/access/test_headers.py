@@ -127,7 +127,6 @@ def test_nginx_accepts_every_combination_of_tls_keys_and_cors(
         Settings(),
         tls_certificate=certificate if tls else None,
         tls_key=key if tls else None,
-        http2=tls,
         api_keys_file=tmp_path / "keys" if with_keys else None,
         cors_origins=("https://a.example", "http://[::1]:3000") if cors else (),
     )

@@ -127,7 +127,7 @@ def impatient_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
     folder = tmp_path_factory.mktemp("impatient")
     for name in ("echo", "broken"):
         MODELS["echo"].write(folder / "model" / name)
-    variables = {"TRIREME_WAIT_SECONDS": "2", "TRIREME_MODEL_AWAY_SECONDS": "0.5"}
+    variables = {"TRIREME_WAIT_SECONDS": "2"}
     with running_box(folder, folder / "model", True, (), **variables) as started:
         yield started
 

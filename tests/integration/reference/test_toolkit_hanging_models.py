@@ -16,7 +16,7 @@ from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpo
 EXIT_AT_IMPORT = "import os\nos._exit(3)\n"
 CRASH_AT_IMPORT = "import ctypes\nctypes.string_at(0)\n"
 #: Long enough to load a good model beside those that hang, on a busy machine.
-LOAD_TIMEOUT_S = 12
+LOAD_TIMEOUT_S = 20
 REASON = "cannot be loaded: the process of its model.py ended with exit code 3 while it was imported"
 
 
@@ -38,7 +38,7 @@ def write_archive_starting_with(endpoint: MultiModelEndpoint, name: str, first: 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiModelEndpoint]:
     folder = tmp_path_factory.mktemp("endpoint")
-    with running_endpoint(folder, TRIREME_LOAD_TIMEOUT=str(LOAD_TIMEOUT_S)) as endpoint:
+    with running_endpoint(folder, SAGEMAKER_STARTUP_TIMEOUT=str(LOAD_TIMEOUT_S)) as endpoint:
         yield endpoint
 
 
@@ -86,7 +86,7 @@ def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: MultiM
     )
     assert response.status_code == 504
     assert (
-        f"Triton has not loaded 'slow' within {LOAD_TIMEOUT_S} s (set by TRIREME_LOAD_TIMEOUT)"
+        f"Triton has not loaded 'slow' within {LOAD_TIMEOUT_S} s (SAGEMAKER_STARTUP_TIMEOUT"
         in response.json()["error"]
     )
     assert endpoint.names() == []

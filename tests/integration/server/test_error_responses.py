@@ -35,7 +35,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
         MODEL_SERVER_WORKERS="1",
         TRIREME_THREADS="2",
         TRIREME_QUEUE="4",
-        TRIREME_RECEIVE_TIMEOUT="1",
+        TRIREME_STREAM_STALL_SECONDS="2",  # half of it for a request to come
     ) as box:
         yield box
 

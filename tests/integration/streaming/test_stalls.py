@@ -301,7 +301,6 @@ def tls_box(start: StartBox, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         TRIREME_TLS_CERTIFICATE=str(certificate),
         TRIREME_TLS_KEY=str(key),
         TRIREME_TLS_PORT=str(port),
-        TRIREME_HTTP2="true",
     ) as started:
         yield started, port
 

@@ -254,7 +254,7 @@ def test_http2_has_the_same_limits_for_bodies_of_unknown_length(run: Path) -> No
     folder.mkdir(parents=True)
     shutil.copy(certificate, folder / CERTIFICATE)
     shutil.copy(key, folder / KEY)
-    with running_nginx(run, http2=True, **settings) as nginx:
+    with running_nginx(run, **settings) as nginx:
         assert nginx.request("GET", "/ping")[0] == 200
         for path in BODILESS_PATHS:
             assert send_over_http2(tls_port, "POST", path, 5000) == "413", path
@@ -276,7 +276,7 @@ def test_slow_uploads_do_not_block_other_callers(nginx: Front, size: int) -> Non
 
 
 def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path) -> None:
-    with running_nginx(run, receive_timeout=1.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
+    with running_nginx(run, stream_stall=2.0) as nginx, slow_callers(nginx, 3, 1000) as bodies:
         stalled_head = socket.create_connection(("127.0.0.1", nginx.port), timeout=20)
         stalled_head.sendall(b"POST /invocations HTTP/1.1\r\nX: ")
         for caller in (*bodies, stalled_head):
@@ -287,7 +287,7 @@ def test_a_head_or_a_body_that_stalls_ends_its_connection_and_no_other(run: Path
 
 
 def test_the_receive_timeout_is_for_a_pause_and_not_for_the_whole_body(run: Path) -> None:
-    with running_nginx(run, receive_timeout=3.0) as nginx, slow_callers(nginx, 1, 15) as (caller,):
+    with running_nginx(run, stream_stall=6.0) as nginx, slow_callers(nginx, 1, 15) as (caller,):
         for _ in range(14):
             time.sleep(0.25)
             caller.sendall(b" ")

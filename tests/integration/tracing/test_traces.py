@@ -59,7 +59,16 @@ def box(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
         OTEL_BSP_SCHEDULE_DELAY="50",
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=tests",
-        TRIREME_TRITON_TRACES="true",
+        SAGEMAKER_TRITON_ADDITIONAL_ARGS=" ".join(
+            f"--trace-config={words}"
+            for words in (
+                "mode=opentelemetry",
+                "level=TIMESTAMPS",
+                f"rate={2**31 - 1}",
+                f"opentelemetry,url={receiver.url}/v1/traces",
+                "opentelemetry,resource=service.name=trireme-triton",
+            )
+        ),
     ) as box:
         yield box
 

@@ -11,7 +11,6 @@ from sm.tracing.variables import (
     explain_off,
     service_name,
     traces_url,
-    triton_options,
 )
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
@@ -78,10 +77,3 @@ def test_the_service_name_comes_from_the_variables_in_the_specified_order() -> N
     assert service_name({}) == "trireme"
     assert service_name(resource) == "dogs"
     assert service_name({**resource, "OTEL_SERVICE_NAME": "cats"}) == "cats"
-
-
-def test_triton_traces_only_requests_that_the_router_samples() -> None:
-    options = triton_options({**ENDPOINT, "OTEL_SERVICE_NAME": "cats"})
-    assert "--trace-config=opentelemetry,url=http://collector:4318/v1/traces" in options
-    assert "--trace-config=opentelemetry,resource=service.name=cats-triton" in options
-    assert "--trace-config=rate=2147483647" in options
