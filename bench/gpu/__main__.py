@@ -29,9 +29,6 @@ STAGES = {
     "machine": 40.0,
     "answers": 100.0,
     "memory": 110.0,
-    "load_limit": 60.0,
-    "shared_memory": 60.0,
-    "alone": 60.0,
     "figures": 300.0,
 }
 #: For a stopped stage to end its own processes.

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +61,6 @@ input [ { name: "command" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "answer" data_type: TYPE_FP32 dims: [ 1 ] } ]
 instance_group [ { kind: KIND_GPU } ]
 """
-MOVER = """backend: "python"
-input [ { name: "input" data_type: TYPE_FP32 dims: [ 1204224 ] } ]
-output [ { name: "output" data_type: TYPE_FP32 dims: [ 2150400 ] } ]
-instance_group [ { kind: KIND_GPU } ]
-parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }
-"""
 MODELS = {
     "resnet": (
         "resnet50.py",
@@ -79,7 +73,6 @@ MODELS = {
     "resnet_single": ("resnet50.py", CLASSIFIER.format(batch=1, kind="GPU", count=1, batching="")),
     "resnet_cpu": ("resnet50.py", CLASSIFIER.format(batch=1, kind="CPU", count=1, batching="")),
     "faulty": ("faulty.py", FAULTY),
-    "mover": ("mover.py", MOVER),
 }
 PREPROCESSING = {"resize": 256, "crop": 224, "channels": "RGB", "layout": "CHW"}
 CLIENT = HERE / "clients" / "resnet"
@@ -153,14 +146,6 @@ class Stage:
             files=_run("sh", "-c", "ulimit -n"),
         )
         self.write("nvidia-smi", text=_run("nvidia-smi"))
-        self.write(
-            "libraries",
-            text=_run(
-                "sh",
-                "-c",
-                "ldconfig -p | grep -E 'libcuda.so|libnvidia-ml|dcgm|libpython3'; ls -d /usr/local/nvidia/lib64; which nv-hostengine",
-            ),
-        )
         if self.has_gpu:
             self.attempt(
                 "torch on the GPU",
@@ -180,14 +165,6 @@ class Stage:
             for form in ("json", "raw"):
                 self.attempt(f"answers: {form}", self.compare, box, form)
             self.attempt("metrics", lambda: _find_gpu_metrics(box))
-            self.write(
-                "lines of the log",
-                lines=[
-                    line
-                    for line in box.log.read_text().splitlines()
-                    if re.search("gpu|cuda|dcgm", line, re.IGNORECASE)
-                ][:20],
-            )
 
     def find_processes(self, box: RunningBox) -> dict[str, Any]:
         """Find which models' processes use the GPU, by the driver."""
@@ -302,94 +279,25 @@ class Stage:
             "statuses": _shorten(statuses),
         }
 
-    def load_limit(self) -> None:
-        """In multi-model mode a load gets 507 while the GPU is fuller than the limit, and 200 afterwards."""
-        repository = self.repository("resnet_single")
-        with (
-            tempfile.TemporaryDirectory(dir=self.work) as folder,
-            running_box(
-                Path(folder),
-                None,
-                wait_until_ready=False,
-                clients=(),
-                TRIREME_CLIENTS=str(self.clients()),
-                SAGEMAKER_MULTI_MODEL="true",
-                SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT="0.5",
-                TRIREME_MODEL_REPOSITORY=folder,
-                TRIREME_MODEL_ARCHIVES=str(self.work),
-            ) as box,
-        ):
-            box.wait_ready(60 * self.patience)
-            taken = (
-                [torch.empty(int(0.6 * torch.cuda.mem_get_info()[1]), dtype=torch.uint8, device="cuda")]
-                if self.has_gpu
-                else []
-            )
-            self.attempt("a load while 60 % are taken", lambda: self.load(box, repository))
-            taken.clear()
-            if self.has_gpu:
-                torch.cuda.empty_cache()
-            self.attempt("the same load afterwards", lambda: self.load(box, repository))
-
-    def load(self, box: RunningBox, repository: Path) -> dict[str, Any]:
-        used = _gpu_memory()
-        response = requests.post(
-            f"{box.url}/models", json={"model_name": "one", "url": str(repository)}, timeout=50
-        )
-        return {"status": response.status_code, "text": response.text[:300], "used": used}
-
-    # Shared memory
-
-    def shared_memory(self) -> None:
-        """One tensor's way to a model on the GPU and back, from an array to an array, through both kinds of memory."""
-        from tritonclient.grpc import InferenceServerClient
-
-        with (
-            self.box("mover") as box,
-            InferenceServerClient(f"127.0.0.1:{Box.load(box.run_folder()).grpc_port}") as client,
-        ):
-            kinds = (_SystemRegions, _CudaRegions) if self.has_gpu else (_SystemRegions,)
-            for turn in range(2):
-                for kind in kinds:
-                    self.attempt(f"{kind.name}, turn {turn}", _move, client, kind)
-
     # Speed
-
-    def alone(self) -> None:
-        """The network in this process: what the GPU gives at most, with and without the copies."""
-        from bench.gpu.resnet50 import Network
-
-        network = Network(torch.device("cuda" if self.has_gpu else "cpu"))
-        for size in (1, 8, 32):
-            pictures = np.random.default_rng(size).integers(0, 256, (size, 3, 224, 224), np.uint8)
-            ready = torch.from_numpy(pictures).to(network.device)
-            self.attempt(f"batch {size}", self.measure_alone, network, pictures, ready)
-
-    def measure_alone(self, network: Any, pictures: Any, ready: Any) -> dict[str, Any]:
-        return {
-            "answers_a_second": _rate(lambda: network(pictures), len(pictures), self.seconds / 3),
-            "without_copies": _rate(lambda: network.compute(ready), len(pictures), self.seconds / 3),
-        }
 
     def figures(self) -> None:
         """The box and FastAPI in the same minutes: each is idle while the other one is measured."""
         large = jpeg(4032, 3024)
         with (
             self.box("resnet", "resnet_single", "resnet_two", TRIREME_QUEUE="128") as box,
-            self.fastapi(4) as few,
-            self.fastapi(len(os.sched_getaffinity(0))) as many,
+            self.fastapi(len(os.sched_getaffinity(0))) as fastapi,
         ):
             services = [
                 self.measured_box(box, "resnet", "box, dynamic batches"),
-                many,
-                few,
+                fastapi,
                 self.measured_box(box, "resnet_single", "box, batch 1"),
                 self.measured_box(box, "resnet_two", "box, dynamic batches, 2 instances"),
             ]
             self.write(
                 "workers",
                 box=len(box.workers()),
-                fastapi=[len(tree.pids(peer.root)) for peer in (many, few)],
+                fastapi=len(tree.pids(fastapi.root)),
                 large_bytes=len(large),
                 small_bytes=len(self.picture),
             )
@@ -587,100 +495,6 @@ class Sampler:
         return round(sum(sample["percent"] for sample in samples) / len(samples), 1) if samples else None
 
 
-class _SystemRegions:
-    """Two regions of /dev/shm that Triton knows."""
-
-    name, module_name = "system", "tritonclient.utils.shared_memory"
-
-    def __init__(self, client: Any, sizes: Sequence[int]) -> None:
-        import tritonclient.utils.shared_memory as shared
-
-        self.client, self.shared = client, shared
-        self.handles = [
-            shared.create_shared_memory_region(f"gpu-{index}", f"/trireme-gpu-{os.getpid()}-{index}", size)
-            for index, size in enumerate(sizes)
-        ]
-        for index, size in enumerate(sizes):
-            client.register_system_shared_memory(f"gpu-{index}", f"/trireme-gpu-{os.getpid()}-{index}", size)
-
-    def write(self, array: Any) -> None:
-        self.shared.set_shared_memory_region(self.handles[0], [array])
-
-    def read(self, shape: list[int]) -> Any:
-        return self.shared.get_contents_as_numpy(self.handles[1], np.float32, shape).copy()
-
-    def close(self) -> None:
-        self.client.unregister_system_shared_memory()
-        for handle in self.handles:
-            self.shared.destroy_shared_memory_region(handle)
-
-
-class _CudaRegions:
-    """Two regions of the GPU's memory that Triton knows."""
-
-    name = "cuda"
-
-    def __init__(self, client: Any, sizes: Sequence[int]) -> None:
-        import tritonclient.utils.cuda_shared_memory as shared
-
-        self.client, self.shared = client, shared
-        self.handles = [
-            shared.create_shared_memory_region(f"gpu-{index}", size, 0) for index, size in enumerate(sizes)
-        ]
-        for index, size in enumerate(sizes):
-            client.register_cuda_shared_memory(
-                f"gpu-{index}", shared.get_raw_handle(self.handles[index]), 0, size
-            )
-
-    def write(self, array: Any) -> None:
-        self.shared.set_shared_memory_region(self.handles[0], [array])
-
-    def read(self, shape: list[int]) -> Any:
-        return self.shared.get_contents_as_numpy(self.handles[1], np.float32, shape)
-
-    def close(self) -> None:
-        self.client.unregister_cuda_shared_memory()
-        for handle in self.handles:
-            self.shared.destroy_shared_memory_region(handle)
-
-
-def _move(client: Any, kind: type[_SystemRegions | _CudaRegions], count: int = 200) -> dict[str, Any]:
-    """Send an array of 4.8 MB and take one of 8.6 MB, again and again. Returns milliseconds of the middle call."""
-    from tritonclient.grpc import InferInput, InferRequestedOutput
-
-    numbers, answer = 1_204_224, 2_150_400
-    array = np.random.default_rng(1).random(numbers, np.float32)
-    regions = kind(client, (4 * numbers, 4 * answer))
-    try:
-        tensor, output = InferInput("input", [numbers], "FP32"), InferRequestedOutput("output")
-        tensor.set_shared_memory("gpu-0", 4 * numbers)
-        output.set_shared_memory("gpu-1", 4 * answer)
-        times = []
-        for _ in range(count):
-            start = time.perf_counter()
-            regions.write(array)
-            written = time.perf_counter()
-            client.infer("mover", [tensor], outputs=[output])
-            inferred = time.perf_counter()
-            got = regions.read([answer])
-            times.append(
-                (
-                    written - start,
-                    inferred - written,
-                    time.perf_counter() - inferred,
-                    time.perf_counter() - start,
-                )
-            )
-        is_right = bool(np.allclose(got[:numbers], array + 1))
-    finally:
-        regions.close()
-    middle = np.median(np.array(times[count // 10 :]), axis=0) * 1000
-    return {
-        **dict(zip(("write_ms", "infer_ms", "read_ms", "all_ms"), map(float, middle.round(3)), strict=True)),
-        "right": is_right,
-    }
-
-
 def _ask(model: str, picture: bytes, form: str, **parameters: int) -> Request:
     """Return the box's request with a picture."""
     if form == "raw":
@@ -768,20 +582,6 @@ def _gpu_memory() -> int:
     with suppress(Exception):
         return int(Sampler().read()["used"])
     return 0
-
-
-def _rate(call: Callable[[], Any], size: int, seconds: float) -> float:
-    for _ in range(3):
-        call()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds or not count:
-        call()
-        count += 1
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return round(count * size / (time.perf_counter() - start), 1)
 
 
 def _shorten(values: list[Any]) -> list[Any]:
