@@ -8,6 +8,8 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from threading import Event
 
+import pytest
+
 from tests.support.deploy_account import (
     IMAGE,
     FakeAccount,
@@ -49,6 +51,7 @@ def killed_after_each_change(cloud: FakeAccount, *words: str) -> list[str]:
         seen.append(cloud.proxy.changes[-1])
 
 
+@pytest.mark.exhaustive
 def test_deploy_update_and_delete_continue_after_a_kill_at_each_change(cloud: FakeAccount) -> None:
     # The processes share what is loaded here. A connection they must not share, so this session has made none.
     cloud.session = session_with_cached_clients()

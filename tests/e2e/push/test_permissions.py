@@ -45,12 +45,14 @@ def create_user_with(aws: str, actions: list[str]) -> dict[str, str]:
     return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
 
+@pytest.mark.exhaustive
 def test_the_documented_permissions_are_enough(pushing: Checkout, strict_aws: str) -> None:
     key = create_user_with(strict_aws, documented_permissions())
     done = pushing.push(AWS_ENDPOINT_URL=strict_aws, **key)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("missing", "command"),
     [

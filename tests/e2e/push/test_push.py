@@ -44,6 +44,7 @@ def test_a_pushed_image_runs_after_a_pull(pushing: Checkout, registry: str) -> N
     assert run_after_pull(pushing, f"{registry}/trireme@{digest}") == "pulled and run"
 
 
+@pytest.mark.exhaustive
 def test_the_manifest_is_dockers_because_sagemaker_refuses_ocis_and_has_labels(pushing: Checkout) -> None:
     done = pushing.push()
     assert done.returncode == 0 and "OCI" not in done.stderr
@@ -54,6 +55,7 @@ def test_the_manifest_is_dockers_because_sagemaker_refuses_ocis_and_has_labels(p
     assert pushing.git("rev-parse", "HEAD").startswith(labels["org.opencontainers.image.revision"])
 
 
+@pytest.mark.exhaustive
 def test_every_region_gets_a_repository_with_scans_and_immutable_tags(pushing: Checkout, moto: str) -> None:
     done = pushing.push("--region", "eu-central-1", "--region", "us-gov-west-1")
     assert done.returncode == 0, done.stderr
@@ -64,6 +66,7 @@ def test_every_region_gets_a_repository_with_scans_and_immutable_tags(pushing: C
         assert settings["imageScanningConfiguration"] == {"scanOnPush": True}
 
 
+@pytest.mark.exhaustive
 def test_pushing_the_same_image_again_succeeds(pushing: Checkout) -> None:
     first, second = pushing.push(), pushing.push()
     assert second.returncode == 0
@@ -92,6 +95,7 @@ def test_uncommitted_changes_are_marked_in_the_tag(pushing: Checkout) -> None:
     assert "not committed" in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_a_dry_run_push_the_same_image(pushing: Checkout, registry: str) -> None:
     printed = pushing.push("--dry-run").stdout
     assert f"podman push {registry}/trireme:{pushing.tag}\n" in printed
@@ -119,6 +123,7 @@ def test_a_failed_build_pushes_nothing(pushing: Checkout, step: str, reason: str
     assert reason in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "reason"),
     [

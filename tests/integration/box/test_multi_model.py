@@ -476,6 +476,7 @@ class Named(Client):
 """
 
 
+@pytest.mark.exhaustive
 def test_200_models_are_listed_in_pages(endpoint: MultiModelEndpoint) -> None:
     """Clients without a Triton model, which need no process of their own."""
     names = [f"m{index:03}" for index in range(200)]

@@ -123,6 +123,7 @@ def test_a_changed_option_is_live_without_a_restart(box: RunningBox, team: Path)
         file.write_text(before)
 
 
+@pytest.mark.exhaustive
 def test_check_client_passes_for_a_model_without_a_client_file(team: Path) -> None:
     result = check_client(team, "mood")
     assert result.failed == {}

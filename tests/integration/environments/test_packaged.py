@@ -44,6 +44,7 @@ def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_pa
             assert greeting_word(response) == "ahoy"
 
 
+@pytest.mark.exhaustive
 def test_in_multi_model_mode_each_archive_has_a_copy_of_the_environment(
     repository: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sm.commands.progress import Progress
 from sm.repository.cache import Cache
 from sm.settings import HERE, Settings
@@ -20,6 +22,7 @@ __all__ = ["demo"]
 SAMPLES = HERE / "clients" / "yolov5" / "sample"
 
 
+@pytest.mark.exhaustive
 def test_the_script_counts_what_each_picture_shows(demo: Path, tmp_path: Path) -> None:
     recipe, cache = HERE / "model" / "yolov5", Cache(Settings.read({}).cache)
     built = Preparation(cache, recipe.parent, Progress(sys.stderr)).build(Recipe.load(recipe))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from sm.triton.channel import Channel
 from sm.triton.model_control import ModelControl
 from tests.support.gateways import MODELS, Gateway
@@ -16,6 +18,7 @@ def infer_process(gateway: Gateway) -> tuple[int, str]:
     return response.status_code, response.text
 
 
+@pytest.mark.exhaustive
 def test_two_tritons_share_the_requests_and_if_one_dies_the_other_serves_all(
     local_gateway: Gateway, tritons: list[TritonProcess]
 ) -> None:

@@ -142,6 +142,7 @@ def test_the_box_promotes_a_canary_that_is_not_worse(model: Pushed) -> None:
     assert statuses[200] >= 2 * MIN_REQUESTS
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -227,6 +228,7 @@ def test_a_box_that_is_stopped_in_the_middle_ends_well(tmp_path: Path) -> None:
         assert model.box.stop() == 0
 
 
+@pytest.mark.exhaustive
 def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(tmp_path: Path) -> None:
     with pushed(tmp_path, TRIREME_MODEL_POLL="1") as model:
         # Polling would take it at once; so it must not see it in two looks before the push.
@@ -241,6 +243,7 @@ def test_a_change_that_polling_finds_waits_for_the_end_of_the_canary(tmp_path: P
         wait_until(lambda: model.factor("again") == newest, description="the newest version")
 
 
+@pytest.mark.exhaustive
 def test_what_was_rolled_back_is_not_taken_by_polling_and_a_new_start_serves_what_is_there(
     tmp_path: Path,
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_host_that_is_away_for_some_seconds_ends_no_fetch(host: Host, tmp_path
     assert digest_of(Path(result["repository"])) == expected
 
 
+@pytest.mark.exhaustive
 def test_a_changed_object_starts_anew(host: Host, tmp_path: Path) -> None:
     host.put(1)
     interrupt(host, tmp_path / "cache", "cut")
@@ -175,6 +176,7 @@ def test_a_wrong_digest_leaves_nothing_that_is_used_later(host: Host, tmp_path: 
     assert digest_of(sources.fetch(f"{host.source}#sha256={wanted}")) == expected
 
 
+@pytest.mark.exhaustive
 def test_what_nobody_goes_on_with_is_removed_after_a_week(host: Host, tmp_path: Path) -> None:
     host.put(1)
     interrupt(host, tmp_path / "cache", "cut")
@@ -244,6 +246,7 @@ def test_joined_sources_are_held_too(prefixes: None, tmp_path: Path) -> None:
     assert set(Sources(tmp_path, print)._idle_folders()) == {one, joined}
 
 
+@pytest.mark.exhaustive
 def test_a_host_that_stops_to_send_is_reported_within_30_seconds(host: Host, tmp_path: Path) -> None:
     host.put(1)
     host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
@@ -254,6 +257,7 @@ def test_a_host_that_stops_to_send_is_reported_within_30_seconds(host: Host, tmp
     assert "cannot be fetched" in output.splitlines()[-1]
 
 
+@pytest.mark.exhaustive
 def test_who_waits_for_a_fetch_that_is_killed_goes_on_with_it(host: Host, tmp_path: Path) -> None:
     expected, cache = host.put(1), tmp_path / "cache"
     host.proxy.budget, host.proxy.keeps_open = RANGE_BYTES, True
@@ -295,6 +299,7 @@ print(subprocess.run(command, capture_output=True, text=True).stdout.splitlines(
 """
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_fills_meanwhile_ends_the_fetch_and_the_next_one_goes_on(
     host: Host, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_request_whose_load_is_cut_off_is_answered_by_the_next_process(
         assert answer.result().status_code == 200, answer.result().text
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_costs_the_load_alone(tmp_path: Path, short_path: Path) -> None:
     for name in ("m1", "m2"):
         multiplying_model(int(name[1])).write(tmp_path / "repository" / name)

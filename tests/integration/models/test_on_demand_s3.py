@@ -40,6 +40,7 @@ def s3_url(aws: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     yield aws
 
 
+@pytest.mark.exhaustive
 def test_the_commands_of_the_page_work_and_two_boxes_share_what_was_fetched(
     s3_url: str, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_source_that_dies_in_the_middle_costs_the_model_that_comes_from_it_alo
         assert infer(again.url, "cats").json()["outputs"][0]["data"] == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_a_source_that_ends_in_the_middle_of_a_load_fails_that_load_with_the_reason(
     s3_url: str, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_source_that_dies_in_the_middle_leaves_the_old_version_serving(s3_url:
             assert answer(box) == [2, 4]
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_leaves_the_old_version_serving(s3_url: str, tmp_path: Path) -> None:
     source, cache = upload(s3_url, tmp_path, "full", 1), tmp_path / "cache"
     cache.mkdir()
@@ -102,6 +103,7 @@ def test_a_box_that_is_killed_in_the_middle_starts_with_the_new_version(s3_url: 
         assert answer(again) == [2, 4]
 
 
+@pytest.mark.exhaustive
 def test_the_control_plane_killed_in_the_middle_leaves_the_old_version_serving(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     multiplying_model(1).write(repository / "cats")
@@ -121,6 +123,7 @@ def test_the_control_plane_killed_in_the_middle_leaves_the_old_version_serving(t
         wait_until(lambda: len(list(staged.glob("cats*"))) == 1, description="one version left")
 
 
+@pytest.mark.exhaustive
 def test_pushes_that_wait_for_a_source_leave_threads_for_ping_and_the_pages(
     s3_url: str, tmp_path: Path
 ) -> None:

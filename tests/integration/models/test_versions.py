@@ -137,6 +137,7 @@ def test_the_commands_of_the_page_replace_a_model(model: Pushed) -> None:
     assert model.ask().json()["result"] == ["label 30", "client 30", [32, 64]]
 
 
+@pytest.mark.exhaustive
 def test_what_is_written_to_the_repository_changes_nothing_before_it_is_pushed(tmp_path: Path) -> None:
     """Whatever is started again meanwhile: a worker, the model's process, Triton."""
     with pushed(tmp_path, SAGEMAKER_MODEL_SERVER_WORKERS="1") as model:

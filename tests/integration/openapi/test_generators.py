@@ -95,6 +95,7 @@ def samples() -> tuple[str, str]:
     return str(HERE / "clients/resnet/sample/cat.png"), str(HERE / "clients/yolov5/sample/chelsea.jpg")
 
 
+@pytest.mark.exhaustive
 def test_openapi_python_client_generates_a_client_that_calls_every_model(
     box: RunningBox, tmp_path: Path, samples: tuple[str, str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_openapi_python_client_generates_a_client_that_calls_every_model(
     check_answers(box, run(tmp_path, python, "-c", PYTHON_CALLS, box.url, *samples))
 
 
+@pytest.mark.exhaustive
 def test_openapi_typescript_generates_types_for_calls_to_every_model(
     box: RunningBox, tmp_path: Path, samples: tuple[str, str]
 ) -> None:

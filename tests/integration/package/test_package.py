@@ -34,6 +34,7 @@ def test_models_and_clients_are_at_the_top(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) -> None:
     write_repository(tmp_path / "model", "first", "second")
     for name in ("first", "second"):
@@ -62,6 +63,7 @@ def test_the_clients_of_a_folder_are_packed_beside_the_models(tmp_path: Path) ->
     assert "two clients of one name; they differ in client.py" in completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_repository_whose_clients_cannot_load_is_not_packed(tmp_path: Path) -> None:
     folder = write_repository(tmp_path / "repository", "first")
     write_client(folder / "code" / "missing" / "client.py", "second")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.boxes import free_port
 from tests.support.pages import code_blocks, run_commands
 from tests.support.tritons import MODELS
@@ -12,6 +14,7 @@ from tests.support.tritons import MODELS
 PACK, SERVE, ENVIRONMENT = code_blocks("deploy/packaging.md")
 
 
+@pytest.mark.exhaustive
 def test_the_pages_commands_write_the_archives_it_names(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "echo")
     (tmp_path / "out").mkdir()

@@ -181,6 +181,7 @@ def test_without_the_tools_their_commands_say_how_to_install_them(
     assert "pip install 'trireme-serving[tools]'" in completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_team_can_write_inspect_package_and_describe_a_model_with_the_wheels(installed: Installed) -> None:
     image = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:1"
     for arguments, expected in (

@@ -75,6 +75,7 @@ class Sentiment(TensorClient):
 """
 
 
+@pytest.mark.exhaustive
 def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(HERE / ".venv")
     answers = run_commands("\n".join(code_blocks(PAGE)), tmp_path, free_port())
@@ -83,6 +84,7 @@ def test_the_recipes_are_built_and_served_as_the_page_says(tmp_path: Path) -> No
     assert list(differences(answers, expected)) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.exhaustive
 def test_a_checkpoint_of_hugging_face_is_built_and_served_as_the_page_says(tmp_path: Path) -> None:
     install, *commands = next(

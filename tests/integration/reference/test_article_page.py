@@ -140,6 +140,7 @@ def assert_same_rows(rows: list[str], expected: list[str]) -> None:
     assert scores == pytest.approx(expected_scores, abs=0.05)
 
 
+@pytest.mark.exhaustive
 def test_the_articles_service_and_client_and_ours_give_the_same_answer(
     repository: Path, tmp_path: Path
 ) -> None:

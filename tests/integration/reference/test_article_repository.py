@@ -99,6 +99,7 @@ def test_a_list_is_answered_by_models_with_a_batch_of_one(box: RunningBox, model
     assert result_of(box, model, [{"img": picture(model)}] * 3) == [single_result] * 3
 
 
+@pytest.mark.exhaustive
 def test_a_configuration_can_name_its_client_and_an_unfit_model_is_served_without(
     demo: Path, tmp_path: Path, box: RunningBox
 ) -> None:

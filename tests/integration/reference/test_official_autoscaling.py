@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
+
 from tests.support.deploy_account import FakeAccount, cloud, proxy
 
 __all__ = ["cloud", "proxy"]
@@ -33,6 +35,7 @@ def scaling_policies(cloud: FakeAccount) -> dict[str, Any]:
     }
 
 
+@pytest.mark.exhaustive
 def test_an_endpoint_can_scale_by_cpu_and_gpu_utilisation_and_invocations(cloud: FakeAccount) -> None:
     targets = ("--target-invocations", "600", "--target-cpu", "70", "--target-gpu", "90")
     assert cloud.deploy("--autoscale", "1:4", *targets).code == 0
