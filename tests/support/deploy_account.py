@@ -143,16 +143,22 @@ class FakeAccount:
             "models": [each["ModelName"] for each in sagemaker.list_models()["Models"]],
             "alarms": [each["AlarmName"] for each in alarms],
             "targets": [each["ResourceId"] for each in targets["ScalableTargets"]],
-            "archives": [
-                each["Key"]
-                for bucket in buckets
-                for each in self.client("s3").list_objects_v2(Bucket=bucket).get("Contents", ())
-            ],
+            "archives": sorted({archive_or_version(key) for bucket in buckets for key in self.keys(bucket)}),
         }
+
+    def keys(self, bucket: str) -> list[str]:
+        """Return the keys of a bucket's objects."""
+        objects = self.client("s3").list_objects_v2(Bucket=bucket).get("Contents", ())
+        return [each["Key"] for each in objects]
 
     def deployed_configuration(self, name: str = "ships") -> str:
         """Return the name of the endpoint's configuration."""
         return str(self.client("sagemaker").describe_endpoint(EndpointName=name)["EndpointConfigName"])
+
+
+def archive_or_version(key: str) -> str:
+    """Return an archive's key, or the prefix of the version that a single file belongs to."""
+    return key if key.endswith(".tar.gz") else "/".join(key.split("/")[:3]) + "/"
 
 
 class Terminal(io.StringIO):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,11 +32,15 @@ from tests.support.aws import fake_aws
 from tests.support.aws_proxy import Proxy, Request, Response, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.containers import Container, running_container
+from trireme_tools.deploy.model_data import url_of
 
 REGION, BUCKET = "eu-west-1", "team"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:test"
 ROLE = "arn:aws:iam::123456789012:role/serving"
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION}
+
+#: The most boxes of an endpoint, whatever its number of instances.
+MAX_INSTANCES = 2
 
 #: Starts a box with a model folder (``None``: the image has the models), an image and variables.
 Launch = Callable[
@@ -58,13 +64,32 @@ def as_container(
 
 @dataclass
 class Endpoint:
-    """An endpoint's state, and its box once it is ready; ``stack`` stops the box."""
+    """An endpoint's state, and the boxes of its instances once they are ready; ``stack`` stops them."""
 
     status: str
     reason: str = ""
-    box: RunningBox | Container | None = None
+    boxes: list[RunningBox | Container] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     changing: threading.Thread = field(default_factory=threading.Thread)
+    strategy: str = "RANDOM"
+    #: Requests under way at each box, by its URL.
+    in_flight: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def routed(self) -> Iterator[str]:
+        """Choose a box as the routing strategy says, and yield its URL."""
+        with self.lock:
+            urls = [box.url for box in self.boxes]
+            # With as many at both, neither is first for ever.
+            random.shuffle(urls)
+            url = urls[0] if self.strategy == "RANDOM" else min(urls, key=self.in_flight.__getitem__)
+            self.in_flight[url] += 1
+        try:
+            yield url
+        finally:
+            with self.lock:
+                self.in_flight[url] -= 1
 
 
 @dataclass
@@ -91,7 +116,7 @@ class PlayedAws(Proxy):
             response.body = json.dumps({**json.loads(response.body), **state}).encode()
         elif request.operation in ("CreateEndpoint", "UpdateEndpoint"):
             endpoint = self.endpoints.setdefault(name, Endpoint("Creating"))
-            endpoint.status = "Updating" if endpoint.box else "Creating"
+            endpoint.status = "Updating" if endpoint.boxes else "Creating"
             endpoint.changing = threading.Thread(target=self._replace_box, args=(name, endpoint))
             endpoint.changing.start()
         elif request.operation == "DeleteEndpoint":
@@ -109,46 +134,64 @@ class PlayedAws(Proxy):
     def _invoke(self, request: Request) -> Response:
         """Send the request to the box, whose route of this path answers as SageMaker's runtime does."""
         endpoint = self.endpoints.get(request.path.split("/")[2])
-        if endpoint is None or endpoint.box is None:
+        if endpoint is None or not endpoint.boxes:
             return json_error(400, "ValidationError", "The endpoint is not in service.")
-        return self._forward(request, urlsplit(endpoint.box.url).netloc)
+        with endpoint.routed() as url:
+            return self._forward(request, urlsplit(url).netloc)
 
     def _replace_box(self, name: str, endpoint: Endpoint) -> None:
         """Start a box for the endpoint's configuration. The old one serves until the new one is ready."""
         stack = ExitStack()
         try:
-            box = stack.enter_context(self._start_box(name))
-            box.wait_ready()
-            self._send_log(name, box.log.read_text() if isinstance(box, RunningBox) else box.logs())
+            variant = self._variant(name)
+            count = min(variant.get("InitialInstanceCount", 1), MAX_INSTANCES)
+            boxes = [stack.enter_context(self._start_box(variant)) for _ in range(count)]
+            for box in boxes:
+                box.wait_ready()
+                self._send_log(name, box.log.read_text() if isinstance(box, RunningBox) else box.logs())
         except (AssertionError, ClientError, tarfile.TarError) as error:
             stack.close()
             endpoint.status, endpoint.reason = "Failed", str(error)
             return
         old, endpoint.stack = endpoint.stack, stack
-        endpoint.box, endpoint.status = box, "InService"
+        endpoint.boxes, endpoint.status = boxes, "InService"
+        endpoint.strategy = variant.get("RoutingConfig", {}).get("RoutingStrategy", "RANDOM")
         old.close()
 
-    def _start_box(self, name: str) -> AbstractContextManager[RunningBox | Container]:
-        sagemaker, folder = self._client("sagemaker"), self.folder / uuid.uuid4().hex
+    def _variant(self, name: str) -> dict[str, Any]:
+        sagemaker = self._client("sagemaker")
         config_name = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
         config = sagemaker.describe_endpoint_config(EndpointConfigName=config_name)
-        model_name = config["ProductionVariants"][0]["ModelName"]
-        container = sagemaker.describe_model(ModelName=model_name)["PrimaryContainer"]
+        return dict(config["ProductionVariants"][0])
+
+    def _start_box(self, variant: Mapping[str, Any]) -> AbstractContextManager[RunningBox | Container]:
+        folder = self.folder / uuid.uuid4().hex
+        described = self._client("sagemaker").describe_model(ModelName=variant["ModelName"])
+        container = described["PrimaryContainer"]
         folder.mkdir(parents=True)
-        url, model = container.get("ModelDataUrl"), None
+        url, model = url_of(container), None
         if url:
             model = folder / "model"
-            self._unpack(url, model)
+            self._fetch(url, model)
         return self.launch(folder, model, container["Image"], container.get("Environment", {}))
 
-    def _unpack(self, url: str, folder: Path) -> None:
-        """Unpack an archive of the account, readable for the user of a container."""
-        parts, packed = urlsplit(url), io.BytesIO()
-        self._client("s3").download_fileobj(parts.netloc, parts.path.lstrip("/"), packed)
-        packed.seek(0)
+    def _fetch(self, url: str, folder: Path) -> None:
+        """Unpack an archive, or download all files below a prefix, readable for the user of a container."""
+        s3, parts = self._client("s3"), urlsplit(url)
+        bucket, key = parts.netloc, parts.path.lstrip("/")
         folder.mkdir()
-        with tarfile.open(fileobj=packed) as archive:
-            archive.extractall(folder, filter="data")
+        if url.endswith("/"):
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key):
+                for row in page["Contents"]:
+                    file = folder / row["Key"].removeprefix(key)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    s3.download_file(bucket, row["Key"], str(file))
+        else:
+            with tempfile.TemporaryFile() as packed:
+                s3.download_fileobj(bucket, key, packed)
+                packed.seek(0)
+                with tarfile.open(fileobj=packed) as archive:
+                    archive.extractall(folder, filter="data")
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 

@@ -7,10 +7,12 @@ import secrets
 from typing import Any
 
 import pytest
+from s3transfer.manager import TransferManager
 
 from tests.support.aws_proxy import Response
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
-from trireme_tools.deploy import gpu_hosts, upload
+from trireme_tools.deploy import file_upload, gpu_hosts
+from trireme_tools.deploy.model_data import url_of
 
 
 def variant(cloud: FakeAccount) -> dict[str, Any]:
@@ -29,13 +31,12 @@ def test_a_folder_becomes_an_endpoint_whose_answers_are_compared(cloud: FakeAcco
     things = cloud.list_resources()
     assert things["endpoints"] == ["ships"] and things["configurations"] == [cloud.deployed_configuration()]
     sagemaker = cloud.client("sagemaker")
-    (model,), (archive,) = things["models"], things["archives"]
-    assert sagemaker.describe_model(ModelName=model)["PrimaryContainer"] == {
-        "Image": IMAGE,
-        "Mode": "SingleModel",
-        "ModelDataUrl": f"s3://{BUCKET}/{archive}",
-        "Environment": {"A": "1"},
-    }
+    (model,), (version,) = things["models"], things["archives"]
+    container = sagemaker.describe_model(ModelName=model)["PrimaryContainer"]
+    source = container.pop("ModelDataSource")["S3DataSource"]
+    assert container == {"Image": IMAGE, "Mode": "SingleModel", "Environment": {"A": "1"}}
+    assert (source["S3DataType"], source["CompressionType"]) == ("S3Prefix", "None")
+    assert source["S3Uri"] == f"s3://{BUCKET}/{version}"
     instances = variant(cloud)
     assert instances["InitialInstanceCount"] == 2 and instances["InstanceType"] == "ml.g4dn.xlarge"
     assert (
@@ -99,12 +100,92 @@ def test_wrong_answers_are_an_error_and_the_endpoint_stays(cloud: FakeAccount) -
 
 
 def test_a_large_archive_is_sent_in_parts(cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)  # S3's smallest
+    monkeypatch.setattr(file_upload, "PART_BYTES", 5 << 20)  # S3's smallest
     (cloud.repository / "ship/1/noise").write_bytes(secrets.token_bytes(6 << 20))
-    done = cloud.deploy()
+    done = cloud.deploy("--archive")
     assert done.code == 0, done.err
     (archive,) = cloud.list_resources()["archives"]
     assert "-" in cloud.client("s3").head_object(Bucket=BUCKET, Key=archive)["ETag"], "it has one part only"
+
+
+def test_a_new_version_sends_what_has_changed_and_copies_the_rest(
+    cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cloud.repository / "both/1").mkdir(parents=True)  # an ensemble's version has no file
+    (cloud.repository / "both/config.pbtxt").write_text('name: "both" platform: "ensemble"')
+    (cloud.repository / "ship/1/same").symlink_to("weight")
+    sent: list[str] = []
+    upload = TransferManager.upload
+
+    def upload_noted(self: Any, body: Any, bucket: str, key: str, *rest: Any) -> Any:
+        sent.append(key)
+        return upload(self, body, bucket, key, *rest)
+
+    monkeypatch.setattr(TransferManager, "upload", upload_noted)
+    assert cloud.deploy().code == 0
+    (first,) = cloud.list_resources()["archives"]
+    names = {key.removeprefix(first) for key in cloud.keys(BUCKET)}
+    assert {"ship/1/same", "both/1/.keep", "code/ship/client.py"} <= names and len(sent) == len(names)
+    sent.clear()
+    (cloud.repository / "ship/1/model.py").write_text("class TritonPythonModel:\n    pass\n")
+    assert cloud.deploy().code == 0
+    (second,) = {*cloud.list_resources()["archives"]} - {first}
+    assert sent == [f"{second}ship/1/model.py"]
+    assert {key.removeprefix(second) for key in cloud.keys(BUCKET) if key.startswith(second)} == names
+    s3 = cloud.client("s3")
+    assert s3.get_object(Bucket=BUCKET, Key=f"{second}ship/1/same")["Body"].read() == b"1"
+    assert s3.get_object(Bucket=BUCKET, Key=f"{second}ship/1/model.py")["Body"].read().endswith(b"pass\n")
+
+
+def test_a_field_without_an_option_reaches_its_call_and_a_shadow_keeps_it(cloud: FakeAccount) -> None:
+    cloud.proxy.changes = []
+    refused = cloud.deploy("--set", "ProductionVariants[0].VolumSizeInGB=50")
+    assert refused.code == 1 and "VolumeSizeInGB" in refused.err and cloud.proxy.changes == []
+    refused = cloud.deploy("--set", "VpcConfig.Subnets[0]=subnet-1")
+    assert refused.code == 1 and "SecurityGroupIds" in refused.err and cloud.proxy.changes == []
+    fields = (
+        "ProductionVariants[0].VolumeSizeInGB=50",
+        'VpcConfig={"Subnets":["s"],"SecurityGroupIds":["g"]}',
+    )
+    assert cloud.deploy("--set", fields[0], "--set", fields[1]).code == 0
+    assert cloud.proxy.bodies["CreateModel"]["VpcConfig"] == {"Subnets": ["s"], "SecurityGroupIds": ["g"]}
+    assert cloud.sm("deploy", "ships", "--shadow", str(cloud.repository)).code == 0
+    created = cloud.proxy.bodies["CreateEndpointConfig"]
+    variants = (*created["ProductionVariants"], *created["ShadowProductionVariants"])
+    assert [row["VolumeSizeInGB"] for row in variants] == [50, 50]
+    assert cloud.proxy.bodies["CreateModel"]["VpcConfig"] == {"Subnets": ["s"], "SecurityGroupIds": ["g"]}
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_kept(
+    cloud: FakeAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = cloud.repository / "ship/1/weight"
+    transfer = file_upload.FileUploader._transfer
+
+    def transfer_changing(self: file_upload.FileUploader, *rest: Any) -> None:
+        weight.write_text("22")
+        transfer(self, *rest)
+
+    monkeypatch.setattr(file_upload.FileUploader, "_transfer", transfer_changing)
+    assert cloud.deploy().code == 1
+    assert not any(key.endswith("ship/1/weight") for key in cloud.keys(BUCKET))
+    assert cloud.list_resources()["models"] == []
+
+
+def test_the_files_below_a_prefix_on_s3_are_used_unchanged(cloud: FakeAccount) -> None:
+    s3, url = cloud.client("s3"), "s3://ours/ships/"
+    s3.create_bucket(Bucket="ours", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    assert cloud.deploy(data=url).code == 1, "there is nothing"
+    s3.put_object(Bucket="ours", Key="ships/ship/1/weight", Body=b"1")
+    assert cloud.deploy(data=url).code == 0
+    first = cloud.deployed_configuration()
+    assert url_of(cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]) == url
+    s3.put_object(Bucket="ours", Key="ships/ship/1/weight", Body=b"2")
+    assert cloud.deploy(data=url).code == 0
+    assert cloud.deployed_configuration() != first, "a file has changed under its name"
+    s3.put_object(Bucket="ours", Key="ships/code/")  # as S3's console makes a folder
+    cloud.proxy.changes = []
+    assert cloud.deploy(data=url).code == 1 and cloud.proxy.changes == []
 
 
 def test_an_archive_on_s3_is_used_unchanged(cloud: FakeAccount) -> None:
@@ -129,7 +210,7 @@ def test_a_client_whose_model_is_not_served_is_not_compared(
     body = {"Message": "the model failed", "OriginalStatusCode": 404, "OriginalMessage": message}
     headers = {"x-amzn-ErrorType": "ModelError", "Content-Type": "application/json"}
     cloud.proxy.fixed_responses["InvokeEndpoint"] = Response(424, headers, json.dumps(body).encode())
-    done = cloud.deploy(data=cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"])
+    done = cloud.deploy(data=url_of(cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]))
     assert done.code == 0 and "its model is not served" in done.out and "nothing was compared" in done.err
 
 
@@ -165,11 +246,16 @@ def test_asynchronous_answers_are_compared_through_s3_and_a_backlog_starts_an_in
     s3 = cloud.client("s3")
     s3.create_bucket(Bucket="answers", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     scaling = ("--autoscale", "0:4", "--target-invocations", "5")
-    done = cloud.deploy("--async", "s3://answers/out", *scaling)
+    topic = "arn:aws:sns:eu-west-1:123456789012:answers"
+    done = cloud.deploy("--async", "s3://answers/out", "--notify", topic, *scaling)
     assert done.code == 0, done.err
     assert "ship  equal" in done.out
     output = cloud.proxy.bodies["CreateEndpointConfig"]["AsyncInferenceConfig"]["OutputConfig"]
-    assert output == {"S3OutputPath": "s3://answers/out", "S3FailurePath": "s3://answers/out/failures/"}
+    assert output == {
+        "S3OutputPath": "s3://answers/out",
+        "S3FailurePath": "s3://answers/out/failures/",
+        "NotificationConfig": {"SuccessTopic": topic, "ErrorTopic": topic},
+    }
     (alarm,) = cloud.client("cloudwatch").describe_alarms()["MetricAlarms"]
     assert alarm["MetricName"] == "HasBacklogWithoutCapacity"
     assert "policyName/ships-wake" in alarm["AlarmActions"][0]
@@ -201,8 +287,10 @@ def test_wrong_options_are_refused_before_any_change(cloud: FakeAccount) -> None
         ("--autoscale", "0:4", "--target-invocations", "5"): "needs --async",
         ("--serverless", "2048:5", "--mme"): "--serverless cannot be combined with",
         ("--serverless", "2000:5"): "MEMORY is one of",
+        ("--serverless", "2048:5", "--model-data", "s3://ours/ships/"): "takes an archive",
         ("--startup-timeout", "5000"): "from 60 to 3600",
         ("--env", "A"): "is not KEY=VALUE",
+        ("--notify", "arn:aws:sns:eu-west-1:123456789012:t"): "--notify needs --async",
     }.items():
         done = cloud.deploy(*words)
         assert done.code in (1, 2) and complaint in done.err, (words, done.err)

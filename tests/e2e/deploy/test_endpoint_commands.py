@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 from trireme_tools.deploy import endpoint_logs, images
+from trireme_tools.deploy.model_data import url_of
 
 
 def test_status_shows_what_is_deployed(cloud: FakeAccount) -> None:
@@ -75,7 +76,7 @@ def test_delete_lists_everything_asks_and_removes_it(cloud: FakeAccount) -> None
 def test_delete_removes_nothing_of_another_deployment(cloud: FakeAccount) -> None:
     assert cloud.deploy(name="ships").code == 0
     assert cloud.deploy(name="ships-2").code == 0
-    archive = cloud.proxy.bodies["CreateModel"]["PrimaryContainer"]["ModelDataUrl"]
+    archive = url_of(cloud.proxy.bodies["CreateModel"]["PrimaryContainer"])
     assert cloud.sm("delete", "ships", "--yes").code == 0
     things = cloud.list_resources()
     assert things["endpoints"] == ["ships-2"] and {len(things[kind]) for kind in things} == {0, 1}

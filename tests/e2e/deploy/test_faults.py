@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.aws_proxy import Response, json_error, xml_error
-from tests.support.deploy_account import IMAGE, FakeAccount, write_repository
+from tests.support.deploy_account import BUCKET, IMAGE, FakeAccount, write_repository
 
 THROTTLED = json_error(400, "ThrottlingException", "Rate exceeded")
 
@@ -29,7 +29,7 @@ def test_a_failed_endpoint_says_why_shows_its_log_and_is_removed(cloud: FakeAcco
     assert reason in done.err and "  | loading ship\n  | ship: no file weight\n" in done.err
     assert "--startup-timeout 3600" in done.err
     assert "Removed again: endpoint, alarms, configuration, model." in done.err
-    assert "The archive stays at s3://" in done.err
+    assert "stay at s3://" in done.err
     assert has_only_the_archive(cloud)
 
 
@@ -85,8 +85,10 @@ def test_a_run_after_a_lost_connection_repeats_nothing(cloud: FakeAccount, opera
     done = cloud.deploy()
     assert done.code == 1 and "the network is away" in done.err
     cloud.proxy.reset()
+    files_before = len(cloud.keys(BUCKET))
     assert cloud.deploy().code == 0
-    assert operation not in cloud.proxy.changes, "it was done already"
+    to_do = {"PutObject": len(cloud.keys(BUCKET)) - files_before}  # files are sent in parallel
+    assert cloud.proxy.changes.count(operation) == to_do.get(operation, 0), "it was done already"
     assert {len(cloud.list_resources()[kind]) for kind in ("models", "configurations", "archives")} == {1}
 
 
@@ -117,7 +119,7 @@ def test_a_refused_upload_says_why_and_creates_nothing(
 ) -> None:
     cloud.proxy.fixed_responses["PutObject"] = refusal
     done = cloud.deploy()
-    assert done.code == 1 and "cannot send the archive to s3://" in done.err and complaint in done.err
+    assert done.code == 1 and "cannot send" in done.err and complaint in done.err
     assert not cloud.list_resources()["models"] and not cloud.list_resources()["archives"]
 
 

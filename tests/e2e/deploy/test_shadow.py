@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.deploy_account import ACCOUNT, IMAGE, REGION, FakeAccount, write_repository
 from trireme_tools.deploy import gpu_hosts
+from trireme_tools.deploy.model_data import url_of
 
 NEXT_IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/trireme@sha256:{'0' * 64}"
 
@@ -52,7 +53,7 @@ def test_a_shadow_runs_another_archive_and_production_stays(cloud: FakeAccount, 
     (ami,) = {each["InferenceAmiVersion"] for kind in sent if "Variants" in kind for each in sent[kind]}
     assert ami == gpu_hosts.known_amis()[-1]
     old, new = (container_of(cloud, variant["ModelName"]) for variant in (production, shadow))
-    assert new["Image"] == old["Image"] and new["ModelDataUrl"] != old["ModelDataUrl"]
+    assert new["Image"] == old["Image"] and url_of(new) != url_of(old)
     again = cloud.sm("deploy", "ships", "--shadow", str(tmp_path / "next"), "--percent", "20")
     assert again.code == 0 and "up to date" in again.err
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.support.deploy_account import FakeAccount, write_repository
 
 
@@ -59,6 +61,19 @@ def test_canary_and_linear_updates_use_the_chosen_alarms(cloud: FakeAccount) -> 
     assert steps["TrafficRoutingConfiguration"]["LinearStepSize"]["Value"] == 20
     change_weight(cloud, "4")
     assert "there is no alarm 'other'" in cloud.deploy("--alarm", "other").err
+
+
+def test_a_rolling_update_is_a_field_and_takes_the_place_of_blue_green(cloud: FakeAccount) -> None:
+    assert cloud.deploy().code == 0
+    change_weight(cloud, "2")
+    size = {"Type": "CAPACITY_PERCENT", "Value": 20}
+    policy = {"MaximumBatchSize": size, "WaitIntervalInSeconds": 60}
+    field = f"DeploymentConfig.RollingUpdatePolicy={json.dumps(policy)}"
+    done = cloud.deploy("--set", field, "--alarm", "errors")
+    assert done.code == 0, done.err
+    deployment = cloud.proxy.bodies["UpdateEndpoint"]["DeploymentConfig"]
+    assert deployment["RollingUpdatePolicy"] == policy and "BlueGreenUpdatePolicy" not in deployment
+    assert deployment["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "ships-errors"}]}
 
 
 def test_an_update_keeps_autoscaling_and_the_number_of_instances(cloud: FakeAccount) -> None:

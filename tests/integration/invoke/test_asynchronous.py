@@ -13,6 +13,10 @@ import requests
 
 from tests.support.aws import fake_aws
 from tests.support.sm_command import RunSm
+from trireme_tools.invoke.endpoint import MAX_INLINE_BYTES
+
+#: More than a call itself takes.
+LARGE = "a" * (MAX_INLINE_BYTES + 1)
 
 
 @dataclass(frozen=True)
@@ -78,27 +82,34 @@ def use_fake_aws(account: Account, monkeypatch: pytest.MonkeyPatch, sm: RunSm) -
     monkeypatch.setenv("AWS_ENDPOINT_URL", account.url)
 
 
+def test_a_small_request_is_in_the_call_and_needs_nothing_in_s3(account: Account, sm: RunSm) -> None:
+    account.set_next_result('{"result": 1}')
+    # This endpoint has no path on S3, and the fake AWS answers nevertheless.
+    result = sm("invoke", "quick", "--text", "a" * MAX_INLINE_BYTES, "--async", "--raw")
+    assert (result.status, result.out) == (0, '{"result": 1}')
+
+
 def test_an_answer_is_fetched_from_s3_and_the_request_is_removed(account: Account, sm: RunSm) -> None:
     account.set_next_result('{"modelname": "resnet", "result": []}')
-    result = sm("invoke", "slow", "--model", "resnet", "--text", "a", "--async")
+    result = sm("invoke", "slow", "--model", "resnet", "--text", LARGE, "--async")
     assert (result.status, result.out) == (0, '{"modelname": "resnet", "result": []}\n')
     assert account.remaining_keys() == []
 
 
 def test_a_failure_is_printed_with_the_reason_from_s3(account: Account, sm: RunSm) -> None:
     account.set_next_result("the container gave up", is_failure=True)
-    result = sm("invoke", "slow", "--text", "a", "--async")
+    result = sm("invoke", "slow", "--text", LARGE, "--async")
     assert result.status == 1
     assert result.err.endswith("sm: the answer is 424: the container gave up\n")
     assert account.remaining_keys() == []
 
 
 def test_async_for_a_real_time_endpoint_is_an_error(sm: RunSm) -> None:
-    result = sm("invoke", "quick", "--text", "a", "--async")
+    result = sm("invoke", "quick", "--text", LARGE, "--async")
     assert result.err.endswith("sm: the endpoint quick is not asynchronous: ask it without --async.\n")
 
 
 def test_an_unknown_endpoint_is_one_sentence(sm: RunSm) -> None:
-    result = sm("invoke", "nobody", "--text", "a", "--async")
+    result = sm("invoke", "nobody", "--text", LARGE, "--async")
     assert result.status == 1
     assert "sm: cannot ask the endpoint nobody: " in result.err

@@ -21,6 +21,8 @@ from tests.support.sm_command import RunSm
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
 OPTIONS = ("--image", IMAGE, "--model-data", DATA)
+TOPIC = "arn:aws:sns:eu-west-1:210987654321:answers"
+ASYNC = ("--async", "s3://answers/out", "--notify", TOPIC)
 
 
 def print_policies(sm: RunSm, *options: str) -> Any:
@@ -48,7 +50,7 @@ def role_resource(document: Any, policy: Any) -> Any:
 
 def test_every_action_and_policy_is_one_that_iam_knows(sm: RunSm, tmp_path: Path) -> None:
     """cfn-lint knows IAM's actions and the grammar of policies, so it checks a stack that has all of them."""
-    single_model = print_policies(sm, *OPTIONS, "--account", "210987654321", "--async", "s3://answers/out")
+    single_model = print_policies(sm, *OPTIONS, "--account", "210987654321", *ASYNC)
     multi_model = print_policies(sm, *OPTIONS[:2], "--model-data", "s3://models/many", "--mme")
     gateway_policies = print_policies(sm, "--gateway", "--bucket", "pictures")
     resources = {
@@ -110,7 +112,13 @@ CHINA_IMAGE = "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/trireme:1"
             "ReadModels",
             "aws:s3:::models/many/*",
         ),
-        ((*OPTIONS, "--async", "s3://answers/out"), "ReadRequestsWriteAnswers", "aws:s3:::answers/out/*"),
+        ((*OPTIONS, *ASYNC), "ReadRequestsWriteAnswers", "aws:s3:::answers/out/*"),
+        ((*OPTIONS, *ASYNC), "TellTopic", TOPIC.removeprefix("arn:")),
+        (
+            ("--image", IMAGE, "--model-data", "s3://models/cats/"),
+            "ReadModels",
+            "aws:s3:::models/cats/*",
+        ),
         (
             ("--image", CHINA_IMAGE, "--model-data", DATA),
             "ReadModels",

@@ -13,6 +13,7 @@ import pytest
 from tests.support.sm_command import RunSm
 from trireme_tools.deploy.deployment_plan import Plan
 from trireme_tools.deploy.gpu_hosts import known_amis
+from trireme_tools.deploy.model_data import ModelData
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trireme:0.1.0"
 DATA = "s3://models/cats/model.tar.gz"
@@ -42,6 +43,8 @@ OPTIONS_BY_KIND = {
     "mme": ("--mme",),
     "shadow": ("--shadow", "s3://models/cats/next.tar.gz", "--percent", "20"),
     "async": ("--async", "s3://answers/out", "--autoscale", "0:2", "--target-invocations", "5"),
+    "told": ("--async", "s3://answers/out", "--notify", "arn:aws:sns:eu-west-1:123456789012:answers"),
+    "files": ("--model-data", "s3://models/cats/", "--set", "ProductionVariants[0].VolumeSizeInGB=50"),
     "serverless": ("--serverless", "4096:5"),
     "watched": (
         "--alarms",
@@ -83,7 +86,7 @@ def test_cfn_lint_finds_nothing_in_any_cloudformation_template(sm: RunSm, tmp_pa
 
 def test_a_stack_has_the_resources_that_deploy_creates(sm: RunSm) -> None:
     resources = print_template(sm, "cloudformation", *options_of("role"))["Resources"]
-    plan = Plan("cats", IMAGE, DATA, ROLE, ami=known_amis()[-1])
+    plan = Plan("cats", IMAGE, ModelData(DATA), ROLE, ami=known_amis()[-1])
     assert resources["Model"]["Properties"] == plan.model()
     assert (
         resources["Endpoint"]["Properties"] | {"EndpointConfigName": plan.configuration_name}

@@ -10,7 +10,7 @@ from functools import partial
 from sm.errors import CommandError
 from sm.http.s3 import S3Uri
 from trireme_tools import aws
-from trireme_tools.deploy import alarms, autoscaling, endpoint_logs, resources
+from trireme_tools.deploy import alarms, autoscaling, endpoint_logs, model_data, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources
 from trireme_tools.deploy.upload import default_bucket
@@ -74,8 +74,10 @@ class Deletion:
                 f"configuration {resource_name}", partial(deployed.remove_configuration, resource_name)
             )
         models = deployed.models()
-        for place in self._archives(models):
-            yield Resource(f"archive {place}", partial(self._remove_archive, place))
+        for folder, places in self._model_data(models).items():
+            yield Resource(
+                f"model data {folder} ({len(places)} objects)", partial(self._remove_objects, places)
+            )
         for resource_name in models:
             yield Resource(f"model {resource_name}", partial(deployed.remove_model, resource_name))
 
@@ -85,20 +87,24 @@ class Deletion:
         self._deployed.remove_endpoint()
         self._waiter.wait(self._name)
 
-    def _archives(self, models: list[str]) -> Iterator[S3Uri]:
-        """Yield archives that 'sm deploy' uploaded; one that was given by URL is not removed."""
+    def _model_data(self, models: list[str]) -> dict[str, list[S3Uri]]:
+        """Return the objects that 'sm deploy' uploaded, by their version; what was given by URL stays."""
         prefix = f"{resources.KEY_PREFIX}/{self._name}/"
         buckets = {default_bucket(self._account)}  # a run that was killed early has left no model
         for name in models:
-            model = self._deployed.model(name) or {}
-            url = str(model.get("PrimaryContainer", {}).get("ModelDataUrl", ""))
+            container = (self._deployed.model(name) or {}).get("PrimaryContainer", {})
+            url = model_data.url_of(container)
             if url.startswith("s3://") and aws.s3_place(url).key.startswith(prefix):
                 buckets.add(aws.s3_place(url).bucket)
+        found: dict[str, list[S3Uri]] = {}
         for bucket in sorted(buckets):
-            objects = self._account.paginate(
+            for entry in self._account.paginate(
                 "s3", "list_objects_v2", "Contents", f"list bucket {bucket}", Bucket=bucket, Prefix=prefix
-            )
-            yield from (S3Uri(bucket, entry["Key"]) for entry in objects)
+            ):
+                version = entry["Key"].removeprefix(prefix).partition("/")[0]
+                found.setdefault(f"s3://{bucket}/{prefix}{version}/", []).append(S3Uri(bucket, entry["Key"]))
+        return found
 
-    def _remove_archive(self, place: S3Uri) -> None:
-        self._account.remove("s3", "delete_object", f"remove {place}", Bucket=place.bucket, Key=place.key)
+    def _remove_objects(self, places: list[S3Uri]) -> None:
+        for place in places:
+            self._account.remove("s3", "delete_object", f"remove {place}", Bucket=place.bucket, Key=place.key)

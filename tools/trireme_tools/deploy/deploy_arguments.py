@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sm.errors import CommandError
 from trireme_tools.arguments import matching, number, whole_number
+from trireme_tools.deploy import api_fields
 from trireme_tools.deploy.alarms import BoxAlarms
 
 #: The cores of SageMaker's largest instance.
@@ -22,7 +23,10 @@ percent = number(100 * MAX_CORES, "a percentage, such as 70; for 4 cores togethe
 def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="NAME", help="the endpoint's name")
     add_description_arguments(command)
-    command.add_argument("--bucket", help="the bucket for a folder's archive (sagemaker-REGION-ACCOUNT)")
+    command.add_argument("--bucket", help="the bucket for a folder's files (sagemaker-REGION-ACCOUNT)")
+    command.add_argument(
+        "--archive", action="store_true", help="pack a folder as one archive instead of sending its files"
+    )
     add_shadow_arguments(command)
     add_update_arguments(command)
     command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
@@ -35,7 +39,8 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model-data",
         metavar="s3://…|DIR",
-        help="an archive on S3 (with --mme a prefix), or a model repository; none if the image has models",
+        help="a model repository; on S3 an archive, or a prefix that ends in a slash; none if the image has "
+        "models",
     )
     command.add_argument("--instance-type", default=INSTANCE_TYPE, metavar="TYPE")
     command.add_argument(
@@ -61,6 +66,7 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--mme", action="store_true", help="a multi-model endpoint: one archive per model")
     kind = command.add_mutually_exclusive_group()
     add_async_argument(kind)
+    add_notify_argument(command)
     kind.add_argument(
         "--serverless",
         type=serverless,
@@ -97,6 +103,7 @@ def add_description_arguments(command: argparse.ArgumentParser) -> None:
         help="seconds until /ping must answer 200",
     )
     command.add_argument("--tags", type=key_value, nargs="+", action="extend", default=[], metavar="K=V")
+    api_fields.add_arguments(command)
 
 
 def add_async_argument(command: argparse._ActionsContainer) -> None:
@@ -106,6 +113,15 @@ def add_async_argument(command: argparse._ActionsContainer) -> None:
         type=s3_url,
         metavar="s3://…",
         help="an asynchronous endpoint; the S3 prefix of the answers",
+    )
+
+
+def add_notify_argument(command: argparse._ActionsContainer) -> None:
+    command.add_argument(
+        "--notify",
+        type=matching(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[\w-]+(\.fifo)?", "an SNS topic's ARN"),
+        metavar="ARN",
+        help="with --async: an SNS topic that is told of each answer and failure",
     )
 
 
@@ -225,10 +241,19 @@ def local_repository(text: str | None) -> Path | None:
 
 
 def check_data(options: argparse.Namespace) -> None:
-    """Raise :class:`CommandError` if there is no image, or no place for a multi-model endpoint's archives."""
+    """Raise :class:`CommandError` if there is no image, or the models cannot be used in this way."""
     if not options.image:
         raise CommandError("--image is needed; --model-data too, unless the image has the models inside.")
     if options.mme and not options.model_data:
         raise CommandError(
             "--mme needs --model-data: the prefix on S3 below which the archives lie, or a folder."
         )
+
+
+def check_kind(options: argparse.Namespace) -> None:
+    """Raise :class:`CommandError` for options that this kind of endpoint does not have."""
+    data = options.model_data or ""
+    if options.serverless and data.startswith("s3://") and data.endswith("/"):
+        raise CommandError("--serverless takes an archive and no prefix: that is SageMaker's limit.")
+    if options.notify and not options.output:
+        raise CommandError("--notify needs --async: only an asynchronous endpoint tells a topic.")

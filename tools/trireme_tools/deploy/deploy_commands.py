@@ -14,20 +14,23 @@ from sm.settings import Settings
 from trireme_tools import aws
 from trireme_tools.deploy import (
     alarms,
+    api_fields,
     autoscaling,
     deploy_arguments,
     endpoint_logs,
     gpu_hosts,
     images,
+    model_data,
     preflight,
     resources,
     status,
 )
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.deletion import Deletion
-from trireme_tools.deploy.deployment import Deployment, Rollout
+from trireme_tools.deploy.deployment import ALL_AT_ONCE, Deployment, Rollout
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
-from trireme_tools.deploy.upload import Uploader, fingerprint
+from trireme_tools.deploy.model_data import ModelData
+from trireme_tools.deploy.upload import Uploader
 from trireme_tools.deploy.verifying import Verifier
 from trireme_tools.deploy.waiting import EndpointFailed, Waiter
 
@@ -88,7 +91,11 @@ def _check(options: argparse.Namespace) -> None:
             )
     elif not options.rollback:
         deploy_arguments.check_data(options)
+    deploy_arguments.check_kind(options)
     autoscaling.read(options)
+    fields = api_fields.read(options)
+    if not options.image and any(field.call != api_fields.UPDATE for field in fields):
+        raise CommandError("--set and --extra without --image take the fields of UpdateEndpoint only.")
     if options.alarms and options.image and images.is_prebuilt(options.image):
         raise CommandError(
             "--alarms reads the box's own metrics, and AWS's image writes none: take --alarm errors and "
@@ -125,10 +132,11 @@ def _read_shadow(account: Account, options: argparse.Namespace) -> tuple[Shadow,
     chosen, percent = options.shadow, options.percent
     if Path(chosen).is_dir():
         uploader = Uploader(account, Settings.read(os.environ).cache)
-        url = uploader.send(Path(chosen), options.name, options.bucket, mme=False)
-        return Shadow(data=url, percent=percent), ""
+        data = uploader.send(Path(chosen), options.name, options.bucket, options.archive)
+        return Shadow(data=data.url, percent=percent), ""
     if chosen.startswith("s3://"):
-        return Shadow(data=chosen, percent=percent), fingerprint(account, chosen, False)
+        data = model_data.find(account, chosen, mme=False)
+        return Shadow(data=data.url, percent=percent), data.fingerprint
     preflight.check_image(account, chosen)
     return Shadow(image=chosen, percent=percent), ""
 
@@ -144,21 +152,24 @@ def _plan(account: Account, options: argparse.Namespace, deployment: Deployment)
         preflight.check_multi_model(account, options.image, options.instance_type)
     role = preflight.choose_role(account, deployment.resources, options.role)
     repository = deploy_arguments.local_repository(options.model_data)
-    url, content_id = options.model_data or "", ""
+    data = ModelData()
+    Plan.of(options, data, role).check()
     if repository:
-        cache = Settings.read(os.environ).cache
-        url = Uploader(account, cache).send(repository, options.name, options.bucket, options.mme)
-    elif url:
+        uploader = Uploader(account, Settings.read(os.environ).cache)
+        # SageMaker takes single files for neither kind (botocore: ContainerDefinition.ModelDataSource).
+        packed = options.archive or bool(options.serverless)
+        data = uploader.send(repository, options.name, options.bucket, packed, options.mme)
+    elif url := options.model_data:
         url = url.rstrip("/") + "/" if options.mme else url
-        content_id = fingerprint(account, url, options.mme)
-    return Plan.of(options, url, role, content_id)
+        data = model_data.find(account, url, options.mme)
+    return Plan.of(options, data, role)
 
 
 def _apply(account: Account, options: argparse.Namespace, deployment: Deployment, plan: Plan) -> None:
     try:
         deployment.apply(plan, _rollout(account, options))
     except EndpointFailed as error:
-        note = f" The archive stays at {plan.data} for the next run." if plan.data else ""
+        note = f" The models stay at {plan.data.url} for the next run." if plan.data.url else ""
         raise EndpointFailed(f"{error}{note}") from None
     if limits := autoscaling.read(options):
         autoscaling.apply(account, plan.name, limits, bool(plan.output))
@@ -166,9 +177,15 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
 
 
 def _rollout(account: Account, options: argparse.Namespace) -> Rollout:
-    kind = "CANARY" if options.canary else "LINEAR" if options.linear else "ALL_AT_ONCE"
+    kind = "CANARY" if options.canary else "LINEAR" if options.linear else ALL_AT_ONCE
     chosen_alarms = alarms.choose(account, options.name, options.alarm)
-    return Rollout(kind, options.canary or options.linear or 0, options.bake, tuple(chosen_alarms))
+    return Rollout(
+        kind,
+        options.canary or options.linear or 0,
+        options.bake,
+        tuple(chosen_alarms),
+        api_fields.read(options),
+    )
 
 
 def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:

@@ -14,14 +14,26 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
-from trireme_tools.deploy import alarms, autoscaling, deployment_plan, endpoint_logs, gpu_hosts, resources
+from trireme_tools.deploy import (
+    alarms,
+    api_fields,
+    autoscaling,
+    deployment_plan,
+    endpoint_logs,
+    gpu_hosts,
+    resources,
+)
 from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.api_fields import Assignment
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.resources import SAGEMAKER, Resources, model_of, models_of
 from trireme_tools.deploy.waiting import Waiter, make_failure
 
 #: Seconds: SageMaker's limit for an update, and what new instances may need to start.
 MAX_UPDATE_S, MAX_START_S = 28_800, 3600
+
+
+ALL_AT_ONCE = "ALL_AT_ONCE"
 
 
 @dataclass(frozen=True)
@@ -32,10 +44,22 @@ class Rollout:
     If one of ``alarms`` goes off, SageMaker restores the old version.
     """
 
-    kind: str = "ALL_AT_ONCE"
+    kind: str = ALL_AT_ONCE
     percent: int = 0
     bake: int = 300
     alarms: tuple[str, ...] = ()
+    #: Fields of UpdateEndpoint that have no option.
+    fields: tuple[Assignment, ...] = ()
+
+    def apply(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return UpdateEndpoint's arguments with this rollout."""
+        if not self.is_default:
+            arguments["DeploymentConfig"] = self.deployment()
+        arguments = api_fields.apply(api_fields.UPDATE, arguments, self.fields)
+        deployment = arguments.get("DeploymentConfig", {})
+        if "RollingUpdatePolicy" in deployment and self.kind == ALL_AT_ONCE:
+            deployment.pop("BlueGreenUpdatePolicy", None)  # the API takes one of them
+        return arguments
 
     def deployment(self) -> dict[str, Any]:
         """Return the DeploymentConfig of UpdateEndpoint: blue/green, as the old version must stay until the
@@ -68,7 +92,7 @@ class Rollout:
     @property
     def is_default(self) -> bool:
         """True if this is SageMaker's default."""
-        return self.kind == "ALL_AT_ONCE" and not self.alarms
+        return self.kind == ALL_AT_ONCE and not self.alarms
 
 
 #: Lines of the containers' logs that are shown after a failure.
@@ -107,10 +131,7 @@ class Deployment:
         configuration = self._served()
         model_name = deployment_plan.find(configuration)["ModelName"]
         described = self._model_behind(model_name)
-        container = described["PrimaryContainer"]
-        content = deployment_plan.model(
-            described, {key: container[key] for key in deployment_plan.CONTAINER if key in container}
-        )
+        content, container = deployment_plan.model(described), described["PrimaryContainer"]
         if content["PrimaryContainer"]["Environment"] != container.get("Environment", {}):
             model_name = resources.add_hash(self._name, [content, model_name])
         self._serve(deployment_plan.promote(configuration, model_name), model_name, content, rollout)
@@ -118,6 +139,7 @@ class Deployment:
     def remove_shadow(self, rollout: Rollout) -> None:
         """Serve what is served, without the shadow."""
         configuration = self._served()
+        deployment_plan.find(configuration)
         self._serve(deployment_plan.remove(configuration), model_of(configuration), {}, rollout)
 
     def _served(self) -> dict[str, Any]:
@@ -213,8 +235,7 @@ class Deployment:
         arguments: dict[str, Any] = {"EndpointName": self._name, "EndpointConfigName": configuration}
         if autoscaling.current_limits(self._account, self._name):
             arguments["RetainAllVariantProperties"] = True
-        if not rollout.is_default:
-            arguments["DeploymentConfig"] = rollout.deployment()
+        arguments = rollout.apply(arguments)
         self._account.create(SAGEMAKER, "update_endpoint", f"update endpoint {self._name}", **arguments)
         self._wait_serving(configuration, "could not be updated, and serves what it did")
 

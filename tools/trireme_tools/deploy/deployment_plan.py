@@ -11,26 +11,20 @@ from typing import Any
 
 from sm.errors import CommandError
 from trireme_tools import aws
-from trireme_tools.deploy import gpu_hosts, resources
+from trireme_tools.deploy import api_fields, gpu_hosts, model_data, resources
 from trireme_tools.deploy.alarms import ENDPOINT_NAME, BoxAlarms
+from trireme_tools.deploy.api_fields import Assignment
 from trireme_tools.deploy.gpu_hosts import AMI
+from trireme_tools.deploy.model_data import ModelData
 
-#: Members of a container that CreateModel takes; DescribeModel adds others.
-CONTAINER = ("Image", "Mode", "ModelDataUrl", "Environment")
-#: Members of a variant that CreateEndpointConfig takes and a shadow has from its production variant.
-VARIANT = (
-    "InstanceType",
-    AMI,
-    "InitialInstanceCount",
-    "ContainerStartupHealthCheckTimeoutInSeconds",
-    "ModelDataDownloadTimeoutInSeconds",
-)
+#: SageMaker's default, RANDOM, lets a request wait behind a slow one while another instance is idle.
+ROUTING = {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"}
 NONE = "the endpoint has no shadow; 'sm deploy NAME --shadow IMAGE' adds one."
 
 
 @dataclass(frozen=True)
 class Shadow:
-    """What differs from production: ``image`` or ``data`` (an archive on S3). ``percent`` of the requests."""
+    """What differs from production: ``image`` or ``data`` (models on S3). ``percent`` of the requests."""
 
     image: str = ""
     data: str = ""
@@ -38,10 +32,12 @@ class Shadow:
 
     def model(self, production: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of CreateModel, without a name, from those of the model in production."""
-        container = {key: value for key, value in production["PrimaryContainer"].items() if key in CONTAINER}
-        container |= {"Image": self.image} if self.image else {"ModelDataUrl": self.data}
         # Its own metrics must not set off the alarms on production's.
-        return model(production, container, resources.SHADOW)
+        changed = model(production, resources.SHADOW)
+        container = {**changed["PrimaryContainer"], **({"Image": self.image} if self.image else {})}
+        if self.data:
+            container = model_data.replace(container, self.data)
+        return {**changed, "PrimaryContainer": container}
 
     def variant(self, production: Mapping[str, Any], model_name: str) -> dict[str, Any]:
         """Return the shadow of a production variant.
@@ -51,18 +47,22 @@ class Shadow:
         """
         weight = production.get("InitialVariantWeight", 1.0) * self.percent / 100
         names = {"VariantName": resources.SHADOW, "ModelName": model_name}
-        copied = {key: production[key] for key in VARIANT if key in production}
-        return {**names, **copied, "InitialVariantWeight": weight}
+        return {**production, **names, "InitialVariantWeight": weight}
 
 
-def model(described: Mapping[str, Any], container: dict[str, Any], suffix: str = "") -> dict[str, Any]:
-    """Return the arguments of CreateModel; the box's metrics get the endpoint's name with the suffix."""
+def model(described: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
+    """Return the arguments of CreateModel, without a name, that made the described model; the box's metrics
+    get the endpoint's name with the suffix.
+    """
+    container = api_fields.given(api_fields.MODEL, described["PrimaryContainer"], "PrimaryContainer")
+    # Of an archive, DescribeModel has both members.
+    container = model_data.replace(container, model_data.url_of(container))
     environment = dict(container.get("Environment", {}))
     if name := environment.get(ENDPOINT_NAME):
         production = name.removesuffix(f"-{resources.SHADOW}")
         environment[ENDPOINT_NAME] = f"{production}-{suffix}" if suffix else production
     return {
-        "ExecutionRoleArn": described["ExecutionRoleArn"],
+        **api_fields.given(api_fields.MODEL, described),
         "PrimaryContainer": {**container, "Environment": environment},
     }
 
@@ -80,7 +80,7 @@ def add(configuration: Mapping[str, Any], shadow: Shadow, model_name: str) -> di
             "asynchronous or a serverless one."
         )
     shadows = [shadow.variant(variant, model_name)]
-    return {"ProductionVariants": [variant], "ShadowProductionVariants": shadows}
+    return {**remove(configuration), "ShadowProductionVariants": shadows}
 
 
 def find(configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,16 +91,15 @@ def find(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remove(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of CreateEndpointConfig for the same endpoint without its shadow."""
-    find(configuration)
-    return {"ProductionVariants": configuration["ProductionVariants"]}
+    """Return the arguments of CreateEndpointConfig for the same endpoint without a shadow."""
+    given = api_fields.given(api_fields.CONFIGURATION, configuration)
+    return {name: value for name, value in given.items() if name != "ShadowProductionVariants"}
 
 
 def promote(configuration: Mapping[str, Any], model_name: str) -> dict[str, Any]:
     """Return the arguments of CreateEndpointConfig that serve the shadow's model instead of production's."""
-    find(configuration)
     variant = configuration["ProductionVariants"][0]
-    return {"ProductionVariants": [{**variant, "ModelName": model_name}]}
+    return {**remove(configuration), "ProductionVariants": [{**variant, "ModelName": model_name}]}
 
 
 @dataclass(frozen=True)
@@ -113,18 +112,14 @@ class Serverless:
 
 @dataclass(frozen=True)
 class Plan:
-    """``data`` is an archive on S3 or, with ``mme``, the prefix of many; ``fingerprint`` identifies its
-    content.
-
-    An image with its models inside has no ``data``. ``output`` is where an asynchronous endpoint writes its
-    answers; ``startup_timeout`` is in seconds.
+    """An image with its models inside has no ``data``. ``output`` is where an asynchronous endpoint writes
+    its answers; ``startup_timeout`` is in seconds.
     """
 
     name: str
     image: str
-    data: str
+    data: ModelData
     role: str
-    fingerprint: str = ""
     mme: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -134,21 +129,24 @@ class Plan:
     count: int = 1
     serverless: Serverless | None = None
     output: str | None = None
+    #: An SNS topic that an asynchronous endpoint tells of each answer.
+    topic: str | None = None
     startup_timeout: int | None = None
     #: The limits of the alarms on the box's own metrics; None for no alarms.
     box_alarms: BoxAlarms | None = None
     #: None for no shadow variant.
     shadow: Shadow | None = None
+    #: Fields of the API that have no option.
+    fields: tuple[Assignment, ...] = ()
 
     @classmethod
-    def of(cls, options: argparse.Namespace, data: str, role: str, fingerprint: str = "") -> Plan:
+    def of(cls, options: argparse.Namespace, data: ModelData, role: str) -> Plan:
         """Read the plan from a command line, see :func:`deploy_arguments.add_description_arguments`."""
         return cls(
             name=options.name,
             image=options.image,
             data=data,
             role=role,
-            fingerprint=fingerprint,
             mme=options.mme,
             env={
                 **(options.alarms.environment(options.name) if options.alarms else {}),
@@ -160,13 +158,21 @@ class Plan:
             count=options.count,
             serverless=Serverless(*options.serverless) if options.serverless else None,
             output=options.output,
-            startup_timeout=options.startup_timeout,
+            topic=options.notify,
+            startup_timeout=options.startup_timeout or model_data.start_timeout(data.size),
             box_alarms=options.alarms,
+            fields=api_fields.read(options),
         )
+
+    def check(self) -> None:
+        """Raise :class:`CommandError` if botocore would refuse a call with the chosen fields."""
+        if self.fields:
+            api_fields.check(api_fields.MODEL, self.model())
+            api_fields.check(api_fields.CONFIGURATION, self.configuration())
 
     @property
     def model_name(self) -> str:
-        return resources.add_hash(self.name, [self._model(), self.fingerprint])
+        return resources.add_hash(self.name, [self._model(), self.data.fingerprint])
 
     @property
     def configuration_name(self) -> str:
@@ -181,7 +187,7 @@ class Plan:
         if self.shadow is None:
             return {}
         content = self.shadow.model(self._model())
-        name = resources.add_hash(self.name, [content, self.fingerprint])
+        name = resources.add_hash(self.name, [content, self.data.fingerprint])
         return {"ModelName": name, **content, "Tags": self.all_tags()}
 
     def configuration(self) -> dict[str, Any]:
@@ -208,16 +214,23 @@ class Plan:
         container: dict[str, Any] = {
             "Image": self.image,
             "Mode": "MultiModel" if self.mme else "SingleModel",
-            **({"ModelDataUrl": self.data} if self.data else {}),
+            **model_data.members(self.data.url, self.mme),
             "Environment": dict(self.env),
         }
-        return {"ExecutionRoleArn": self.role, "PrimaryContainer": container}
+        content = {"ExecutionRoleArn": self.role, "PrimaryContainer": container}
+        return api_fields.apply(api_fields.MODEL, content, self.fields)
 
     def _configuration(self) -> dict[str, Any]:
         configuration: dict[str, Any] = {"ProductionVariants": [self._variant()]}
         if self.output:
-            output = {"S3OutputPath": self.output, "S3FailurePath": f"{self.output.rstrip('/')}/failures/"}
+            output: dict[str, Any] = {
+                "S3OutputPath": self.output,
+                "S3FailurePath": f"{self.output.rstrip('/')}/failures/",
+            }
+            if self.topic:
+                output["NotificationConfig"] = {"SuccessTopic": self.topic, "ErrorTopic": self.topic}
             configuration["AsyncInferenceConfig"] = {"OutputConfig": output}
+        configuration = api_fields.apply(api_fields.CONFIGURATION, configuration, self.fields)
         if self.shadow:
             configuration = add(configuration, self.shadow, self.shadow_model()["ModelName"])
         return configuration
@@ -231,6 +244,8 @@ class Plan:
         variant["InitialVariantWeight"] = 1.0
         if self.ami:
             variant[AMI] = self.ami
+        if not (self.output or self.mme):  # a queue and the place of a model decide there
+            variant["RoutingConfig"] = ROUTING
         if self.startup_timeout:
             variant["ContainerStartupHealthCheckTimeoutInSeconds"] = self.startup_timeout
             # A large archive also takes time.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sm.settings import EMF_NAMESPACE
-from trireme_tools.deploy import alarms, autoscaling, resources
+from trireme_tools.deploy import alarms, autoscaling, model_data, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.alarms import ENDPOINT_NAME
 from trireme_tools.deploy.resources import Resources, model_of
@@ -105,13 +105,13 @@ def _configuration(resources: Resources, configuration: dict[str, Any]) -> Itera
         container = (resources.model(shadow["ModelName"]) or {}).get("PrimaryContainer", {})
         yield "shadow", f"gets a copy of {share:.0%} of the requests"
         yield "shadow's image", container.get("Image", "-")
-        yield "shadow's model data", container.get("ModelDataUrl", "-")
+        yield "shadow's model data", model_data.url_of(container) or "-"
     if output := configuration.get("AsyncInferenceConfig"):
         yield "answers go to", output["OutputConfig"]["S3OutputPath"]
     if model := resources.model(model_of(configuration)):
         container = model["PrimaryContainer"]
         yield "image", container["Image"]
-        yield "model data", f"{container.get('ModelDataUrl', '-')} ({container.get('Mode', 'SingleModel')})"
+        yield "model data", f"{model_data.url_of(container) or '-'} ({container.get('Mode', 'SingleModel')})"
         yield "role", model["ExecutionRoleArn"]
 
 

@@ -63,7 +63,7 @@ class Verifier:
 
     def _archives(self) -> set[str]:
         """Return the models of a multi-model endpoint: SageMaker itself refuses others."""
-        place = aws.s3_place(self._plan.data)
+        place = aws.s3_place(self._plan.data.url)
         objects = self._account.paginate(
             "s3",
             "list_objects_v2",

@@ -56,7 +56,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     how = command.add_mutually_exclusive_group()
     how.add_argument("--stream", action="store_true", help="show each part of the answer as it arrives")
     how.add_argument(
-        "--async", action="store_true", dest="through_s3", help="invoke an asynchronous endpoint, through S3"
+        "--async",
+        action="store_true",
+        dest="through_s3",
+        help="invoke an asynchronous endpoint, and wait for the answer in S3",
     )
     how.add_argument(
         "-n",

@@ -67,12 +67,12 @@ def template(stack: Stack) -> list[Document]:
 def chart_values(stack: Stack) -> dict[str, Any]:
     """Return the options of the command line by their names in a chart's ``values.yaml``."""
     plan = stack.plan
-    claim, folder = _claim(plan.data)
+    claim, folder = _claim(plan.data.url)
     # Wrong settings are reported here, not by the first pod that does not start.
     settings = Settings.read(plan.env)
     environment = {name: value for name, value in plan.env.items() if name not in RESERVED_SETTINGS}
-    if plan.data.startswith(REMOTE):
-        environment[REPOSITORY] = plan.data
+    if plan.data.url.startswith(REMOTE):
+        environment[REPOSITORY] = plan.data.url
     fetches = environment.get(REPOSITORY, "").startswith(REMOTE)
     return {
         "name": plan.name,
@@ -154,10 +154,11 @@ def check(stack: Stack) -> None:
         raise CommandError(
             f"{plan.name!r} is not a name for Kubernetes: lower-case letters, digits and hyphens."
         )
-    if plan.data and not plan.data.startswith((CLAIM, *REMOTE)):
+    if plan.data.url and not plan.data.url.startswith((CLAIM, *REMOTE)):
         raise CommandError(
-            f"a pod cannot reach {plan.data!r}: name where it can fetch the models ({', '.join(REMOTE)}), or "
-            "a volume (--model-data pvc://CLAIM/FOLDER), or put them into the image (make image MODELS=…)."
+            f"a pod cannot reach {plan.data.url!r}: name where it can fetch the models "
+            f"({', '.join(REMOTE)}), or a volume (--model-data pvc://CLAIM/FOLDER), or put them into "
+            "the image (make image MODELS=…)."
         )
     if stack.cache and not _claim(stack.cache)[0]:
         raise CommandError(f"--cache {stack.cache} must be pvc://CLAIM.")
@@ -343,7 +344,7 @@ def kserve(stack: Stack) -> list[Document]:
     if stack.cache:
         raise CommandError("--cache needs --format kubernetes or helm.")
     plan, values = stack.plan, chart_values(stack)
-    is_stored = plan.data.startswith(STORED)
+    is_stored = plan.data.url.startswith(STORED)
     if is_stored:
         values["env"].pop(REPOSITORY, None)
     runtime, service = (
@@ -358,7 +359,7 @@ def kserve(stack: Stack) -> list[Document]:
     container["resources"] = resources(stack)
     predictor = service["spec"]["predictor"]
     predictor["terminationGracePeriodSeconds"] = grace_seconds(values)
-    predictor["model"].update(runtime=plan.name, storageUri=plan.data)
+    predictor["model"].update(runtime=plan.name, storageUri=plan.data.url)
     if is_stored:
         container["env"] += fetched
     else:

@@ -36,7 +36,7 @@ class Objects(S3Uri):
 @dataclass(frozen=True)
 class EndpointNeeds:
     """What an endpoint uses. ``account`` is its own; ``output`` is where an asynchronous endpoint writes
-    answers.
+    answers, and ``topic`` what it tells of them.
 
     ``data`` is None if the image contains the models.
     """
@@ -46,6 +46,7 @@ class EndpointNeeds:
     data: Objects | None
     account: str
     output: str | None = None
+    topic: str = ""
 
     def policy(self, kind: str, role: str = "") -> Document:
         """Return the policy ``execution``, ``deployer`` or ``repository``. ``role`` is the endpoint's, which
@@ -70,6 +71,7 @@ class EndpointNeeds:
             models_bucket=buckets[self.data] if self.data else "",
             models_keys=sorted({self.data.key.removesuffix("*"), self.data.key}) if self.data else [],
             answers=objects[answers] if answers else "",
+            topic=self.topic,
             # Some calls name the group, some its streams.
             log_group=[log_group, f"{log_group}:*"],
             own=arn("sagemaker", ""),

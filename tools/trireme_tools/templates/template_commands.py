@@ -15,9 +15,10 @@ from sm.commands.progress import Progress
 from sm.errors import CommandError
 from trireme_tools import aws
 from trireme_tools.arguments import matching, whole_number
-from trireme_tools.deploy import autoscaling, deploy_arguments, gpu_hosts, images, resources
+from trireme_tools.deploy import autoscaling, deploy_arguments, gpu_hosts, images, model_data, resources
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
 from trireme_tools.deploy.images import Image
+from trireme_tools.deploy.model_data import ModelData
 from trireme_tools.templates import cloudformation, kubernetes, policies, terraform
 from trireme_tools.templates.policies import EndpointNeeds, Objects
 from trireme_tools.templates.stack import Stack
@@ -90,6 +91,7 @@ def add_iam_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--mme", action="store_true", help="a multi-model endpoint")
     deploy_arguments.add_async_argument(command)
+    deploy_arguments.add_notify_argument(command)
     command.add_argument(
         "--account",
         metavar="ID",
@@ -155,12 +157,15 @@ def show(document: dict[str, Any]) -> None:
 
 def read_stack(options: argparse.Namespace) -> Stack:
     deploy_arguments.check_data(options)
+    deploy_arguments.check_kind(options)
     data = options.model_data or ""
     data = data.rstrip("/") + "/" if options.mme else data
     on_cluster = options.format in CLUSTER_FORMATS
     if options.instance_type is None:
         options.instance_type = "" if on_cluster else deploy_arguments.INSTANCE_TYPE
-    plan = Plan.of(options, data, options.role or "")
+    plan = Plan.of(options, ModelData(data), options.role or "")
+    if plan.fields and on_cluster:
+        raise CommandError("--set and --extra are fields of SageMaker's API: take a format of SageMaker.")
     if options.shadow:
         plan = replace(plan, shadow=read_shadow(options, on_cluster))
     limits = autoscaling.read(options, has_default=on_cluster)
@@ -187,7 +192,9 @@ def read_stack(options: argparse.Namespace) -> Stack:
     if options.role:
         return Stack(plan, {}, limits)
     archives = archives_in(data, options.mme)
-    needs = EndpointNeeds(options.name, Image.read(options.image), archives, ANY, options.output)
+    needs = EndpointNeeds(
+        options.name, Image.read(options.image), archives, ANY, options.output, options.notify or ""
+    )
     policy = needs.policy("execution")
     if plan.shadow:
         image = Image.read(plan.shadow.image or options.image)
@@ -207,7 +214,7 @@ def archives_in(data: str, many: bool) -> Objects | None:
     """Return the archive, or everything below the prefix; None if the image contains the models."""
     if not data:
         return None
-    return Objects.below(data) if many else Objects.read(data)
+    return Objects.below(data) if many or data.endswith("/") else Objects.read(data)
 
 
 def endpoint_documents(options: argparse.Namespace) -> dict[str, Any]:
@@ -243,7 +250,7 @@ def needs_of_options(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
         archives: Objects | None = Objects.below(f"s3://{bucket}/{resources.KEY_PREFIX}/{options.name}/")
     else:
         archives = archives_in(options.model_data or "", options.mme)
-    needs = EndpointNeeds(options.name, image, archives, account, options.output)
+    needs = EndpointNeeds(options.name, image, archives, account, options.output, options.notify or "")
     return needs, options.role or f"arn:{image.partition}:iam::{account}:role/{options.name}-execution"
 
 
@@ -263,10 +270,11 @@ def needs_of_endpoint(options: argparse.Namespace) -> tuple[EndpointNeeds, str]:
             f"the endpoint {options.name} has no model: give --image, and --model-data if it has any."
         )
     container = model["PrimaryContainer"]
-    output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {}).get("S3OutputPath")
+    output = configuration.get("AsyncInferenceConfig", {}).get("OutputConfig", {})
+    topic = output.get("NotificationConfig", {}).get("SuccessTopic", "")
     image, account = Image.read(container["Image"]), endpoint["EndpointArn"].split(":")[4]
-    archives = archives_in(container.get("ModelDataUrl", ""), container.get("Mode") == "MultiModel")
-    needs = EndpointNeeds(options.name, image, archives, account, output)
+    archives = archives_in(model_data.url_of(container), container.get("Mode") == "MultiModel")
+    needs = EndpointNeeds(options.name, image, archives, account, output.get("S3OutputPath"), topic)
     return needs, str(model["ExecutionRoleArn"])
 
 
