@@ -152,7 +152,7 @@ def test_a_stack_that_cannot_work_is_not_written(sm: RunSm) -> None:
 
 VARIANT = (
     "variant_name model_name instance_type initial_instance_count initial_variant_weight"
-    " inference_ami_version container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
+    " volume_size_in_gb inference_ami_version container_startup_health_check_timeout_in_seconds model_data_download_timeout_in_seconds"
 )
 SCALED = "resource_id scalable_dimension service_namespace"
 
@@ -162,20 +162,28 @@ def block(names: str, **blocks: Any) -> dict[str, Any]:
     return {**dict.fromkeys(names.split()), **blocks}
 
 
+ROUTING = {"routing_config": block("routing_strategy")}
+OUTPUT = block("s3_output_path s3_failure_path", notification_config=block("success_topic error_topic"))
+S3_SOURCE = block("s3_uri s3_data_type compression_type")
+CONTAINER = block(
+    "image mode model_data_url", environment=None, model_data_source=block("", s3_data_source=S3_SOURCE)
+)
+
+
 #: Arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
 #: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530,
 #: appautoscaling_policy at 027ee4e1, and the pages of the others. A block is a dict, a map of the user's None.
 TERRAFORM: dict[str, Any] = {
     "aws_iam_role": block("name assume_role_policy tags"),
     "aws_iam_role_policy": block("name role policy"),
-    "aws_sagemaker_model": block(
-        "name execution_role_arn tags", primary_container=block("image mode model_data_url", environment=None)
-    ),
+    "aws_sagemaker_model": block("name execution_role_arn tags", primary_container=CONTAINER),
     "aws_sagemaker_endpoint_configuration": block(
         "name tags",
-        production_variants=block(VARIANT, serverless_config=block("max_concurrency memory_size_in_mb")),
-        shadow_production_variants=block(VARIANT),
-        async_inference_config=block("", output_config=block("s3_output_path s3_failure_path")),
+        production_variants=block(
+            VARIANT, serverless_config=block("max_concurrency memory_size_in_mb"), **ROUTING
+        ),
+        shadow_production_variants=block(VARIANT, **ROUTING),
+        async_inference_config=block("", output_config=OUTPUT),
     ),
     "aws_sagemaker_endpoint": block("name endpoint_config_name tags"),
     "aws_appautoscaling_target": block(f"min_capacity max_capacity {SCALED}"),

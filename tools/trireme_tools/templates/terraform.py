@@ -55,6 +55,8 @@ def template(stack: Stack) -> dict[str, Any]:
             model["depends_on"] = [f"aws_iam_role_policy.{SINGLE}"]
     # The endpoint always needs a configuration, so the new one is created first.
     (configuration,) = resources["aws_sagemaker_endpoint_configuration"].values()
+    if "kms_key_id" in configuration:  # the provider's name of this one
+        configuration["kms_key_arn"] = configuration.pop("kms_key_id")
     configuration["lifecycle"] = {"create_before_destroy": True}
     return {
         "terraform": {"required_providers": {"aws": {"source": "hashicorp/aws", "version": PROVIDER}}},
