@@ -40,7 +40,7 @@ class TritonPythonModel:
         return [pb.InferenceResponse([tensor]) for tensor in tensors]
 """
 #: Seconds of a quick and of a slow request, and requests a second: 60 % of what two instances can do.
-QUICK_S, SLOW_S, RATE = 0.02, 0.3, 25.0
+QUICK_S, SLOW_S, RATE = 0.1, 2.0, 4.0
 
 
 def deploy(repository: Path, *options: str) -> float:
