@@ -13,26 +13,29 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import pybase64
+
 from sm.client import tasks
 from sm.client.base import Client
+from sm.client.tasks.task_file import MAX_LABELS
 from sm.errors import WrongPayload
 
 Parameters = dict[str, Any]
 #: Of ``top_k: null``: all labels.
-ALL = 1000
+ALL = MAX_LABELS
 
 
 class Pipeline:
     """How inputs become records, and results the answer. This one keeps both: a client of no known task."""
 
-    #: The client's parameters by their names in transformers.
-    names: Mapping[str, str] = {}
-    #: The client's parameters that have another default in transformers.
+    #: The parameters that have another default in transformers.
     defaults: Mapping[str, Any] = {}
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         """Return the records and the client's parameters. Raises :class:`WrongPayload`."""
-        parameters = {**self.defaults, **{self.names.get(name, name): value for name, value in sent.items()}}
+        asked = {name: value for name, value in sent.items() if value is not None}
+        parameters = {**self.defaults, **asked}
         return inputs if isinstance(inputs, list) else [inputs], parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -55,24 +58,20 @@ class Pipeline:
 class Classification(Pipeline):
     """``[{"label", "score"}]`` of a picture or a recording; a list of these for a list."""
 
-    names: Mapping[str, str] = {"top_k": "top"}
-
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         records, parameters = super().read(inputs, sent)
         if "top_k" in sent and sent["top_k"] is None:
-            parameters["top"] = ALL
+            parameters["top_k"] = ALL
         return records, parameters
 
 
 class TextClassification(Classification):
     """The best label, one for each text of a list; with ``top_k`` each text has a list."""
 
-    defaults: Mapping[str, Any] = {"top": 1}
-
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         records, parameters = super().read(inputs, sent)
         if parameters.pop("return_all_scores", False):
-            parameters["top"] = ALL
+            parameters["top_k"] = ALL
         return records, parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
@@ -85,46 +84,21 @@ class TextClassification(Classification):
 
 
 class TokenClassification(Pipeline):
-    """Spans, as ``aggregation_strategy`` ``simple`` gives them: the box has no other."""
+    """A row for each token, or for each span with an ``aggregation_strategy``."""
 
-    def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
-        records, parameters = super().read(inputs, sent)
-        if (strategy := parameters.pop("aggregation_strategy", "simple")) != "simple":
-            raise WrongPayload(
-                f"parameters.aggregation_strategy: {str(strategy)[:40]!r} is not served here, only 'simple'",
-                field="parameters.aggregation_strategy",
-            )
-        return records, parameters
-
-    def convert(self, result: Any, client: Any) -> Any:
-        return [
-            {
-                "entity_group": row["label"],
-                "score": row["score"],
-                "word": row["text"],
-                "start": row["start"],
-                "end": row["end"],
-            }
-            for row in result
-        ]
+    defaults: Mapping[str, Any] = {"aggregation_strategy": "none"}
 
 
 class QuestionAnswering(Pipeline):
-    """The best answer of each question, or a list of them with ``top_k``; a list of one question is one."""
-
-    names: Mapping[str, str] = {"top_k": "top", "topk": "top"}
+    """The best answer of each question, or a list of several; a list of one question is that question."""
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
-        is_one = sent.get("top_k", sent.get("topk", 1)) == 1
-        nothing = {"score": 0.0, "start": 0, "end": 0, "answer": ""}
-        answers = [(result[0] if result else nothing) if is_one else result for result in results]
+        answers = [result[0] if len(result) == 1 else result for result in results]
         return answers[0] if len(answers) == 1 else answers
 
 
 class ZeroShot(Pipeline):
     """``{"sequence", "labels", "scores"}``; the labels are the parameter ``candidate_labels``."""
-
-    names: Mapping[str, str] = {"hypothesis_template": "hypothesis"}
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         texts, parameters = super().read(inputs, sent)
@@ -152,45 +126,28 @@ class ZeroShot(Pipeline):
 
 
 class FillMask(Pipeline):
-    """``[{"score", "token", "token_str", "sequence"}]`` of a text with one mask."""
+    """The words of a mask, or a list of them for each of several; a list of one text is that text."""
 
-    names: Mapping[str, str] = {"top_k": "top"}
+    defaults: Mapping[str, Any] = {"separate": True}
+
+    def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
+        records, parameters = super().read(inputs, sent)
+        if isinstance(parameters.get("targets"), str):
+            parameters["targets"] = [parameters["targets"]]
+        return records, parameters
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
-        texts = inputs if isinstance(inputs, list) else [inputs]
-        rows = [
-            [self.row(text, row, client) for row in result]
-            for text, result in zip(texts, results, strict=True)
-        ]
-        return rows if isinstance(inputs, list) else rows[0]
-
-    @staticmethod
-    def row(text: Any, row: Mapping[str, Any], client: Any) -> dict[str, Any]:
-        """Find the word in the filled text: what stands in the place of the mask."""
-        text = text["text"] if isinstance(text, dict) else text
-        before, mask, after = text.partition(client.settings.mask_token)
-        filled = row["token"]
-        if client.settings.mask_token in after or not mask:
-            raise WrongPayload("inputs: a text with one mask is served in this form", field="inputs")
-        end = len(filled) - len(after)
-        word = filled[len(before) : end]
-        if not filled.startswith(before) or client.tokenizer.token_to_id(word) is None:
-            word = f"##{filled[len(before.rstrip()) : end]}"
-        return {
-            "score": row["score"],
-            "token": client.tokenizer.token_to_id(word),
-            "token_str": word,
-            "sequence": filled,
-        }
+        return results[0] if len(results) == 1 else [*results]
 
 
 class TextToText(Pipeline):
-    """``[{"generated_text"}]``, one for each text."""
+    """``[{"generated_text"}]``, one for each text; named as the task's alias says."""
 
-    names: Mapping[str, str] = {"max_new_tokens": "max_tokens", "max_length": "max_tokens"}
+    def convert(self, result: Any, client: Any) -> Any:
+        return {client.settings.answer: result["text"]}
 
     def write(self, inputs: Any, sent: Mapping[str, Any], results: Sequence[Any], client: Any) -> Any:
-        return [{"generated_text": result["text"]} for result in results]
+        return [self.convert(result, client) for result in results]
 
 
 class Embeddings(Pipeline):
@@ -203,7 +160,7 @@ class Embeddings(Pipeline):
 class Detection(Pipeline):
     """``[{"score", "label", "box": {"xmin", "ymin", "xmax", "ymax"}}]``, corners in whole pixels."""
 
-    names: Mapping[str, str] = {"threshold": "confidence"}
+    defaults: Mapping[str, Any] = {"threshold": 0.5}
 
     def convert(self, result: Any, client: Any) -> Any:
         corners = {"xmin": "x1", "ymin": "y1", "xmax": "x2", "ymax": "y2"}
@@ -215,6 +172,25 @@ class Detection(Pipeline):
             }
             for row in result
         ]
+
+
+class Segmentation(Pipeline):
+    """``[{"score", "label", "mask"}]`` in the labels' order; a mask is a PNG in base64."""
+
+    def convert(self, result: Any, client: Any) -> Any:
+        return [
+            {"score": None, "label": row["label"], "mask": encode_mask(**row["mask"])}
+            for row in sorted(result, key=lambda row: client.labels.index(row["label"]))
+        ]
+
+
+def encode_mask(size: Sequence[int], counts: Sequence[int]) -> str:
+    """Return COCO's run lengths as a PNG of one channel, in base64."""
+    import cv2  # the gateway's Lambda has none
+
+    values = np.arange(len(counts), dtype=np.uint8) % 2 * 255
+    pixels = np.repeat(values, counts).reshape(size[::-1]).T
+    return pybase64.b64encode(cv2.imencode(".png", pixels)[1].tobytes()).decode()
 
 
 class Tabular(Pipeline):
@@ -240,6 +216,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     "fill-mask": FillMask(),
     "image-classification": Classification(),
     "image-embeddings": Embeddings(),
+    "image-segmentation": Segmentation(),
     "object-detection": Detection(),
     "question-answering": QuestionAnswering(),
     "sentence-embeddings": Embeddings(),
@@ -252,7 +229,7 @@ PIPELINES: Mapping[str, Pipeline] = {
 
 
 def pipeline_of(client: Client) -> Pipeline:
-    """Return how a client answers: by its task, or by that of the class that it inherits from."""
+    """Return how a client answers: as the task whose class it is of, unless its results are its own."""
     return _pipeline_of_class(type(client))
 
 
@@ -263,5 +240,8 @@ def _pipeline_of_class(kind: type[Client]) -> Pipeline:
     }
     for base in kind.__mro__:
         if task := task_of_class.get((base.__module__, base.__name__)):
-            return PIPELINES.get(task, OTHER)
+            is_own = any(
+                getattr(kind, name) is not getattr(base, name) for name in ("inference", "postprocess")
+            )
+            return OTHER if is_own else PIPELINES.get(task, OTHER)
     return OTHER

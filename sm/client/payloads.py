@@ -35,6 +35,7 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -185,9 +186,10 @@ class Payload(BaseModel):
 
     @classmethod
     def parameter_names(cls) -> frozenset[str]:
-        """Return the names of the ``parameters`` that this payload accepts."""
+        """Return the names of the ``parameters`` that this payload accepts, aliases too."""
         field = cls.model_fields.get("parameters")
-        return frozenset(getattr(field.annotation, "model_fields", ())) if field else frozenset()
+        fields: Mapping[str, FieldInfo] = getattr(field.annotation, "model_fields", {}) if field else {}
+        return frozenset(name for own, info in fields.items() for name in keys_of(own, info))
 
     @classmethod
     def fields_of_raw(cls, body: bytes) -> dict[str, Any]:
@@ -221,10 +223,7 @@ class Payload(BaseModel):
     @classmethod
     def names_of(cls, field: str) -> tuple[str, ...]:
         """Return the keys under which a caller may send ``field``: its name first, then its aliases."""
-        field_info = cls.model_fields.get(field)
-        alias = field_info.validation_alias if field_info else None
-        choices = alias.choices if isinstance(alias, AliasChoices) else ()
-        return (field, *(name for name in choices if isinstance(name, str) and name != field))
+        return keys_of(field, cls.model_fields.get(field))
 
     @classmethod
     def field_of(cls, name: str) -> str:
@@ -242,6 +241,13 @@ class Payload(BaseModel):
             if len(names) > 1 and name in described.get("properties", {}):
                 _describe_aliases(described, names)
         return described
+
+
+def keys_of(field: str, info: FieldInfo | None) -> tuple[str, ...]:
+    """Return a field's name, then its aliases."""
+    alias = info.validation_alias if info else None
+    choices = alias.choices if isinstance(alias, AliasChoices) else ()
+    return (field, *(name for name in choices if isinstance(name, str) and name != field))
 
 
 def _describe_aliases(schema: JsonSchemaValue, names: tuple[str, ...]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sm.client.base import Client
-from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, takes_decoded_base64
+from sm.client.payloads import ANY_TYPE, DecodedBase64, Payload, keys_of, takes_decoded_base64
 from sm.errors import (
     BadInput,
     ClientFailed,
@@ -155,8 +155,14 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
     for name, value in members.items():
         if isinstance(value, DecodedBase64) and not takes_decoded_base64(kind, name):
             members = {**members, name: value.text}
+        elif value is True or value is False:
+            _check_truth(kind, kind.field_of(name), f"{path}.{name}")
     if request.parameters or request.attributes:
         parameters = _parameters(kind, request.parameters, request.attributes)
+        options = kind.model_fields["parameters"].annotation if parameters else None
+        for name, value in parameters.items():
+            if (value is True or value is False) and options is not None:
+                _check_truth(options, name, f"parameters.{name}")
         if parameters:
             members = {**members, "parameters": parameters}
     try:
@@ -165,6 +171,16 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
         raise _to_wrong_payload(error, path, kind) from None
     payload.attach_request(request)
     return payload
+
+
+def _check_truth(kind: type[BaseModel], field: str, path: str) -> None:
+    """Refuse true and false for a field of numbers: pydantic would read 1 and 0."""
+    info = kind.model_fields.get(field) or next(
+        (info for name, info in kind.model_fields.items() if field in keys_of(name, info)), None
+    )
+    kinds = {info.annotation, *get_args(info.annotation)} if info else set()
+    if kinds & {int, float} and bool not in kinds:
+        raise WrongPayload(f"{path}: input should be a number, not true or false", field=path)
 
 
 def _payload_fields(client: Client, record: object, path: str) -> Mapping[str, Any]:

@@ -49,10 +49,14 @@ SOUND_ARCHITECTURES = {
 ALIASES = {
     "summarization": TEXT_TO_TEXT,
     "translation": TEXT_TO_TEXT,
+    "ner": "token-classification",
+    "sentiment-analysis": "text-classification",
     "feature-extraction": "sentence-embeddings",
     "image-feature-extraction": "image-embeddings",
     "sentence-similarity": "sentence-embeddings",
 }
+#: Its name of a translation between two languages.
+TRANSLATION = re.compile(r"translation_\w+_to_\w+")
 #: The tasks whose scores become probabilities, and what does that for each ``problem_type``.
 CLASSIFICATIONS = ("audio-classification", "image-classification", "text-classification")
 ACTIVATIONS = {
@@ -143,7 +147,9 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
         preprocess: The caller has a ``preprocess.json``, which counts.
     """
     config = read_json(folder / "config.json")
-    task = ALIASES.get(task, task) or _task_of(folder, config, option)
+    asked = task
+    task = ALIASES.get(task, TEXT_TO_TEXT if TRANSLATION.fullmatch(task) else task)
+    task = task or _task_of(folder, config, option)
     if task not in TASKS:
         raise CommandError(f"{option} is {task!r}; there are: {OPTIONS}.")
     names = ENCODERS if task == TEXT_TO_TEXT else GRAPHS
@@ -172,7 +178,7 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
             options |= more
             found.files |= arrays
         if task == TEXT_TO_TEXT:
-            options |= generation(folder, config)
+            options |= generation(folder, config, asked)
     if task in CLASSIFICATIONS:
         options |= _activation(config)
     found.describe(options)

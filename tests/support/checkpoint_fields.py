@@ -54,13 +54,15 @@ CONFIG: Fields = {
     "output_attentions": RETURNED,
     "output_hidden_states": RETURNED,
     "pad_token_id": Field("obeyed", "the token that pads a text"),
-    "prefix": OTHER_TASK,
+    "prefix": Field("obeyed", "where text is generated: what goes before every text"),
     "problem_type": Field("obeyed", "how scores become probabilities"),
     "quantization_config": SHAPE,
     "return_dict": RETURNED,
     "sampling_rate": OTHER_TASK,
     "task_seq_len": OTHER_TASK,
-    "task_specific_params": Field("without effect", "a caller writes what goes before a text"),
+    "task_specific_params": Field(
+        "obeyed", "where text is generated: those of the task's name, such as `summarization`"
+    ),
     "tie_word_embeddings": SHAPE,
     "torch_dtype": Field("without effect", "the older name of `dtype`"),
     "transformers_version": Field("without effect", "says where the file comes from"),

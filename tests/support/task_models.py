@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from sm.build.graph_runner import session
 from sm.build.onnx_graph import Graph
 from sm.build.samples import InProcess
-from sm.client.base import TensorClient
+from sm.client.base import Client, TensorClient
 from sm.plugins.loading import ClientSource, load
 from sm.plugins.registry import check
 from tests.support.onnx_graphs import save_graph
@@ -249,3 +249,16 @@ def write_translator(folder: Path) -> Path:
     config = {"architectures": ["T5ForConditionalGeneration"], "decoder_start_token_id": 0}
     (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": words.index("</s>")}))
     return folder
+
+
+def load_translator(folder: Path, **options: object) -> Client:
+    """Load the client that serves a folder of :func:`write_translator`."""
+    (folder / "task.json").write_text(json.dumps({"task": "text2text-generation", "end": [5], **options}))
+    graphs = {name: Graph.read(folder / f"{name}_model.onnx") for name in ("encoder", "decoder")}
+    runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
+    beside = {f"{folder.name}_decoder": runs["decoder"]}
+    triton = InProcess(graphs["encoder"], runs["encoder"].runner, beside)
+    source = ClientSource(folder.name, folder / "task.json")
+    client = load(source, triton, folder.parent)
+    check(client, source, triton)
+    return client

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from sm.client.tasks.fill_mask import FillMask
     from sm.client.tasks.generation import TextToText
     from sm.client.tasks.image import ImageClassification, ImageEmbeddings, ImageSegmentation
+    from sm.client.tasks.question_answering import QuestionAnswering
     from sm.client.tasks.sound import AudioClassification, SpeechRecognition
     from sm.client.tasks.tabular import Tabular
     from sm.client.tasks.text import (
-        QuestionAnswering,
         SentenceEmbeddings,
         TextClassification,
-        TokenClassification,
         ZeroShotClassification,
     )
+    from sm.client.tasks.token_classification import TokenClassification
 
 __all__ = [
     "AudioClassification",
@@ -46,12 +46,12 @@ TASKS = {
     "image-embeddings": ("image", "ImageEmbeddings"),
     "image-segmentation": ("image", "ImageSegmentation"),
     "object-detection": ("detection", "ObjectDetection"),
-    "question-answering": ("text", "QuestionAnswering"),
+    "question-answering": ("question_answering", "QuestionAnswering"),
     "sentence-embeddings": ("text", "SentenceEmbeddings"),
     "tabular": ("tabular", "Tabular"),
     "text-classification": ("text", "TextClassification"),
     "text2text-generation": ("generation", "TextToText"),
-    "token-classification": ("text", "TokenClassification"),
+    "token-classification": ("token_classification", "TokenClassification"),
     "zero-shot-classification": ("text", "ZeroShotClassification"),
 }
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from sm.client import ImageInput, shrink
 from sm.client.base import Array, TensorMetadata, Tensors
@@ -316,7 +316,13 @@ def box_counts(height: int, width: int) -> frozenset[int]:
 class Thresholds(Parameters):
     """Which boxes are objects."""
 
-    confidence: float = Field(0.25, ge=0, le=1, description="The score over which an object counts.")
+    confidence: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        validation_alias=AliasChoices("confidence", "threshold"),
+        description="The score over which an object counts.",
+    )
     iou: float = Field(0.45, ge=0, le=1, description="Overlap over which two boxes of a class are one.")
 
 

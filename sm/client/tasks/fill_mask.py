@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PrivateAttr
+from pydantic import AliasChoices, Field, PrivateAttr
 
 from sm.client.base import TensorMetadata, Tensors
 from sm.client.payloads import Parameters, TextPayload
 from sm.client.results import Text
+from sm.client.tasks.task_file import softmax
 from sm.client.tasks.text import Ids, TextOptions, TextTask
 from sm.client.tensor_roles import UnsuitableModel, find_output
+from sm.errors import WrongPayload
 
 Scores = NDArray[np.float64]
 #: The first character of a part of a text, and the one after its last.
@@ -108,10 +110,23 @@ class MaskOptions(TextOptions):
 class Options(Parameters):
     """How many sentences to answer with, and whether a text that is too long is truncated."""
 
-    top: int = Field(default=5, ge=1, le=100, description="How many sentences to answer with.")
+    top: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        validation_alias=AliasChoices("top", "top_k"),
+        description="How many sentences to answer with.",
+    )
     truncate: bool = Field(
         default=False,
         description="If the text is too long for the model, read only the part around the masks.",
+    )
+    separate: bool = Field(
+        default=False,
+        description="Answer with the rows of transformers' pipeline, which fills each mask by itself.",
+    )
+    targets: tuple[str, ...] | None = Field(
+        default=None, min_length=1, max_length=1000, description="With separate, the words that are scored."
     )
 
 
@@ -172,8 +187,10 @@ class FillMask(TextTask):
     def wanted(self, payload: MaskedText) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return (self.output.name,) if self.gives_logits else MASK_OUTPUTS
 
-    def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[dict[str, object]]:
+    def postprocess(self, outputs: Tensors, payload: MaskedText) -> list[Any]:
         tokenized, top = payload._tokenized or self.find_masks(payload), payload.parameters.top
+        if payload.parameters.separate:
+            return self.fill_each(outputs, tokenized, payload.parameters)
         ids, scores = combine(self.find_candidates(outputs, tokenized, top), top)
         to_word, rows = self.tokenizer.id_to_token, []
         for row, score in zip(ids.tolist(), np.exp(scores).tolist(), strict=True):
@@ -187,13 +204,68 @@ class FillMask(TextTask):
         """Return the best ids [top] and their log probabilities [top] for each mask, in the text's order."""
         positions = tokenized.positions
         if self.gives_logits:
-            logits = outputs[self.output.name]
-            logits = logits.reshape(-1, logits.shape[-1])
-            logits = logits[self.padding.own(len(tokenized.ids), len(logits))]
+            logits = self.own_logits(outputs, tokenized)
             return [top_words(logits[position], self.excluded, top) for position in positions]
         # One row per mask; a longer text in the same batch may have added rows.
         ids, scores = (outputs[name][: len(positions), :top] for name in MASK_OUTPUTS)
         return list(zip(ids, scores.astype(np.float64), strict=True))
+
+    def fill_each(self, outputs: Tensors, tokenized: TokenizedText, options: Options) -> list[Any]:
+        """Return transformers' rows of one mask, or a list of them for each of several."""
+        positions, targets, filled = tokenized.positions, self.find_targets(options.targets), []
+        for number, position in enumerate(positions):
+            if self.gives_logits:
+                scores = softmax(self.own_logits(outputs, tokenized)[position])
+                asked = np.arange(len(scores)) if targets is None else targets
+                ids = asked[np.argsort(-scores[asked], kind="stable")[: options.top]]
+                found = zip(ids.tolist(), scores[ids].tolist(), strict=True)
+            else:
+                best, logarithms = (outputs[name][number, : options.top] for name in MASK_OUTPUTS)
+                found = zip(best.tolist(), np.exp(logarithms.astype(np.float64)).tolist(), strict=True)
+            rows = []
+            for word, score in found:
+                ids = tokenized.ids.copy()
+                ids[position] = word
+                rows.append(
+                    {
+                        "score": score,
+                        "token": word,
+                        "token_str": self.tokenizer.decode([word], skip_special_tokens=False),
+                        "sequence": self.tokenizer.decode(
+                            ids.tolist(), skip_special_tokens=len(positions) == 1
+                        ),
+                    }
+                )
+            filled.append(rows)
+        return filled[0] if len(filled) == 1 else filled
+
+    def find_targets(self, targets: Sequence[str] | None) -> Ids | None:
+        """Return the tokens of words, of each the first; None without any.
+
+        Raises:
+            WrongPayload: The graph does not score all words, or no word has a token.
+        """
+        if targets is None:
+            return None
+        if not self.gives_logits:
+            raise WrongPayload(
+                "parameters.targets: this model's graph gives the best words only", field="parameters.targets"
+            )
+        found = set()
+        for word in targets:
+            token = self.tokenizer.token_to_id(word)
+            ids = [token] if token is not None else self.tokenizer.encode(word, add_special_tokens=False).ids
+            found.update(ids[:1])
+        if not found:
+            raise WrongPayload("parameters.targets: has no word of the model", field="parameters.targets")
+        return np.array(sorted(found))
+
+    def own_logits(self, outputs: Tensors, tokenized: TokenizedText) -> NDArray[Any]:
+        """Return the logits of a text's own tokens [tokens, words]."""
+        logits = outputs[self.output.name]
+        logits = logits.reshape(-1, logits.shape[-1])
+        own: NDArray[Any] = logits[self.padding.own(len(tokenized.ids), len(logits))]
+        return own
 
     def find_masks(self, payload: MaskedText) -> TokenizedText:
         """Tokenize the text and find its masks.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from sm.client.base import Array, TensorMetadata
 from sm.client.payloads import Parameters
@@ -32,19 +32,46 @@ class Generation(TextOptions):
 
     start: int = Field(default=0, ge=0)
     end: tuple[int, ...] = (1,)
+    answer: Literal["generated_text", "summary_text", "translation_text"] = Field(
+        default="generated_text", description="What Hugging Face's form calls the text: by the task's alias."
+    )
+    prefix: str = Field(default="", description="What goes before every text.")
     rules: TokenRules = Field(default_factory=TokenRules)
 
 
 class Length(Parameters):
-    """How long the answer may be."""
+    """How long the answer may be, and the rules of its tokens by the names of ``generation_config.json``.
+
+    What is not sent is as the model's files say.
+    """
 
     max_tokens: int | None = Field(
         default=None,
         ge=1,
         le=MAX_TOKENS,
+        validation_alias=AliasChoices("max_tokens", "max_new_tokens"),
         description="Tokens of the answer; then it is cut off. By default as many as the model's files say, "
         f"or {USUAL_TOKENS}.",
     )
+    max_length: int | None = Field(
+        default=None, ge=2, le=MAX_TOKENS + 1, description="The same, with the token before the answer."
+    )
+    min_length: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    min_new_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    num_beams: int | None = Field(default=None, ge=1, le=8)
+    early_stopping: bool | Literal["never"] | None = None
+    length_penalty: float | None = Field(default=None, ge=-100, le=100)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    encoder_repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    no_repeat_ngram_size: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    encoder_no_repeat_ngram_size: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    do_sample: Literal[False] | None = Field(default=None, description="The likeliest answer is given.")
+    num_return_sequences: int | None = Field(default=None, ge=1, le=1)
+
+    def change(self, rules: TokenRules) -> TokenRules:
+        """Return the rules with what the request asks for."""
+        asked = self.model_dump(exclude_none=True, include={*TokenRules.model_fields})
+        return rules.model_copy(update=asked) if asked else rules
 
 
 class Prompt(TaskText):
@@ -66,6 +93,10 @@ class TextToText(TextTask):
     options = Generation
     payload = Prompt
     result = Text()
+
+    def text_of(self, payload: Any) -> str:
+        text: str = self.settings.prefix + payload.text
+        return text
 
     @property
     def decoder(self) -> str:
@@ -100,7 +131,8 @@ class TextToText(TextTask):
         """Yield the parts of the answer as they are generated; joined they are the whole."""
         tokens: list[int] = []
         sent = ""
-        if self.settings.rules.num_beams > 1:  # which tokens are the answer's is known at its end
+        rules = payload.parameters.change(self.settings.rules)
+        if rules.num_beams > 1:  # which tokens are the answer's is known at its end
             yield self.tokenizer.decode([*self.generate(payload)])
             return
         for token in self.generate(payload):
@@ -119,7 +151,7 @@ class TextToText(TextTask):
         if self.takes_mask:
             mask = next((inputs[name] for name in ATTENTION if name in inputs), np.ones(hidden.shape[:2]))
             fixed[MASK] = mask.astype(self.dtype)
-        settings, rules = self.settings, self.settings.rules
+        settings, rules = self.settings, payload.parameters.change(self.settings.rules)
         new_tokens = payload.parameters.max_tokens or min(rules.new_tokens() or USUAL_TOKENS, MAX_TOKENS)
         source = next(inputs[name] for name in SOURCE if name in inputs)[0].tolist()
         choice = TokenChoice(rules, settings.end, source, limit=new_tokens + 1)

@@ -6,11 +6,11 @@ import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import Self
 
 from sm.client import tasks
@@ -24,6 +24,13 @@ TASK_FILE = "task.json"
 Function = Literal["softmax", "sigmoid", "none"]
 #: The same in ``task.json``. ``auto``: sigmoid for one class, else softmax, as transformers' pipelines do.
 Activation = Literal["auto", "softmax", "sigmoid", "none"]
+Choice = TypeVar("Choice")
+#: A choice whose name callers of transformers may write in capitals.
+LowerCase = Annotated[
+    Choice, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+]
+#: Labels of an answer at most; more than any classifier has.
+MAX_LABELS = 100_000
 
 
 class TaskFile(BaseModel):
@@ -81,11 +88,11 @@ class Top(Parameters):
     top: int = Field(
         default=5,
         ge=1,
-        le=1000,
+        le=MAX_LABELS,
         validation_alias=AliasChoices("top", "top_k"),
         description="How many labels to answer.",
     )
-    function_to_apply: Function | None = Field(
+    function_to_apply: LowerCase[Function] | None = Field(
         default=None, description="How scores become probabilities, in place of what the model's files say."
     )
 

@@ -1,4 +1,4 @@
-"""Tasks of texts: classification, token classification, question answering, embeddings."""
+"""What tasks of texts share, and those of a whole text: classification and embeddings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr
 from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata, Tensors
 from sm.client.embeddings import EmbeddingClient, EmbeddingPayload
 from sm.client.payloads import Parameters, Payload, TextPayload
-from sm.client.results import Classes, Table, Text
+from sm.client.results import Classes
 from sm.client.tasks.task_file import (
     Activation,
     Classifier,
@@ -267,56 +267,6 @@ class TextClassification(TextTask, Classifier):
         return text if pair is None else (text, pair)
 
 
-#: The label of a token that belongs to no span.
-OUTSIDE = "O"
-
-
-class TokenClassification(TextTask):
-    """``[{"label", "score", "text", "start", "end"}]`` in the text's order; the offsets count characters.
-
-    Neighbouring tokens of one label are one span, as in the strategy ``simple`` of transformers: ``B-``
-    begins another one. A span's score is the mean of its tokens'.
-    """
-
-    result = Table()
-
-    def find_output(self) -> TensorMetadata:
-        return self.find_classes(2)
-
-    def postprocess(self, outputs: Tensors, payload: TaskText) -> list[dict[str, Any]]:
-        encoding = payload._encoding
-        assert encoding is not None  # preprocess has set it
-        logits = outputs[self.output.name]
-        rows = logits.reshape(-1, logits.shape[-1])
-        probabilities = softmax(rows[self.padding.own(len(encoding.ids), len(rows))])
-        spans: list[tuple[str, int, int, list[float]]] = []
-        for index, row in enumerate(probabilities):
-            if encoding.special_tokens_mask[index]:
-                continue
-            best = int(row.argmax())
-            prefix, _, rest = self.labels[best].partition("-")
-            begins, label = (
-                (prefix == "B", rest) if prefix in ("B", "I") and rest else (False, self.labels[best])
-            )
-            start, end = encoding.offsets[index]
-            if spans and spans[-1][0] == label and not begins:
-                label, start, _, scores = spans.pop()
-                spans.append((label, start, end, [*scores, float(row[best])]))
-            else:
-                spans.append((label, start, end, [float(row[best])]))
-        return [
-            {
-                "label": label,
-                "score": float(np.mean(scores)),
-                "text": payload.text[start:end],
-                "start": start,
-                "end": end,
-            }
-            for label, start, end, scores in spans
-            if label != OUTSIDE
-        ]
-
-
 #: Candidates of a request: each is a text of its own for the model.
 MAX_CANDIDATES = 100
 
@@ -324,7 +274,12 @@ MAX_CANDIDATES = 100
 class Hypothesis(Parameters):
     """How a label becomes a sentence, and whether labels exclude each other."""
 
-    hypothesis: str = Field(default="This example is {}.", pattern=r"\{\}", description="{} is the label.")
+    hypothesis: str = Field(
+        default="This example is {}.",
+        pattern=r"\{\}",
+        validation_alias=AliasChoices("hypothesis", "hypothesis_template"),
+        description="{} is the label.",
+    )
     multi_label: bool = Field(default=False, description="Score each label by itself.")
 
 
@@ -405,90 +360,6 @@ class ZeroShotClassification(TextTask):
         else:
             scores = softmax(logits[:, self.entailment])
         return ranked(np.asarray(scores), tuple(payload.labels), len(payload.labels))
-
-
-OUTPUTS = ("start_logits", "end_logits")
-#: Tokens of an answer at most, as in transformers' pipeline.
-MAX_ANSWER_TOKENS = 15
-
-
-class AnswerOptions(Parameters):
-    """How many answers."""
-
-    top: int = Field(default=1, ge=1, le=100, description="How many answers to return.")
-
-
-class Question(Payload):
-    """A question, and the text that may answer it."""
-
-    question: str = Field(min_length=1, examples=["Where does she live?"])
-    context: str = Field(min_length=1, examples=["My sister Ada lives in Paris."])
-    parameters: AnswerOptions = Field(default_factory=AnswerOptions)
-    _encoding: Encoding | None = PrivateAttr(default=None)
-
-
-class QuestionAnswering(TextTask):
-    """``[{"answer", "score", "start", "end"}]``, the best first; the offsets count in the context."""
-
-    payload = Question
-    result = Text(text="answer")
-    truncation = "only_second"
-
-    def find_output(self) -> TensorMetadata:
-        found = self.metadata.outputs
-        for name in OUTPUTS:
-            if name not in found:
-                raise UnsuitableModel(f"{self.model!r} has no output {name}; it has {', '.join(found)}.")
-        return find_output(self.metadata, 1, OUTPUTS)
-
-    def text_of(self, payload: Question) -> tuple[str, str]:
-        return payload.question, payload.context
-
-    def wrong_text(self, problem: str) -> WrongPayload:
-        return WrongPayload(f"payload.context: with the question it {problem}", field="payload.context")
-
-    def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
-        return OUTPUTS
-
-    def postprocess(self, outputs: Tensors, payload: Question) -> list[dict[str, Any]]:
-        encoding = payload._encoding
-        assert encoding is not None  # preprocess has set it
-        in_context = np.array(encoding.sequence_ids, object) == 1
-        start, end = (self.probabilities(outputs[name], in_context) for name in OUTPUTS)
-        # Every answer that begins before it ends, and is short: [first token, further tokens].
-        ends = np.pad(end, (0, MAX_ANSWER_TOKENS - 1))
-        scores = start[:, None] * np.lib.stride_tricks.sliding_window_view(ends, MAX_ANSWER_TOKENS)
-        answers: list[dict[str, Any]] = []
-        for flat in np.argsort(-scores, axis=None, kind="stable")[: payload.parameters.top]:
-            first, further = divmod(int(flat), MAX_ANSWER_TOKENS)
-            if scores[first, further] > 0:
-                begin, finish = self.word(encoding, first)[0], self.word(encoding, first + further)[1]
-                answers.append(
-                    {
-                        "answer": payload.context[begin:finish],
-                        "score": float(scores[first, further]),
-                        "start": begin,
-                        "end": finish,
-                    }
-                )
-        return answers
-
-    def probabilities(self, logits: Any, in_context: Any) -> Any:
-        """Return the probability of each token; those outside of the context have none.
-
-        The first token, which stands for no answer, takes its share, as in transformers' pipeline.
-        """
-        counted = in_context.copy()
-        counted[0] = True
-        own = logits.reshape(-1)[self.padding.own(len(counted), logits.size)]
-        result = softmax(np.where(counted, own, -10000.0))
-        return np.where(in_context, result, 0.0)
-
-    def word(self, encoding: Encoding, token: int) -> tuple[int, int]:
-        """Return the characters of the word that a token is of."""
-        word = encoding.token_to_word(token)
-        characters = None if word is None else encoding.word_to_chars(word, 1)
-        return characters or encoding.offsets[token]
 
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "last"]

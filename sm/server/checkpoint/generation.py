@@ -74,8 +74,17 @@ GENERATION: Fields = {
 }
 
 
-def generation(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+#: What the answer is called where a folder is of one of Hugging Face's other names of the task.
+ANSWERS = {"summarization": "summary_text", "translation": "translation_text"}
+
+
+def generation(folder: Path, config: Mapping[str, Any], task: str = "") -> dict[str, Any]:
     """Return the options of a model that generates text.
+
+    Args:
+        folder: The checkpoint.
+        config: Its ``config.json``.
+        task: By Hugging Face's name, such as ``translation_en_to_de``: its ``task_specific_params`` count.
 
     Raises:
         CommandError: Something is missing, wrong, or not obeyed here; the sentence names the field.
@@ -86,6 +95,10 @@ def generation(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     described = own or dict(config)
     if not own:
         path = folder / "config.json"
+    of_task = (config.get("task_specific_params") or {}).get(task) or {}
+    described = {**described, **of_task}
+    prefix = of_task.get("prefix", config.get("prefix"))
+    name = ANSWERS.get(task.partition("_")[0])
     refuse(path, described, GENERATION, "Change the file to serve the model without it.")
     start = next(
         (
@@ -115,4 +128,6 @@ def generation(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "start": start,
         "end": end if isinstance(end, list) else [end],
         **({"rules": asked} if asked else {}),
+        **({"prefix": prefix} if prefix else {}),
+        **({"answer": name} if name else {}),
     }

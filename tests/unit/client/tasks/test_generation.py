@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,7 @@ from sm.client.base import Client
 from sm.client.tasks import TextToText
 from sm.client.tensor_roles import UnsuitableModel
 from sm.errors import WrongPayload
-from sm.plugins.loading import ClientSource, load
-from sm.plugins.registry import check
-from tests.support.task_models import write_translator
-
-
-def load_translator(folder: Path, **options: object) -> Client:
-    (folder / "task.json").write_text(json.dumps({"task": "text2text-generation", "end": [5], **options}))
-    graphs = {name: Graph.read(folder / f"{name}_model.onnx") for name in ("encoder", "decoder")}
-    runs = {name: InProcess(graph, session(graph.path)) for name, graph in graphs.items()}
-    beside = {f"{folder.name}_decoder": runs["decoder"]}
-    triton = InProcess(graphs["encoder"], runs["encoder"].runner, beside)
-    source = ClientSource(folder.name, folder / "task.json")
-    client = load(source, triton, folder.parent)
-    check(client, source, triton)
-    return client
+from tests.support.task_models import load_translator, write_translator
 
 
 def ask(client: Client, text: str, **parameters: int) -> object:
@@ -58,7 +43,7 @@ def test_a_character_is_sent_when_all_its_bytes_are_there(
         "Bytes", (), {"decode": staticmethod(lambda ids: bytes(ids).decode(errors="replace"))}
     )()
     monkeypatch.setattr(client, "generate", lambda payload: iter("1 €!".encode()))
-    assert list(client.stream(None)) == ["1", " ", "€", "!"]
+    assert list(client.stream(client.payload.model_validate({"text": "a"}))) == ["1", " ", "€", "!"]
 
 
 def test_a_text_that_is_too_long_is_refused_with_both_lengths(tmp_path: Path) -> None:
