@@ -159,7 +159,7 @@ def validate_payload(client: Client, request: DispatchRequest, record: Any, path
             _check_truth(kind, kind.field_of(name), f"{path}.{name}")
     if request.parameters or request.attributes:
         parameters = _parameters(kind, request.parameters, request.attributes)
-        options = kind.model_fields["parameters"].annotation if parameters else None
+        options: Any = kind.model_fields["parameters"].annotation if parameters else None
         for name, value in parameters.items():
             if (value is True or value is False) and options is not None:
                 _check_truth(options, name, f"parameters.{name}")

@@ -96,7 +96,7 @@ class QuestionAnswering(TextTask):
     def wanted(self, payload: Question) -> tuple[str, ...]:  # noqa: ARG002  # the same for all
         return OUTPUTS
 
-    def inference(self, payload: Question) -> list[dict[str, Any]]:
+    def inference(self, payload: Any) -> list[dict[str, Any]]:
         self.find_windows(payload)
         answer = super().inference
         return self.join([answer(part) for part in parts_of(payload)], payload)
