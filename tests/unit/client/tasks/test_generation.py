@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sm.build.graph_runner import session
-from sm.build.onnx_graph import Graph
-from sm.build.samples import InProcess
 from sm.client.base import Client
 from sm.client.tasks import TextToText
 from sm.client.tensor_roles import UnsuitableModel
