@@ -173,6 +173,7 @@ PROGRAM = "inference.py"
 #: The beginning of the names of the box's own settings.
 OWN_PREFIX = "TRIREME_"
 ON_DEMAND = "on-demand"
+ALL_WITH_HOLES = "all-with-known-holes"
 #: How similar (0 to 1) an unknown name must be to a setting's to count as misspelled. Kubernetes sets names
 #: such as TRIREME_PORT for a service that is called trireme.
 MIN_SIMILARITY = 0.87
@@ -325,10 +326,10 @@ class Settings:
     #: of the free space in /dev/shm.
     shared_memory_mb: float | None = setting("TRIREME_SHARED_MEMORY_MB", number(0, 2**20, float), None)
     #: Open Triton's own HTTP, gRPC and metrics ports, 8000, 8001 and 8002. loopback: on the loopback address
-    #: only. all: on all addresses.
-    triton_ports: str = setting("TRIREME_TRITON_PORTS", choice("off", "loopback", "all"), "off")
-    #: Let TRIREME_TRITON_PORTS=all open a Triton that has known security holes.
-    triton_holes_accepted: bool = setting("TRIREME_TRITON_HOLES_ACCEPTED", boolean, False)
+    #: only. all: on all addresses. all-with-known-holes: the same for a Triton that has known security holes.
+    triton_ports: str = setting(
+        "TRIREME_TRITON_PORTS", choice("off", "loopback", "all", ALL_WITH_HOLES), "off"
+    )
     #: Triton's HTTP port. If not set: 8000 with TRIREME_TRITON_PORTS, else a free port on loopback.
     triton_http_port: int = setting("SAGEMAKER_TRITON_HTTP_PORT", number(1, 65535), 0)
     #: Triton's gRPC port. If not set: 8001 if it is open to callers, else a free port on loopback.
@@ -358,9 +359,6 @@ class Settings:
     #: The arithmetic of models on the CPU target. auto: the engine that the processor has instructions for,
     #: if its answers are within the model's tolerance. fp32: ONNX Runtime in fp32 for all.
     precision: str = setting("TRIREME_PRECISION", choice("auto", "fp32"), "auto")
-    #: What to do without a GPU with models whose config.pbtxt says KIND_GPU. cpu: run them on the CPU. error:
-    #: report an error.
-    without_gpu: str = setting("TRIREME_WITHOUT_GPU", choice("cpu", "error"), "cpu")
     #: auto: use nginx if installed. on: require it. off: gunicorn only.
     nginx: str = setting("TRIREME_NGINX", choice("auto", "on", "off"), "auto")
     #: A certificate and its chain in PEM. If set, the box serves TLS on its own port, and only /ping without
@@ -446,6 +444,11 @@ class Settings:
     def tls(self) -> bool:
         """True if there is a port with TLS."""
         return self.tls_certificate is not None
+
+    @property
+    def triton_is_open(self) -> bool:
+        """True if Triton's own ports are open on all addresses."""
+        return self.triton_ports in ("all", ALL_WITH_HOLES)
 
     @property
     def ping(self) -> str:

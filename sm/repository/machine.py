@@ -54,8 +54,6 @@ class Machine:
     python: str = ""
     #: True if Triton completes configurations.
     completes: bool = True
-    #: ``TRIREME_WITHOUT_GPU``.
-    without_gpu: str = "cpu"
     #: The most instances of one model, in all its served versions, where archives are others' work.
     max_instances: int | None = None
     #: None: look for a GPU when a model needs to know.
@@ -67,7 +65,6 @@ class Machine:
         arguments = settings.triton_arguments
         without_triton = cls(
             completes=not set(NO_COMPLETION) & set(arguments),
-            without_gpu=settings.without_gpu,
             max_instances=MAX_INSTANCES if settings.multi_model else None,
         )
         try:

@@ -99,9 +99,8 @@ def for_triton(
             link_model(entry, folder / entry.name, named_files=models.Model.read(entry).named_files)
             if wrap is not None:
                 wrap(folder / entry.name)
-    if machine.without_gpu == "cpu":
-        for model in problems.on_cpu(models.read(repository), machine):
-            file = folder / model.name / models.CONFIG
-            file.unlink()
-            file.write_text(models.write_config(models.without_gpu(model.config)))
+    for model in problems.on_cpu(models.read(repository), machine):
+        file = folder / model.name / models.CONFIG
+        file.unlink()
+        file.write_text(models.write_config(models.without_gpu(model.config)))
     return folder

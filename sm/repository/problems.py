@@ -141,17 +141,7 @@ def gpu_problems(inspected: Sequence[Model], machine: Machine) -> Iterator[Probl
     if movable:
         names = ", ".join(model.name for model in movable)
         fault = f"{names}: the config.pbtxt wants a GPU (KIND_GPU), and there is none here"
-        if machine.without_gpu == "error":
-            yield Problem(
-                f"{fault}: start on a machine with a GPU, or let it run on the CPU, TRIREME_WITHOUT_GPU=cpu.",
-                is_local=True,
-            )
-        else:
-            yield Problem(
-                f"{fault}: it runs on the CPU (TRIREME_WITHOUT_GPU=error makes this an error).",
-                is_certain=False,
-                is_local=True,
-            )
+        yield Problem(f"{fault}: it runs on the CPU.", is_certain=False, is_local=True)
 
 
 def on_cpu(inspected: Sequence[Model], machine: Machine) -> list[Model]:

@@ -154,11 +154,11 @@ def prepare_access(settings: Settings, box: Box, triton: tuple[int, ...]) -> lis
     ]
     if openings and triton and triton < WITHOUT_KNOWN_HOLES:
         version = ".".join(map(str, triton))
-        if settings.triton_ports == "all" and not settings.triton_holes_accepted:
+        if settings.triton_ports == "all":
             raise StartError(
                 f"TRIREME_TRITON_PORTS=all would let everybody reach Triton {version}, which has known "
                 "security holes (docs/inside/known-holes.md): open loopback only, use a newer Triton, or set "
-                "TRIREME_TRITON_HOLES_ACCEPTED=true."
+                "TRIREME_TRITON_PORTS=all-with-known-holes."
             )
         warnings += [
             f"{name}: the ports that it opens are of Triton {version}, which has known security holes"

@@ -146,7 +146,7 @@ def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
     if box.multi_model:
         return (EXPLICIT_MODE,)
     is_chosen = any(argument.startswith(MODE) for argument in settings.triton_arguments)
-    if is_chosen or settings.triton_ports == "all" or settings.allow_grpc:
+    if is_chosen or settings.triton_is_open or settings.allow_grpc:
         return ()
     return (EXPLICIT_MODE,) if box.has_versions else (EXPLICIT_MODE, "--load-model=*")
 
@@ -173,7 +173,7 @@ def _tuned(
 
 def _addresses(settings: Settings, box: Box) -> tuple[str, ...]:
     """Return the options for addresses and ports. A port is on loopback unless the settings open it."""
-    open_all = settings.triton_ports == "all"
+    open_all = settings.triton_is_open
     return (
         f"--http-address={ALL_ADDRESSES if open_all else LOOPBACK}",
         f"--http-port={box.http_port}",

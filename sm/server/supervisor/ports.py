@@ -115,7 +115,7 @@ def _check_free(settings: Settings, variable: str, port: int) -> None:
             f"TRIREME_TRITON_PORTS={settings.triton_ports} opens {port}, which is outside "
             f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high}: set {variable} to a port of the range."
         )
-    sock = _bind(port, EVERYWHERE if settings.triton_ports == "all" else LOOPBACK)
+    sock = _bind(port, EVERYWHERE if settings.triton_is_open else LOOPBACK)
     if sock is None:
         raise StartError(
             f"Port {port} cannot be opened for Triton: stop what listens there, or set {variable} to one "

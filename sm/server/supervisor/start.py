@@ -345,7 +345,7 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
         log.log(*line)
     log.log("info", f"port {settings.port}: {describe_start(settings, repository, box)}")
     if settings.triton_ports != "off":
-        address = ports.EVERYWHERE if settings.triton_ports == "all" else ports.LOOPBACK
+        address = ports.EVERYWHERE if settings.triton_is_open else ports.LOOPBACK
         log.log(
             "info",
             f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "

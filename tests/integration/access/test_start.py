@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +190,7 @@ def test_a_triton_with_known_holes_is_opened_to_everybody_only_by_who_accepts_th
     with pytest.raises(StartError, match=r"Triton 2\.51, which has known security holes"):
         prepare_access(settings, box, (2, 51))
     assert prepare_access(settings, box, (2, 71)) == []
-    for opening in (replace(settings, triton_holes_accepted=True), Settings(allow_grpc=True)):
+    for opening in (Settings(triton_ports="all-with-known-holes"), Settings(allow_grpc=True)):
         (warning,) = prepare_access(opening, box, (2, 51))
         assert "Triton 2.51, which has known security holes" in warning
     assert prepare_access(Settings(), box, (2, 51)) == []

@@ -118,9 +118,7 @@ def test_the_three_ports_are_open_on_loopback_only(box_with_open_ports: RunningB
 
 @pytest.mark.usefixtures("box_with_open_ports")
 def test_a_port_in_use_stops_the_start_and_is_named(demo: Path, tmp_path: Path) -> None:
-    log = log_of_failed_start(
-        tmp_path, demo, TRIREME_TRITON_PORTS="all", TRIREME_TRITON_HOLES_ACCEPTED="true"
-    )
+    log = log_of_failed_start(tmp_path, demo, TRIREME_TRITON_PORTS="all-with-known-holes")
     assert (
         "Port 8000 cannot be opened for Triton: stop what listens there, or set SAGEMAKER_TRITON_HTTP_PORT"
         in log
@@ -137,7 +135,7 @@ def test_the_setting_all_opens_the_ports_on_every_address(echo: Path, tmp_path: 
     """The test sets other port numbers, to be independent of the usual ones."""
     ports = {f"SAGEMAKER_TRITON_{name}_PORT": free_port() for name in ("HTTP", "GRPC", "METRICS")}
     settings: dict[str, Any] = {name: str(port) for name, port in ports.items()}
-    settings |= {"TRIREME_TRITON_PORTS": "all", "TRIREME_TRITON_HOLES_ACCEPTED": "true"}
+    settings |= {"TRIREME_TRITON_PORTS": "all-with-known-holes"}
     with running_box(tmp_path, echo, clients=(), **settings) as box:
         assert triton_ports(box) == dict.fromkeys(ports.values(), "all")
 

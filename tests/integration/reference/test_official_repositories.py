@@ -102,16 +102,6 @@ def test_one_warning_names_the_models_for_a_gpu(box: RunningBox) -> None:
 
 
 @WITHOUT_GPU
-def test_a_setting_makes_a_model_for_a_gpu_an_error(tmp_path: Path) -> None:
-    repository = tmp_path / "model"
-    write_model(repository / "resnet", KIND_GPU)
-    sentence = "resnet: the config.pbtxt wants a GPU (KIND_GPU), and there is none here: start on a machine"
-    assert sentence in log_of_failed_start(tmp_path, repository, TRIREME_WITHOUT_GPU="error")
-    assert run_inspect(repository, TRIREME_WITHOUT_GPU="error")[0] == 1
-    assert run_inspect(repository, TRIREME_WITHOUT_GPU="cpu")[0] == 0
-
-
-@WITHOUT_GPU
 def test_a_plan_without_a_gpu_stops_the_start_with_the_next_step(tmp_path: Path) -> None:
     write_plan(tmp_path / "model" / "resnet")
     output = log_of_failed_start(tmp_path, tmp_path / "model")
@@ -174,7 +164,7 @@ def test_an_archive_whose_configuration_triton_completes_is_loaded(
 
 
 def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_path: Path) -> None:
-    code, output = run_inspect(repository, TRIREME_WITHOUT_GPU="cpu")
+    code, output = run_inspect(repository)
     assert code == 0, output
     assert f"warning: Triton does not read {repository}/inner/1/config.pbtxt" in output
     completed = run_sm("package", repository, "-o", tmp_path / "model.tar.gz")

@@ -120,7 +120,7 @@ def test_a_change_in_the_served_folder_is_not_one_in_the_teams(model: Path) -> N
     (model / "labels.txt").write_text("cat")
     (model / "config.pbtxt").write_text(f"{LABELS % 'labels.txt'} instance_group [{{ kind: KIND_GPU }}]")
     before = (model / "config.pbtxt").read_text()
-    overlay.for_triton(model.parent, model.parent.parent / "served", Machine(gpu=False, without_gpu="cpu"))
+    overlay.for_triton(model.parent, model.parent.parent / "served", Machine(gpu=False))
     assert (model / "config.pbtxt").read_text() == before
 
 
