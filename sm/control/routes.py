@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sm.control.box_series import router_metrics
 from sm.control.paths import MAX_BODIES, MAX_BODY_BYTES
 from sm.control.state import check_ready, triton_metrics
-from sm.errors import TooLarge
+from sm.errors import NotReady, TooLarge
 from sm.http.messages import Answer
 from sm.http.responses import respond
 from sm.polling import at_most_every
@@ -18,6 +18,8 @@ from sm.settings import Settings
 
 #: More requests for ``/metrics`` get the same text: while series are collected, ``/ping`` is slower.
 MAX_TEXT_AGE_S = 0.2
+#: nginx's header for a request that no worker answered: whatever the state is now, the answer says why.
+UNSERVED = "X-Trireme-Unserved"
 #: SageMaker's default for the payload of one request, and its limit for all concurrent requests, in MiB.
 DEFAULT_PAYLOAD_MB, MAX_TOTAL_MB = 6, 100
 
@@ -31,6 +33,10 @@ def blueprint(box: Box) -> Blueprint:
     @routes.route("/ping", methods=["GET", "POST"])
     def ping() -> Response:
         check_ready(box)
+        if UNSERVED in request.headers:
+            raise NotReady(
+                "the box has lost a process and is about to be ready again; send the request again"
+            )
         return respond(Answer(b""))
 
     @routes.get("/metrics")

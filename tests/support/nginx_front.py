@@ -43,6 +43,11 @@ class Upstream:
     #: How many requests lose their connection before they are answered, as when a worker dies.
     drops: int = 0
 
+    def reason(self, request_id: str) -> bytes:
+        """Return the control plane's answer to a request that no worker took."""
+        sentence = "the model 'lazy' is not ready"
+        return json.dumps({"error": sentence, "code": "not_ready", "request_id": request_id}).encode()
+
 
 class UnixServer(ThreadingUnixStreamServer):
     daemon_threads = True
@@ -63,10 +68,16 @@ def make_handler(upstream: Upstream, plane: str) -> type[BaseHTTPRequestHandler]
                 upstream.drops -= 1
                 self.close_connection = True
                 return
-            self.send_response(upstream.status)
-            self.send_header("Content-Length", str(len(upstream.body)))
+            status, body = upstream.status, upstream.body
+            if "X-Trireme-Unserved" in self.headers:
+                status, body = 503, upstream.reason(self.headers["X-Trireme-Request-Id"])
+            self.send_response(status)
+            if status == 503:
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Retry-After", "1")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(upstream.body)
+            self.wfile.write(body)
 
         do_GET = do_POST = do_PUT = do_DELETE = answer
 

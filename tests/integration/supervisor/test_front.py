@@ -350,7 +350,7 @@ def test_a_request_with_state_or_a_stream_is_sent_once(nginx: Front, run: Path) 
         nginx.upstream.drops = 1
         assert nginx.request("POST", path, b"{}", **headers)[0] == 503
         assert nginx.upstream.drops == 0
-    assert len(nginx.upstream.received_requests) == 3
+    assert [received[0] for received in nginx.upstream.received_requests].count("data") == 3
 
 
 def test_no_request_is_repeated_while_a_model_keeps_sequences(run: Path) -> None:
@@ -372,8 +372,10 @@ def test_a_configuration_that_is_not_text_does_not_stop_the_front(run: Path) -> 
 def test_without_a_data_plane_invocations_get_503_with_retry_after(run: Path) -> None:
     with running_nginx(run, ("control",)) as nginx:
         response = nginx.request("POST", "/invocations", b"{}")
-        read_error(response, 503, "not_ready")
+        assert "lazy" in read_error(response, 503, "not_ready")["error"]
         assert response[1]["retry-after"] == "1"
+        assert [received[:2] for received in nginx.upstream.received_requests][-1:] == [("control", "/ping")]
+        assert nginx.upstream.received_requests[-1][3] == 0, "the caller's body"
         assert nginx.request("GET", "/ping")[0] == 200
 
 
