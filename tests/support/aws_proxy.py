@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+#: The model of a variant that has none: see ``Proxy._name_missing_models``.
+NO_MODEL = "no-model"
+#: The dimensions of autoscaling: a component's copies, and an endpoint's instances.
+COPIES, INSTANCES = (
+    b"sagemaker:inference-component:DesiredCopyCount",
+    b"sagemaker:variant:DesiredInstanceCount",
+)
 #: Operations that begin so change nothing in the account; all others do.
 READING_PREFIXES = ("Describe", "List", "Get", "Head", "Filter", "Invoke")
 
@@ -60,6 +68,10 @@ def json_error(status: int, code: str, message: str) -> Response:
     return Response(status, {"Content-Type": "application/x-amz-json-1.1", "x-amzn-ErrorType": code}, body)
 
 
+def json_response(body: Any) -> Response:
+    return Response(200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(body).encode())
+
+
 def xml_error(status: int, code: str, message: str) -> Response:
     """Return an error in S3's form."""
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
@@ -82,6 +94,7 @@ class Proxy:
         after_change: Called once for each operation that changes the account, before the caller gets a response.
         rolls_back: ``UpdateEndpoint`` succeeds and changes nothing.
         shadows: The shadow variants of the endpoint configurations, by name.
+        components: The inference components by name, as they are described: moto has none.
     """
 
     moto: str
@@ -95,6 +108,7 @@ class Proxy:
     interrupted_operations: set[str] = field(default_factory=set)
     rolls_back: bool = False
     shadows: dict[str, Any] = field(default_factory=dict)
+    components: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def reset(self) -> None:
         self.changes, self.bodies, self.fixed_responses, self.disconnect_after, self.endpoint_states = (
@@ -104,6 +118,7 @@ class Proxy:
             set(),
             [],
         )
+        self.components.clear()
         self.after_change, self.interrupted_operations, self.rolls_back = None, set(), False
 
     def respond(self, request: Request) -> Response | None:
@@ -114,10 +129,19 @@ class Proxy:
         if request.path.endswith("/async-invocations"):
             # moto tells requests apart by this header only, which one with its body in the call does not have.
             request.headers.setdefault("x-amzn-sagemaker-inputlocation", uuid.uuid4().hex)
-        if operation == "UpdateEndpoint":
+        # moto scales no components; their names are no endpoints', so nothing is mistaken.
+        if request.headers.get("x-amz-target", "").startswith("AnyScaleFrontendService."):
+            body = request.body.replace(COPIES, INSTANCES)
+            request.body = re.sub(rb"inference-component/([\w-]+)", rb"endpoint/\1/variant/copies", body)
+            request.headers["content-length"] = str(len(request.body))
+        if "InferenceComponent" in operation or self._component_arn(request):
+            response = self._change_component(request)
+        elif operation == "UpdateEndpoint":
             response = Response(200, {}, b"{}") if self.rolls_back else self._update(request)
         else:
+            self._name_missing_models(request)
             response = self._forward(request)
+            self._forget_missing_models(request, response)
         self._keep_shadows(request, response)
         begun = {"CreateEndpoint", "UpdateEndpoint"} & {*self.changes}
         if operation == "DescribeEndpoint" and response.status == 200 and begun and self.endpoint_states:
@@ -136,6 +160,59 @@ class Proxy:
                 self.after_change()
                 return None
         return None if operation in self.disconnect_after else response
+
+    def _name_missing_models(self, request: Request) -> None:
+        """Give a variant for inference components a model, which moto insists on."""
+        if request.operation != "CreateEndpointConfig":
+            return
+        parameters = json.loads(request.body)
+        if all("ModelName" in variant for variant in parameters["ProductionVariants"]):
+            return
+        role = {"ModelName": NO_MODEL, "ExecutionRoleArn": parameters["ExecutionRoleArn"]}
+        self._sagemaker(request, "CreateModel", {**role, "PrimaryContainer": {"Image": "none"}})
+        for variant in parameters["ProductionVariants"]:
+            variant["ModelName"] = NO_MODEL
+        request.body = json.dumps(parameters).encode()
+        request.headers["content-length"] = str(len(request.body))
+
+    def _forget_missing_models(self, request: Request, response: Response) -> None:
+        if request.operation == "DescribeEndpointConfig" and NO_MODEL.encode() in response.body:
+            described = json.loads(response.body)
+            for variant in described["ProductionVariants"]:
+                variant.pop("ModelName")
+            response.body = json.dumps(described).encode()
+
+    def _component_arn(self, request: Request) -> bool:
+        """True for ListTags of a component."""
+        return request.operation == "ListTags" and b":inference-component/" in request.body
+
+    def _change_component(self, request: Request) -> Response:
+        operation, body = request.operation, json.loads(request.body)
+        if operation == "ListTags":
+            name = body["ResourceArn"].rpartition("/")[2]
+            return json_response({"Tags": self.components[name]["Tags"]})
+        if operation == "ListInferenceComponents":
+            rows = [
+                row for row in self.components.values() if row["EndpointName"] == body["EndpointNameEquals"]
+            ]
+            return json_response({"InferenceComponents": rows})
+        name = body["InferenceComponentName"]
+        arn = {
+            "InferenceComponentArn": f"arn:aws:sagemaker:eu-west-1:123456789012:inference-component/{name}"
+        }
+        if operation == "CreateInferenceComponent":
+            made = {"InferenceComponentStatus": "InService", "CreationTime": 0, "LastModifiedTime": 0}
+            self.components[name] = {**body, **arn, **made}
+        elif name not in self.components:
+            return json_error(400, "ValidationException", f"Could not find inference component {name}.")
+        component = self.components[name]
+        component["Specification"] = body.get("Specification", component["Specification"])
+        if config := body.get("RuntimeConfig", body.get("DesiredRuntimeConfig")):
+            counts = ("DesiredCopyCount", "CurrentCopyCount")
+            component["RuntimeConfig"] = dict.fromkeys(counts, config["CopyCount"])
+        if operation == "DeleteInferenceComponent":
+            del self.components[name]
+        return json_response(component if operation == "DescribeInferenceComponent" else arn)
 
     def _keep_shadows(self, request: Request, response: Response) -> None:
         """Remember an endpoint configuration's shadow variants, which moto forgets."""

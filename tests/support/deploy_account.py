@@ -22,7 +22,7 @@ from sm.commands import client_loading
 from sm.commands.progress import Progress
 from sm.repository.problems import Problem
 from tests.support.aws import fake_aws
-from tests.support.aws_proxy import Proxy, running_proxy
+from tests.support.aws_proxy import NO_MODEL, Proxy, running_proxy
 from trireme_tools import aws
 from trireme_tools.deploy.account import Account
 
@@ -140,7 +140,7 @@ class FakeAccount:
             "configurations": [
                 each["EndpointConfigName"] for each in sagemaker.list_endpoint_configs()["EndpointConfigs"]
             ],
-            "models": [each["ModelName"] for each in sagemaker.list_models()["Models"]],
+            "models": sorted({each["ModelName"] for each in sagemaker.list_models()["Models"]} - {NO_MODEL}),
             "alarms": [each["AlarmName"] for each in alarms],
             "targets": [each["ResourceId"] for each in targets["ScalableTargets"]],
             "archives": sorted({archive_or_version(key) for bucket in buckets for key in self.keys(bucket)}),

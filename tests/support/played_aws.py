@@ -29,7 +29,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.support.aws import fake_aws
-from tests.support.aws_proxy import Proxy, Request, Response, json_error, running_proxy
+from tests.support.aws_proxy import NO_MODEL, Proxy, Request, Response, json_error, running_proxy
 from tests.support.boxes import RunningBox, running_box, wait_until
 from tests.support.containers import Container, running_container
 from trireme_tools.deploy.model_data import url_of
@@ -99,6 +99,8 @@ class PlayedAws(Proxy):
     folder: Path = Path()
     launch: Launch = as_process
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    #: The boxes of inference components, by name.
+    copies: dict[str, Endpoint] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -108,6 +110,8 @@ class PlayedAws(Proxy):
         if request.operation == "InvokeEndpoint":
             return self._invoke(request)
         response = super().respond(request)
+        if "InferenceComponent" in request.operation and request.is_change:
+            self._play_component(request)
         if response is None or response.status != 200 or not request.operation.endswith("Endpoint"):
             return response
         name = json.loads(request.body)["EndpointName"]
@@ -117,14 +121,32 @@ class PlayedAws(Proxy):
         elif request.operation in ("CreateEndpoint", "UpdateEndpoint"):
             endpoint = self.endpoints.setdefault(name, Endpoint("Creating"))
             endpoint.status = "Updating" if endpoint.boxes else "Creating"
-            endpoint.changing = threading.Thread(target=self._replace_box, args=(name, endpoint))
-            endpoint.changing.start()
+            self._replace(name, endpoint, self._variant(name))
         elif request.operation == "DeleteEndpoint":
             self._stop(self.endpoints.pop(name))
         return response
 
+    def _play_component(self, request: Request) -> None:
+        """Start, replace or stop the boxes of an inference component: one for each copy."""
+        name = json.loads(request.body)["InferenceComponentName"]
+        endpoint = self.copies.setdefault(name, Endpoint("Creating"))
+        if (component := self.components.get(name)) is None:
+            self._stop(self.copies.pop(name))
+            return
+        count = component["RuntimeConfig"]["DesiredCopyCount"]
+        variant = {"ModelName": component["Specification"]["ModelName"], "InitialInstanceCount": count}
+        component["InferenceComponentStatus"] = "Updating" if endpoint.boxes else "Creating"
+        self._replace(name, endpoint, variant, component)
+
+    def _replace(
+        self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: Any = None
+    ) -> None:
+        arguments = (name, endpoint, variant, component)
+        endpoint.changing = threading.Thread(target=self._replace_boxes, args=arguments)
+        endpoint.changing.start()
+
     def close(self) -> None:
-        for endpoint in self.endpoints.values():
+        for endpoint in (*self.endpoints.values(), *self.copies.values()):
             self._stop(endpoint)
 
     def _stop(self, endpoint: Endpoint) -> None:
@@ -134,17 +156,33 @@ class PlayedAws(Proxy):
     def _invoke(self, request: Request) -> Response:
         """Send the request to the box, whose route of this path answers as SageMaker's runtime does."""
         endpoint = self.endpoints.get(request.path.split("/")[2])
+        if component := request.headers.get("x-amzn-sagemaker-inference-component"):
+            endpoint = self.copies.get(component)
+            if endpoint and not endpoint.boxes:
+                self._count_no_capacity(component)
+                return json_error(400, "ValidationError", f"Inference component {component} has no capacity.")
         if endpoint is None or not endpoint.boxes:
             return json_error(400, "ValidationError", "The endpoint is not in service.")
         with endpoint.routed() as url:
             return self._forward(request, urlsplit(url).netloc)
 
-    def _replace_box(self, name: str, endpoint: Endpoint) -> None:
-        """Start a box for the endpoint's configuration. The old one serves until the new one is ready."""
+    def _count_no_capacity(self, component: str) -> None:
+        """Write the metric of the alarm that starts a component's first copy."""
+        dimension = {"Name": "InferenceComponentName", "Value": component}
+        row = {"MetricName": "NoCapacityInvocationFailures", "Value": 1.0, "Dimensions": [dimension]}
+        self._client("cloudwatch").put_metric_data(Namespace="AWS/SageMaker", MetricData=[row])
+
+    def _replace_boxes(
+        self, name: str, endpoint: Endpoint, variant: Mapping[str, Any], component: dict[str, Any] | None
+    ) -> None:
+        """Start the boxes of a variant or of a component. The old ones serve until the new ones are ready.
+
+        A variant without a model has only instances, for components.
+        """
         stack = ExitStack()
         try:
-            variant = self._variant(name)
-            count = min(variant.get("InitialInstanceCount", 1), MAX_INSTANCES)
+            wanted = 0 if variant["ModelName"] == NO_MODEL else variant.get("InitialInstanceCount", 1)
+            count = min(wanted, MAX_INSTANCES)
             boxes = [stack.enter_context(self._start_box(variant)) for _ in range(count)]
             for box in boxes:
                 box.wait_ready()
@@ -152,10 +190,14 @@ class PlayedAws(Proxy):
         except (AssertionError, ClientError, tarfile.TarError) as error:
             stack.close()
             endpoint.status, endpoint.reason = "Failed", str(error)
+            if component:
+                component |= {"InferenceComponentStatus": "Failed", "FailureReason": str(error)}
             return
         old, endpoint.stack = endpoint.stack, stack
         endpoint.boxes, endpoint.status = boxes, "InService"
         endpoint.strategy = variant.get("RoutingConfig", {}).get("RoutingStrategy", "RANDOM")
+        if component:
+            component["InferenceComponentStatus"] = "InService"
         old.close()
 
     def _variant(self, name: str) -> dict[str, Any]:

@@ -171,7 +171,7 @@ CONTAINER = block(
 
 
 #: Arguments and blocks of Terraform's AWS provider, from its pages website/docs/r/*.html.markdown (MPL-2.0;
-#: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530,
+#: names only): sagemaker_endpoint_configuration at commit 00c59d9f, sagemaker_model at 00c0f530 and later,
 #: appautoscaling_policy at 027ee4e1, and the pages of the others. A block is a dict, a map of the user's None.
 TERRAFORM: dict[str, Any] = {
     "aws_iam_role": block("name assume_role_policy tags"),

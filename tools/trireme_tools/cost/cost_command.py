@@ -35,15 +35,23 @@ class Plan(BaseModel, extra="forbid"):
     days: int = Field(30, ge=1, le=31)
     models: tuple[EndpointInstances, ...] = Field(min_length=1)
     shared: EndpointInstances
+    #: The instances of one endpoint with a component for each model.
+    components: tuple[EndpointInstances, ...] = ()
+
+    @property
+    def all(self) -> tuple[EndpointInstances, ...]:
+        return (*self.models, self.shared, *self.components)
 
     @model_validator(mode="after")
     def complete(self) -> Plan:
         """Name what has no name."""
-        if len(self.regions) > 1 and any(row.price is not None for row in (*self.models, self.shared)):
+        if len(self.regions) > 1 and any(row.price is not None for row in self.all):
             raise ValueError("a plan for several Regions gives no price: it would be the same in all of them")
         for place, model in enumerate(self.models):
             model.name = model.name or f"models[{place}]"
         self.shared.name = self.shared.name or "shared"
+        for place, instances in enumerate(self.components, 1):
+            instances.name = instances.name or f"instance {place}"
         return self
 
 
@@ -114,11 +122,7 @@ def fetch_prices(profile: str | None) -> Prices:
 
 def choose(plan: Plan, other: Prices) -> Prices:
     """Choose prices: the plan's own, in its Region, take precedence."""
-    plan_prices = {
-        machine.instance: machine.price
-        for machine in (*plan.models, plan.shared)
-        if machine.price is not None
-    }
+    plan_prices = {machine.instance: machine.price for machine in plan.all if machine.price is not None}
     if not plan_prices:
         return other
 
@@ -131,29 +135,37 @@ def choose(plan: Plan, other: Prices) -> Prices:
 
 def table(plan: Plan, region: str, price: Price) -> Iterator[str]:
     """Yield the table for one Region, with the savings."""
-    priced = [(instances, price(region, instances.instance)) for instances in (*plan.models, plan.shared)]
+    priced = [(instances, price(region, instances.instance)) for instances in plan.all]
     costs = [month(instances, hour, plan.days) for instances, hour in priced]
     width = max(len(instances.name) for instances, _ in priced)
     rows = [_row(instances, hour, cost, width) for (instances, hour), cost in zip(priced, costs, strict=True)]
-    separate, shared = cents(sum(costs[:-1], Decimal())), cents(costs[-1])
+    count = len(plan.models)
+    separate, shared = cents(sum(costs[:count], Decimal())), cents(costs[count])
     yield ""
     yield f"{region}: each model on its own endpoint {separate:>10}"
-    yield from rows[:-1]
+    yield from rows[:count]
+    if plan.components:
+        yield f"{region}: a component for each model     {cents(sum(costs[count + 1 :], Decimal())):>10}"
+        yield from rows[count + 1 :]
     yield f"{region}: all on one shared endpoint     {shared:>10}"
-    yield rows[-1]
+    yield rows[count]
     share = f" ({abs(separate - shared) / separate:.1%})" if separate else ""
     comparison = "saving" if shared <= separate else "the shared endpoint costs more by"
     yield f"{region}: {comparison} {abs(separate - shared)}{share}"
 
 
 def costs_of(plan: Plan, region: str, price: Price) -> dict[str, Decimal]:
-    """Return the month's cost of each model's endpoint, of all together, and of the shared one."""
+    """Return the month's cost of each model's endpoint, of all together, of the components' and of the shared
+    one.
+    """
     costs = {
         instances.name: month(instances, price(region, instances.instance), plan.days)
         for instances in plan.models
     }
     shared = month(plan.shared, price(region, plan.shared.instance), plan.days)
-    return {**costs, "each on its own": sum(costs.values(), Decimal()), "all on one": shared}
+    hosts = [month(host, price(region, host.instance), plan.days) for host in plan.components]
+    components = {"as components": sum(hosts, Decimal())} if hosts else {}
+    return {**costs, "each on its own": sum(costs.values(), Decimal()), **components, "all on one": shared}
 
 
 def chart(costs: Mapping[str, Decimal]) -> Iterator[str]:

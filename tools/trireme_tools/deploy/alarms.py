@@ -83,7 +83,7 @@ def _check_exists(account: Account, alarm: str) -> None:
 
 def find_own(account: Account, name: str) -> list[dict[str, Any]]:
     """Return the alarms that were created for this deployment; none without the permission to list them."""
-    names = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog", *ALARM_SUFFIXES)]
+    names = [f"{name}-{kind}" for kind in ("errors", "latency", "backlog", "no-capacity", *ALARM_SUFFIXES)]
     response: dict[str, Any] = {}
     with account.optional():
         response = account.call("cloudwatch", "describe_alarms", "look at the alarms", AlarmNames=names)

@@ -14,8 +14,10 @@ DOCUMENTS = documents.read(__file__, "scaling.yaml")
 #: The kind of target that counts requests.
 REQUESTS = "target"
 KINDS = (REQUESTS, "cpu", "gpu")
-#: The policy that starts the first instance.
+#: The policy that starts the first instance or copy.
 WAKE = "wake"
+#: What is scaled: the instances of an endpoint, those of an asynchronous one, or the copies of a component.
+ENDPOINT, QUEUE, COMPONENT = "endpoint", "queue", "component"
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class Scaling:
     least: int
     most: int
     targets: Sequence[Target]
+    of: str = ENDPOINT
 
 
-def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | None:
-    """Read the options. Raises :class:`CommandError` for a combination that is not possible.
+def read(options: argparse.Namespace, has_default: bool = False, component: bool = False) -> Scaling | None:
+    """Read the options, of an inference component too. Raises :class:`CommandError` for a combination that is
+    not possible.
 
     ``has_default``: there is a default target, so none need be given.
     """
@@ -53,8 +57,12 @@ def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | No
     least, most = options.autoscale
     if options.serverless:
         raise CommandError("--serverless cannot be combined with --autoscale: it has no instances.")
-    if least == 0 and not options.output:
-        raise CommandError("--autoscale 0:MAX needs --async: no other endpoint can have no instance.")
+    if component and len(targets) != int(requests is not None):
+        raise CommandError("a component is scaled by --target-invocations only, the requests of each copy.")
+    if least == 0 and not (options.output or component):
+        raise CommandError(
+            "--autoscale 0:MAX needs --async or --component: no other endpoint can have no instance."
+        )
     if not targets and not has_default:
         raise CommandError(
             "--autoscale needs --target-invocations N, the requests a minute that one instance should get, "
@@ -64,7 +72,8 @@ def read(options: argparse.Namespace, has_default: bool = False) -> Scaling | No
         raise CommandError(
             "--autoscale 0:MAX needs --target-invocations N: without an instance there is no utilisation."
         )
-    return Scaling(least, most, tuple(targets))
+    kind = COMPONENT if component else QUEUE if options.output else ENDPOINT
+    return Scaling(least, most, tuple(targets), kind)
 
 
 if TYPE_CHECKING:  # templates need no AWS, and so no boto3
@@ -73,25 +82,25 @@ if TYPE_CHECKING:  # templates need no AWS, and so no boto3
 SERVICE = "application-autoscaling"
 
 
-def scalable_resource(name: str) -> dict[str, Any]:
+def scalable_resource(name: str, of: str = ENDPOINT) -> dict[str, Any]:
     """Return the resource that is scaled, as each call needs it."""
-    return dict(documents.fill(DOCUMENTS["resource"], {"name": name}))
+    return dict(documents.fill(DOCUMENTS["resources"][of], {"name": name}))
 
 
 def limits(name: str, scaling: Scaling) -> dict[str, Any]:
     """Return the resource with its limits: the arguments of RegisterScalableTarget."""
-    return {**scalable_resource(name), "MinCapacity": scaling.least, "MaxCapacity": scaling.most}
+    return {**scalable_resource(name, scaling.of), "MinCapacity": scaling.least, "MaxCapacity": scaling.most}
 
 
-def current_limits(account: Account, name: str) -> dict[str, Any] | None:
-    """Return the current limits; None if the endpoint is not scaled."""
-    query = scalable_resource(name)
+def current_limits(account: Account, name: str, of: str = ENDPOINT) -> dict[str, Any] | None:
+    """Return the current limits; None if the endpoint or component is not scaled."""
+    query = scalable_resource(name, of)
     query["ResourceIds"] = [query.pop("ResourceId")]
     response = account.call(SERVICE, "describe_scalable_targets", "look at the autoscaling", **query)
     return next(iter(response.get("ScalableTargets", ())), None)
 
 
-def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> None:
+def apply(account: Account, name: str, scaling: Scaling) -> None:
     """Set limits and policy."""
     account.create(
         SERVICE,
@@ -100,13 +109,13 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
         **limits(name, scaling),
     )
     created = {}
-    for kind, policy in policies(name, scaling, asynchronous).items():
+    for kind, policy in policies(name, scaling).items():
         created[kind] = account.create(
             SERVICE,
             "put_scaling_policy",
             "set the autoscaling's policy",
             **policy,
-            **scalable_resource(name),
+            **scalable_resource(name, scaling.of),
         )
     _remove_others(account, name, scaling)
     if WAKE in created:
@@ -114,14 +123,16 @@ def apply(account: Account, name: str, scaling: Scaling, asynchronous: bool) -> 
             "cloudwatch",
             "put_metric_alarm",
             "make the alarm that starts the first instance",
-            **wake_alarm(name),
+            **wake_alarm(name, scaling.of),
             AlarmActions=[created[WAKE].get("PolicyARN", "ARN-OF-THE-POLICY")],
         )
 
 
-def remove(account: Account, name: str) -> None:
+def remove(account: Account, name: str, of: str = ENDPOINT) -> None:
     """Remove limits, policies and their alarms, which AWS deletes together."""
-    account.remove(SERVICE, "deregister_scalable_target", "remove the autoscaling", **scalable_resource(name))
+    account.remove(
+        SERVICE, "deregister_scalable_target", "remove the autoscaling", **scalable_resource(name, of)
+    )
 
 
 def policy_name(name: str, target: Target) -> str:
@@ -137,7 +148,7 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
         "describe_scaling_policies",
         "look at the autoscaling's policies",
         ServiceNamespace="sagemaker",
-        ResourceId=scalable_resource(name)["ResourceId"],
+        ResourceId=scalable_resource(name, scaling.of)["ResourceId"],
     )
     for row in response.get("ScalingPolicies", ()):
         if row["PolicyName"] in possible - current:
@@ -146,15 +157,15 @@ def _remove_others(account: Account, name: str, scaling: Scaling) -> None:
                 "delete_scaling_policy",
                 f"remove the autoscaling's policy {row['PolicyName']}",
                 PolicyName=row["PolicyName"],
-                **scalable_resource(name),
+                **scalable_resource(name, scaling.of),
             )
 
 
-def policies(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, dict[str, Any]]:
-    """Return the policy of each kind of target, and what starts the first instance if there may be none."""
+def policies(name: str, scaling: Scaling) -> dict[str, dict[str, Any]]:
+    """Return the policy of each kind of target, and what starts the first one if there may be none."""
     found: dict[str, dict[str, Any]] = {}
     for target in scaling.targets:
-        metric = "waiting" if asynchronous and target.kind == REQUESTS else target.kind
+        metric = scaling.of if target.kind == REQUESTS else target.kind
         found[target.kind] = {
             "PolicyName": policy_name(name, target),
             "PolicyType": "TargetTrackingScaling",
@@ -164,15 +175,15 @@ def policies(name: str, scaling: Scaling, asynchronous: bool) -> dict[str, dict[
                 **DOCUMENTS["cooldown"],
             },
         }
-    if asynchronous and scaling.least == 0:
+    if scaling.of in DOCUMENTS["wake"] and scaling.least == 0:
         found[WAKE] = {
             "PolicyName": f"{name}-wake",
             "PolicyType": "StepScaling",
-            "StepScalingPolicyConfiguration": DOCUMENTS["wake_policy"],
+            "StepScalingPolicyConfiguration": DOCUMENTS["wake"][scaling.of]["policy"],
         }
     return found
 
 
-def wake_alarm(name: str) -> dict[str, Any]:
-    """Return the alarm that starts the first instance."""
-    return dict(documents.fill(DOCUMENTS["wake_alarm"], {"name": name}))
+def wake_alarm(name: str, of: str) -> dict[str, Any]:
+    """Return the alarm that starts the first instance or copy."""
+    return dict(documents.fill(DOCUMENTS["wake"][of]["alarm"], {"name": name}))

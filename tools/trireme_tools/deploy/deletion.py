@@ -10,7 +10,7 @@ from functools import partial
 from sm.errors import CommandError
 from sm.http.s3 import S3Uri
 from trireme_tools import aws
-from trireme_tools.deploy import alarms, autoscaling, endpoint_logs, model_data, resources
+from trireme_tools.deploy import alarms, autoscaling, components, endpoint_logs, model_data, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.resources import Resources
 from trireme_tools.deploy.upload import default_bucket
@@ -63,6 +63,17 @@ class Deletion:
         """
         account, name, deployed = self._account, self._name, self._deployed
         endpoint = deployed.endpoint()
+        for row in components.of_endpoint(account, name) if endpoint else ():
+            if (other := row["InferenceComponentName"]) != name:
+                raise CommandError(f"component {other!r} is on this endpoint: 'sm delete {other}' first.")
+        component = None
+        with account.optional():
+            component = components.describe(account, name)
+        if component and deployed.tags(component["InferenceComponentArn"]).get(resources.TAG) == name:
+            if autoscaling.current_limits(account, name, autoscaling.COMPONENT):
+                removal = partial(autoscaling.remove, account, name, autoscaling.COMPONENT)
+                yield Resource(f"autoscaling of component {name}", removal)
+            yield Resource(f"component {name}", partial(components.remove, account, name))
         if autoscaling.current_limits(account, name):
             yield Resource(f"autoscaling of {name}", partial(autoscaling.remove, account, name))
         if endpoint:

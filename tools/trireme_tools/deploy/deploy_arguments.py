@@ -16,6 +16,12 @@ MAX_CORES = 192
 #: Megabytes of a serverless endpoint that SageMaker offers.
 MEMORY_SIZES_MB = tuple(range(1024, 6145, 1024))
 INSTANCE_TYPE = "ml.g5.xlarge"
+#: The API's fields of what a copy needs, by the options.
+COMPUTE = {
+    "cpus": "NumberOfCpuCoresRequired",
+    "memory": "MinMemoryRequiredInMb",
+    "gpus": "NumberOfAcceleratorDevicesRequired",
+}
 s3_url = matching(r"s3://[a-z0-9.-]{3,63}(/.*)?", "s3://BUCKET/PREFIX")
 percent = number(100 * MAX_CORES, "a percentage, such as 70; for 4 cores together 280")
 
@@ -29,6 +35,7 @@ def add_deploy_arguments(command: argparse.ArgumentParser) -> None:
     )
     add_shadow_arguments(command)
     add_update_arguments(command)
+    add_component_arguments(command)
     command.add_argument("--dry-run", action="store_true", help="print the AWS calls, make none")
     add_account_arguments(command)
 
@@ -171,6 +178,41 @@ def add_update_arguments(command: argparse.ArgumentParser) -> None:
         metavar="NAME|errors|latency:MS",
         help="an alarm that rolls the update back; errors and latency:MS are created for you",
     )
+
+
+def add_component_arguments(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("an inference component")
+    group.add_argument(
+        "--component", action="store_true", help="NAME is a component, on an endpoint for several"
+    )
+    group.add_argument(
+        "--endpoint", metavar="NAME", help="an existing endpoint for it (else NAME, made if missing)"
+    )
+    group.add_argument(
+        "--copies",
+        type=whole_number("copies", 0, 10_000),
+        metavar="N",
+        help="its copies: 1 at first; 0 ends all",
+    )
+    group.add_argument("--cpus", type=number(192, "a number of cores"), metavar="N", help="cores of a copy")
+    group.add_argument(
+        "--memory", type=whole_number("memory", 128, 10**7), metavar="MB", help="least memory of a copy"
+    )
+    group.add_argument("--gpus", type=whole_number("gpus", 1, 16), metavar="N", help="GPUs of a copy")
+
+
+def check_component(options: argparse.Namespace) -> None:
+    """Raise :class:`CommandError` for options that do not go together."""
+    own = [f"--{name}" for name in ("endpoint", "copies", *COMPUTE) if getattr(options, name) is not None]
+    if not options.component:
+        if own:
+            raise CommandError(f"{own[0]} needs --component.")
+        return
+    others = ("mme", "output", "serverless", "shadow", "rollback", "canary", "linear", "alarms")
+    if wrong := [name for name in others if getattr(options, name)]:
+        raise CommandError(f"--component cannot be combined with --{wrong[0].replace('output', 'async')}.")
+    if options.memory is None:
+        raise CommandError("--component needs --memory MB, the least that SageMaker reserves for a copy.")
 
 
 def add_status_arguments(command: argparse.ArgumentParser) -> None:

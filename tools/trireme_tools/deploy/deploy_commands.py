@@ -16,6 +16,7 @@ from trireme_tools.deploy import (
     alarms,
     api_fields,
     autoscaling,
+    components,
     deploy_arguments,
     endpoint_logs,
     gpu_hosts,
@@ -26,6 +27,7 @@ from trireme_tools.deploy import (
     status,
 )
 from trireme_tools.deploy.account import Account
+from trireme_tools.deploy.components import Component
 from trireme_tools.deploy.deletion import Deletion
 from trireme_tools.deploy.deployment import ALL_AT_ONCE, Deployment, Rollout
 from trireme_tools.deploy.deployment_plan import Plan, Shadow
@@ -51,7 +53,12 @@ def deploy(options: argparse.Namespace) -> int:
             _change_shadow(account, options, deployment)
             return 0
         plan = _plan(account, options, deployment)
-        _apply(account, options, deployment, plan)
+        if options.component:
+            components.apply(account, Component.of(options, plan))
+            if limits := autoscaling.read(options, component=True):
+                autoscaling.apply(account, plan.name, limits)
+        else:
+            _apply(account, options, deployment, plan)
     except KeyboardInterrupt:
         account.progress.say(
             f"\nstopped waiting; AWS continues: 'sm status {options.name}' tells how far it is, the same "
@@ -92,7 +99,8 @@ def _check(options: argparse.Namespace) -> None:
     elif not options.rollback:
         deploy_arguments.check_data(options)
     deploy_arguments.check_kind(options)
-    autoscaling.read(options)
+    deploy_arguments.check_component(options)
+    autoscaling.read(options, component=options.component)
     fields = api_fields.read(options)
     if not options.image and any(field.call != api_fields.UPDATE for field in fields):
         raise CommandError("--set and --extra without --image take the fields of UpdateEndpoint only.")
@@ -172,7 +180,7 @@ def _apply(account: Account, options: argparse.Namespace, deployment: Deployment
         note = f" The models stay at {plan.data.url} for the next run." if plan.data.url else ""
         raise EndpointFailed(f"{error}{note}") from None
     if limits := autoscaling.read(options):
-        autoscaling.apply(account, plan.name, limits, bool(plan.output))
+        autoscaling.apply(account, plan.name, limits)
     alarms.create(account, plan.alarms())
 
 
@@ -194,7 +202,13 @@ def _verify(account: Account, options: argparse.Namespace, plan: Plan) -> int:
         return 0
     settings = Settings.read(os.environ)
     repository = deploy_arguments.local_repository(options.model_data)
-    outcomes = tuple(Verifier(account, plan).outcomes(settings.clients, repository))
+    component = Component.of(options, plan) if options.component else None
+    if component and component.create()["RuntimeConfig"]["CopyCount"] == 0:
+        account.progress.say(f"component {plan.name} has no copy: nothing was compared")
+        return 0
+    endpoint = component.endpoint if component else plan.name
+    verifier = Verifier(account, plan, endpoint, plan.name if component else None)
+    outcomes = tuple(verifier.outcomes(settings.clients, repository))
     differs = print_outcomes(outcomes)
     if not any(outcome.differences is not None for outcome in outcomes):
         account.progress.say("no client that is served has a sample: nothing was compared")

@@ -22,16 +22,24 @@ def group_name(name: str) -> str:
     return f"/aws/sagemaker/Endpoints/{name}"
 
 
-def last_lines(account: Account, name: str, lines: int, since: float = 0.0) -> list[str]:
+def component_group(name: str) -> str:
+    return f"/aws/sagemaker/InferenceComponents/{name}"
+
+
+def last_lines(
+    account: Account, name: str, lines: int, since: float = 0.0, group: str | None = None
+) -> list[str]:
     """Return the newest ``lines`` of all instances, oldest first; none if there is no log yet.
 
-    ``since`` is in seconds since 1970: older lines belong to an earlier endpoint of the same name.
+    ``since`` is in seconds since 1970: older lines belong to an earlier endpoint of the same name. ``group``
+    is the log group, the endpoint's by default.
     """
+    group = group or group_name(name)
     response = account.describe(
         "logs",
         "describe_log_streams",
         READ_LOGS,
-        logGroupName=group_name(name),
+        logGroupName=group,
         orderBy="LastEventTime",
         descending=True,
         limit=MAX_STREAMS,
@@ -42,7 +50,7 @@ def last_lines(account: Account, name: str, lines: int, since: float = 0.0) -> l
             "logs",
             "get_log_events",
             READ_LOGS,
-            logGroupName=group_name(name),
+            logGroupName=group,
             logStreamName=stream["logStreamName"],
             startTime=int(since * 1000),
             limit=lines,

@@ -93,7 +93,8 @@ class Resources:
         endpoint = self.endpoint()
         if not endpoint or not (configuration := self.configuration(endpoint["EndpointConfigName"])):
             return None
-        return self.model(model_of(configuration))
+        name = model_of(configuration)
+        return self.model(name) if name else None
 
     def configurations(self) -> list[str]:
         return self._own("list_endpoint_configs", "EndpointConfig", "list the configurations")
@@ -131,8 +132,9 @@ class Resources:
 def models_of(configuration: dict[str, Any]) -> set[str]:
     """Return the models of all variants, the shadow's too."""
     variants = [*configuration["ProductionVariants"], *configuration.get("ShadowProductionVariants", ())]
-    return {str(variant["ModelName"]) for variant in variants}
+    return {str(variant["ModelName"]) for variant in variants if "ModelName" in variant}
 
 
 def model_of(configuration: dict[str, Any]) -> str:
-    return str(configuration["ProductionVariants"][0]["ModelName"])
+    """Return the first variant's model; empty for an endpoint of components."""
+    return str(configuration["ProductionVariants"][0].get("ModelName", ""))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sm.settings import EMF_NAMESPACE
-from trireme_tools.deploy import alarms, autoscaling, model_data, resources
+from trireme_tools.deploy import alarms, autoscaling, components, model_data, resources
 from trireme_tools.deploy.account import Account
 from trireme_tools.deploy.alarms import ENDPOINT_NAME
 from trireme_tools.deploy.resources import Resources, model_of
@@ -84,11 +84,13 @@ def _rows(account: Account, resources: Resources, endpoint: dict[str, Any]) -> I
             yield "instances", f"{variant['CurrentInstanceCount']} of {desired}"
     if scalable := autoscaling.current_limits(account, resources.name):
         yield "autoscaling", f"{scalable['MinCapacity']} to {scalable['MaxCapacity']} instances"
+    for row in components.of_endpoint(account, resources.name):
+        yield "component", f"{row['InferenceComponentName']}: {row['InferenceComponentStatus']}"
     for alarm in alarms.find_own(account, resources.name):
         yield "alarm", f"{alarm['AlarmName']}: {alarm['StateValue']}"
     yield from _metrics(account, resources.name, bool(configuration and _shadows(configuration)))
-    if configuration:
-        yield from _box_metrics(account, resources.model(model_of(configuration)) or {})
+    if configuration and (model := model_of(configuration)):
+        yield from _box_metrics(account, resources.model(model) or {})
 
 
 def _configuration(resources: Resources, configuration: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -108,7 +110,7 @@ def _configuration(resources: Resources, configuration: dict[str, Any]) -> Itera
         yield "shadow's model data", model_data.url_of(container) or "-"
     if output := configuration.get("AsyncInferenceConfig"):
         yield "answers go to", output["OutputConfig"]["S3OutputPath"]
-    if model := resources.model(model_of(configuration)):
+    if (name := model_of(configuration)) and (model := resources.model(name)):
         container = model["PrimaryContainer"]
         yield "image", container["Image"]
         yield "model data", f"{model_data.url_of(container) or '-'} ({container.get('Mode', 'SingleModel')})"

@@ -33,8 +33,8 @@ class _NotServed(Exception):
 class Verifier:
     """Sends requests to an endpoint as its callers do."""
 
-    def __init__(self, account: Account, plan: Plan) -> None:
-        self._account, self._plan = account, plan
+    def __init__(self, account: Account, plan: Plan, endpoint: str, component: str | None = None) -> None:
+        self._account, self._plan, self._endpoint, self._component = account, plan, endpoint, component
 
     def outcomes(self, clients: tuple[Path, ...], repository: Path | None) -> Iterator[Outcome]:
         """Yield the outcome of each client that has a sample. ``repository`` is the deployed folder,
@@ -56,7 +56,7 @@ class Verifier:
                     yield Outcome(name, None)
 
     def _target(self) -> Endpoint | AsyncEndpoint:
-        name, session = self._plan.name, self._account.session
+        name, session = self._endpoint, self._account.session
         if self._plan.output:
             return AsyncEndpoint(name, session, ANSWER_TIMEOUT_S, keeps_answers=False)
         return Endpoint(name, session, attempts=ATTEMPTS)
@@ -76,7 +76,9 @@ class Verifier:
 
     def _ask(self, target: Endpoint | AsyncEndpoint, body: dict[str, Any]) -> dict[str, Any]:
         archive = f"{body['modelname']}.tar.gz" if self._plan.mme else None
-        request = InvokeRequest(json.dumps(body).encode(), "application/json", target_model=archive)
+        request = InvokeRequest(
+            json.dumps(body).encode(), "application/json", target_model=archive, component=self._component
+        )
         return _read_answer(target.ask(request).body)
 
 

@@ -50,6 +50,8 @@ MAX_AWS_OUTAGE_S = 300.0
 class Waiter:
     """Polls an endpoint until it is steady. Tests have their own time: ``now`` and ``sleep``."""
 
+    kind = "endpoint"
+
     def __init__(
         self,
         account: Account,
@@ -78,7 +80,7 @@ class Waiter:
                         raise
                     self._status, self._detail = "still trying", str(error)
                 if pause == FIRST_POLL_INTERVAL_S:
-                    status = self._account.progress.status(f"endpoint {name}", lambda: self._line(began))
+                    status = self._account.progress.status(f"{self.kind} {name}", lambda: self._line(began))
                     status_line.enter_context(status)
                 self._say(began)
                 self._sleep(pause)
@@ -93,9 +95,12 @@ class Waiter:
             "sagemaker", "describe_endpoint", f"look at endpoint {name}", EndpointName=name
         )
 
+    def _group(self, name: str) -> str:
+        return endpoint_logs.group_name(name)
+
     def _last_line(self, name: str, since: float) -> str:
         try:
-            recent = endpoint_logs.last_lines(self._account, name, 1, since)
+            recent = endpoint_logs.last_lines(self._account, name, 1, since, self._group(name))
         except (ServiceUnavailable, CommandError):  # who may deploy need not be allowed to read logs
             return ""
         return recent[0] if recent else ""

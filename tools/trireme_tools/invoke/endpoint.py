@@ -67,8 +67,9 @@ class Endpoint:
                 raise CommandError(f"the stream broke: {aws.message(error)}") from None
 
     def _arguments(self, request: InvokeRequest) -> dict[str, Any]:
-        target = {"TargetModel": request.target_model} if request.target_model else {}
-        return {**arguments(self.name, request), "Body": request.body, **target}
+        target = {"TargetModel": request.target_model, "InferenceComponentName": request.component}
+        given = {name: value for name, value in target.items() if value}
+        return {**arguments(self.name, request), "Body": request.body, **given}
 
 
 def arguments(name: str, request: InvokeRequest) -> dict[str, Any]:

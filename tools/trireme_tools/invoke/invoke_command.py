@@ -39,6 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--model", metavar="MODEL", help="the model's name (the default model)")
     command.add_argument("--target-model", metavar="ARCHIVE", help="a multi-model endpoint's archive")
+    command.add_argument("--component", metavar="NAME", help="an inference component of the endpoint")
     body = command.add_mutually_exclusive_group(required=True)
     body.add_argument("--image", type=Path, metavar="FILE", help="a JPEG, PNG or WebP picture")
     body.add_argument("--file", type=Path, metavar="FILE", help="any file: a recording, a document, a .npy")
@@ -139,7 +140,7 @@ def build_request(options: argparse.Namespace) -> InvokeRequest:
     else:
         body, content_type = options.text.encode(), "text/plain"
     accept = options.accept or "application/json"
-    return InvokeRequest(body, content_type, accept, options.model, options.target_model)
+    return InvokeRequest(body, content_type, accept, options.model, options.target_model, options.component)
 
 
 def is_url(target: str) -> bool:

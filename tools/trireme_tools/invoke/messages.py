@@ -92,6 +92,8 @@ class InvokeRequest:
     model: str | None = None
     #: The archive of a multi-model endpoint.
     target_model: str | None = None
+    #: The inference component of an endpoint of several.
+    component: str | None = None
     #: Parameters of a body that is not JSON; they travel in a header.
     parameters: Mapping[str, object] = field(default_factory=dict)
 

@@ -94,6 +94,7 @@ def headers(request: InvokeRequest, accept: str, api_key: str) -> dict[str, str]
         "Accept": accept,
         "X-Amzn-SageMaker-Custom-Attributes": request.attributes,
         "X-Amzn-SageMaker-Target-Model": request.target_model,
+        "X-Amzn-SageMaker-Inference-Component": request.component,
         "X-Api-Key": api_key,
     }
     return {name: value for name, value in all_headers.items() if value}

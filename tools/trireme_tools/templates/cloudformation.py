@@ -84,11 +84,11 @@ def scaling(stack: Stack) -> dict[str, Resource]:
     resources = {
         "Limits": {**resource("ApplicationAutoScaling::ScalableTarget", limits), "DependsOn": "Endpoint"},
     }
-    for kind, policy in autoscaling.policies(name, autoscale, bool(stack.plan.output)).items():
+    for kind, policy in autoscaling.policies(name, autoscale).items():
         logical_id = {REQUESTS: "Scaling", WAKE: "Wake"}.get(kind, f"Scaling{kind.capitalize()}")
         properties = {**policy, "ScalingTargetId": {"Ref": "Limits"}}
         resources[logical_id] = resource("ApplicationAutoScaling::ScalingPolicy", properties)
     if "Wake" in resources:
-        alarm = {**autoscaling.wake_alarm(name), "AlarmActions": [{"Ref": "Wake"}]}
+        alarm = {**autoscaling.wake_alarm(name, autoscale.of), "AlarmActions": [{"Ref": "Wake"}]}
         resources["Backlog"] = resource("CloudWatch::Alarm", alarm)
     return resources
