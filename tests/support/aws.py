@@ -32,7 +32,7 @@ def running_server(
         log.start()
         yield address
     finally:
-        process.terminate()
+        process.kill()  # nothing is to be kept, and moto's own end takes seconds on a busy machine
         process.wait(10)
         if log.ident:
             log.join(10)

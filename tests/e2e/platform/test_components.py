@@ -11,9 +11,7 @@ import boto3
 import pytest
 
 from tests.support.played_aws import KEYS, ROLE, played_aws
-from tests.support.sm_command import RunSm, sm
-
-__all__ = ["sm"]
+from tests.support.sm_command import RunSm
 
 #: Of another account, whose registry is not asked.
 IMAGE = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/trireme:played"
