@@ -163,6 +163,7 @@ def test_the_deployer_may_only_change_resources_of_the_deployment(sm: RunSm) -> 
     assert find_statement(deployer, "OwnThings")["Resource"] == [
         "arn:aws:sagemaker:eu-west-1:123456789012:endpoint/cats",
         "arn:aws:sagemaker:eu-west-1:123456789012:endpoint-config/cats-*",
+        "arn:aws:sagemaker:eu-west-1:123456789012:inference-component/cats",
         "arn:aws:sagemaker:eu-west-1:123456789012:model/cats-*",
     ]
     assert find_statement(deployer, "GiveRole")["Resource"] == "arn:aws:iam::123456789012:role/Cats-execution"
