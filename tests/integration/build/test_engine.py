@@ -26,6 +26,8 @@ from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
 from tests.integration.build.package_registry import FakeRegistry
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
+from trireme_tools.tune.tune_command import order_engines
+from trireme_tools.tune.tuning_box import TunedModel
 
 InstanceGroup = model_config_pb2.ModelInstanceGroup
 
@@ -128,6 +130,30 @@ def test_inputs_of_a_team_become_golden_data_a_quantized_graph_and_a_report(
     report = (folder / accuracy.REPORT).read_text()
     assert "| onnxruntime fp32 | – | 0.00 % | 0.00 % |" in report
     assert "6 inputs" in report
+
+
+def test_the_engines_of_a_built_model_are_ordered_by_their_times_where_a_team_asks_for_it(
+    builder: ModelBuilder, tmp_path: Path, out: Path
+) -> None:
+    folder = builder.build(calibrated(tmp_path, out))
+    version, config = folder / "1", read_config(folder)
+    model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", config, b"")
+    order_engines(model, apply=False)
+    assert engines.read_measured(version) == ()
+    order_engines(model, apply=True)
+    order = engines.read_measured(version)
+    chosen = engines.Chooser(version, Wanted())
+    fastest = order[: order.index(str(engines.FP32)) + 1]  # that needs no trial, so it ends the search
+    assert [str(each) for each in chosen.candidates] == [*fastest]
+
+
+def test_engines_are_not_ordered_without_inputs_to_compare_them_on(
+    builder: ModelBuilder, tmp_path: Path, source: Path, out: Path
+) -> None:
+    folder = builder.build(BuildRequest("tiny", "cpu", out, source))
+    model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", read_config(folder), b"")
+    with pytest.raises(CommandError, match="compared on real inputs"):
+        order_engines(model, apply=True)
 
 
 def test_inputs_that_the_graph_does_not_take_end_the_build_with_a_sentence(

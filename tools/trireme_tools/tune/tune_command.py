@@ -17,6 +17,7 @@ from pathlib import Path
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.hardware import Hardware, cores
+from sm.repository.manifest import NAME, Manifest
 from sm.run_state import write_atomically
 from sm.settings import Settings
 from trireme_tools.arguments import number
@@ -48,6 +49,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="the time limit for the whole run (5)",
     )
     command.add_argument("--apply", action="store_true", help="write the best setting into config.pbtxt")
+    command.add_argument(
+        "--engines",
+        action="store_true",
+        help="time the engines of a model of the cpu target instead; --apply writes their order into its "
+        "manifest, which every box reads",
+    )
     command.add_argument("--part", metavar="NAME", help="the model to tune if the client calls several")
     command.add_argument(
         "--instances", type=counts, metavar="N,N", help="instance counts to try; powers of 2 up to the cores"
@@ -133,6 +140,8 @@ def run(options: argparse.Namespace) -> int:
     """Return 0; 1 if no setting is within the bound, or there was nothing to choose from."""
     settings = Settings.read(os.environ)
     model = tuning_box.find(options.model, options.part, settings)
+    if options.engines:
+        return order_engines(model, options.apply)
     if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
         raise CommandError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
     costs = price_list(options)
@@ -161,6 +170,42 @@ def run(options: argparse.Namespace) -> int:
     if best is None:
         return 1
     return apply_setting(model, changed, options.apply, result.ended == INTERRUPTED)
+
+
+def order_engines(model: TunedModel, apply: bool) -> int:
+    """Time the engines of each version of a model; write their order into the manifest if ``apply``.
+
+    Raises:
+        CommandError: The model is not of the cpu target, has no golden data, or cannot be written.
+    """
+    from sm.build.accuracy import fastest_first  # imports the engines, which a sweep does not need
+
+    versions = [file.parent for file in sorted(model.file.parent.glob("*/engines.py"))]
+    if not versions:
+        raise CommandError(
+            f"{model.name} has no engines to choose from: sm build-model --target cpu makes some."
+        )
+    by_record = model.config.max_batch_size > 0 and not model.config.HasField("dynamic_batching")
+    for version in versions:
+        manifest = Manifest.read(version)
+        if manifest is None:
+            raise CommandError(f"{version} has no {NAME}: sm build-model writes it.")
+        order = fastest_first(version, by_record)
+        say(f"{model.name}, version {version.name}: the fastest first: {', '.join(order)}")
+        if order == manifest.engines:
+            say(f"{version / NAME} has this order already.")
+        elif apply:
+            try:
+                replace(
+                    version / NAME,
+                    manifest.model_copy(update={"engines": order}).model_dump_json(indent=2) + "\n",
+                )
+            except OSError as error:
+                raise CommandError(f"{version / NAME} cannot be written: {error.strerror}.") from None
+            say(f"wrote {version / NAME}")
+        else:
+            say("Nothing was written: --apply writes it.")
+    return 0
 
 
 def apply_setting(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> int:
