@@ -155,10 +155,14 @@ def kind_of(header: str) -> str:
     return parse(header).kind
 
 
+def is_json(kind: str) -> bool:
+    """True if a body of this type is JSON, also by its name's suffix (RFC 6839)."""
+    return kind == JSON or (kind.endswith("+json") and kind != BINARY)
+
+
 def is_text(kind: str) -> bool:
     """True if a body of this type is a text: it has a charset, and may begin with a byte order mark."""
-    is_json = kind in (JSON, JSON_LINES) or (kind.endswith("+json") and kind != BINARY)
-    return is_json or kind.startswith("text/")
+    return is_json(kind) or kind == JSON_LINES or kind.startswith("text/")
 
 
 def sniff(body: bytes) -> str:

@@ -21,7 +21,7 @@ from sm.client.hugging_face import Pipeline, pipeline_of
 from sm.client.payloads import MIN_BASE64_BYTES, RequestContext, parse_body
 from sm.client.sessions import Session, Sessions
 from sm.errors import BadInput, TooLarge, UnsupportedType, WrongPayload
-from sm.http.media_types import choose, choose_kind, kind_of, media_type, most_wanted, parse
+from sm.http.media_types import choose, choose_kind, is_json, kind_of, media_type, most_wanted, parse
 from sm.http.messages import (
     BINARY,
     CSV,
@@ -245,9 +245,9 @@ def choose_accept(header: str, default: str) -> str:
     """Return the type that a client should answer in: the caller's best of :data:`OFFERS`.
 
     ``default`` is the best of equally good ones. If the caller takes none of them, it is the type that it
-    wants most: a client may make it itself.
+    wants most: a client may make it itself. Empty if the caller names none.
     """
-    return choose(header, tuple(dict.fromkeys((default, *OFFERS)))) or most_wanted(header) or default
+    return choose(header, tuple(dict.fromkeys((default, *OFFERS)))) or most_wanted(header)
 
 
 #: The members of a dispatch request.
@@ -407,6 +407,7 @@ class Classifier:
             taken = sent if sent in accepted else choose_kind(sent, message.body, accepted)
             if taken:
                 return dispatch({"payload": RawRecord(message.body, taken, parse(body_type).parameters)})
+        takes_json = is_json(kind)  # application/vnd.x+json, if the client does not take it itself
         if self.inference_type == "infer":
             if body.has_inputs():
                 if client is None or not takes_json or body.is_v2():

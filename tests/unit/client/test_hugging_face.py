@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from sm.client.base import Client
 from sm.client.hugging_face import OTHER, PIPELINES, pipeline_of
 from sm.client.tasks import TASKS
 from sm.errors import WrongPayload
-from sm.router.classify import TritonRequest
+from sm.plugins.registry import Registry
+from sm.router.classify import Classifier, DispatchRequest, Message, TritonRequest
 from tests.support.pipelines import ask, ask_body, parse
 from tests.support.task_models import load_task, write_text_model
 
@@ -46,6 +48,18 @@ def test_every_task_has_its_form_or_the_clients_own_result() -> None:
 )
 def test_rows_of_a_table_come_in_every_usual_form(inputs: Any, rows: Any) -> None:
     assert PIPELINES["tabular"].read(inputs, {}) == ([{"rows": rows}], {})
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/json", "application/vnd.acme+json", "application/ld+json;charset=utf-8"]
+)
+@pytest.mark.parametrize("body", [{"payload": {"text": "ada"}}, {"inputs": "ada"}])
+def test_every_name_of_json_is_json(tmp_path: Path, kind: str, body: Any) -> None:
+    client = load(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    classifier = Classifier(Registry({client.name: client}), client.name)
+    request = classifier.parse(Message(json.dumps(body).encode(), {"content-type": kind}, {}, "id"))
+    assert isinstance(request, DispatchRequest)
+    assert len(request.records) == 1
 
 
 TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}

@@ -70,6 +70,12 @@ def test_a_result_that_cannot_be_what_the_caller_accepts_is_a_406(accept: str) -
         assert write(asked, {"a": 1}).content_type == "application/json"
 
 
+@pytest.mark.parametrize("header", ["application/json;q=0", "*/*;q=0", "font/*"])
+def test_a_caller_that_takes_nothing_gets_no_json(header: str) -> None:
+    with pytest.raises(NotAcceptable):
+        write(request(accept="", accept_header=header), {"a": 1})
+
+
 def test_the_boxs_default_type_is_not_the_callers_so_json_may_take_its_place() -> None:
     assert write(request(accept="application/x-npy"), {"a": 1}).content_type == "application/json"
 

@@ -117,6 +117,9 @@ def test_the_error_for_a_wrong_member_names_it(body: object, field: str) -> None
         ("image/png", "image/png"),
         ("application/json;q=0.1, image/png;q=0.9", "image/png"),
         ("image/png;q=high", "application/json"),
+        ("application/json;q=0", ""),
+        ("*/*;q=0", ""),
+        ("font/*", ""),
     ],
 )
 def test_the_accepted_type_with_the_highest_preference_is_chosen(header: str, expected: str) -> None:
