@@ -88,9 +88,14 @@ class Inference:
         if "top" in client.payload.parameter_names():
             parameters.setdefault("top", TOP)
         call = DispatchRequest(
-            client.name, [record], version=inputs.version, parameters=parameters, request_id=request_id
+            client.name,
+            [record],
+            version=inputs.version,
+            parameters=parameters,
+            request_id=request_id,
+            client=client,
         )
-        answer = {"status": "success", "model": client.name, "predictions": self._predictions(client, call)}
+        answer = {"status": "success", "model": client.name, "predictions": self._predictions(call)}
         key = self._store(inputs.key, answer)
         return {**answer, "result_s3_key": key}
 
@@ -101,19 +106,18 @@ class Inference:
         kind = content_type(inputs.key, stored, client.payload.content_types)
         return messages.parse_json(stored.body) if kind == messages.JSON else RawRecord(stored.body, kind)
 
-    def _predictions(self, client: Client, call: DispatchRequest) -> Any:
+    def _predictions(self, call: DispatchRequest) -> Any:
         if not self._cache.is_on:
-            return self._compute(client, call)
+            return self._compute(call)
         name = _cache_key(call)
         cached = self._cache.get(name)
         if cached is None:
-            computed = self._compute(client, call)
+            computed = self._compute(call)
             self._cache.put(name, orjson.dumps(computed))
             return computed
         return orjson.loads(cached)
 
-    def _compute(self, client: Client, call: DispatchRequest) -> Any:
-        call.client = client
+    def _compute(self, call: DispatchRequest) -> Any:
         answer = write(call, run_record(call))
         if answer.content_type != messages.JSON:
             return answer.read().decode("utf-8", "replace")

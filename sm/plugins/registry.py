@@ -126,9 +126,14 @@ class Registry:
             f"no model {name[:200]!r}{reason}; there are: {', '.join(exists) or 'none'}", models=exists
         )
 
-    def describe_error(self, client: Client, error: BaseException) -> str:  # noqa: ARG002
+    @staticmethod
+    def name_error(_client: Client, error: BaseException) -> str:
         """Describe an exception of a client for a caller: only its class, as the rest is for the log."""
         return type(error).__name__
+
+    def describe_error(self, client: Client, error: BaseException) -> str:
+        """Describe an exception of a client for a caller."""
+        return self.name_error(client, error)
 
     def is_served(self, name: str) -> bool:
         """True if a model or a client of that name is served."""

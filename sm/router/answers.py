@@ -88,7 +88,7 @@ def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord
     Raises :class:`NotAcceptable` if the caller accepts none.
     """
     # Found objects have no line of CSV, so JSON is the best of a caller that takes both.
-    has_lines = request.client is None or not isinstance(request.client.result, Boxes)
+    has_lines = not isinstance(request.client.result, Boxes)
     kinds = LIST_OFFERS if has_lines else LIST_OFFERS[:-1]
     offers = tuple(kind for kind in dict.fromkeys((request.accept, *kinds)) if kind in kinds)
     request.accept = negotiate(request.accept_header, offers)
@@ -188,7 +188,7 @@ def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | N
     if isinstance(result, Picture):
         return result.png() if kind == PNG else None
     if kind == CSV:
-        return encode_csv(result, request.client.result if request.client else None)
+        return encode_csv(result, request.client.result)
     if kind != NPY:
         return None
     try:

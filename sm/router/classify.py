@@ -34,7 +34,7 @@ from sm.http.messages import (
     check_not_empty,
     not_json,
 )
-from sm.invocation import current
+from sm.invocation import Invocation
 from sm.plugins.registry import Registry
 
 #: The beginning of a JSON object.
@@ -43,11 +43,6 @@ HEADER_PREFIX = "x-amzn-sagemaker-"
 SESSION_HEADER = f"{HEADER_PREFIX}session-id"
 TARGET_MODEL = f"{HEADER_PREFIX}target-model"
 CUSTOM_ATTRIBUTES = f"{HEADER_PREFIX}custom-attributes"
-
-
-def name_of_class(_client: Client, error: BaseException) -> str:
-    """Describe an exception of a client for its caller: the rest is for the log."""
-    return type(error).__name__
 
 
 class RawRecord(NamedTuple):
@@ -79,8 +74,8 @@ class DispatchRequest(RequestContext):
     #: Pairs ``k=v`` of the custom attributes; a client's parameters may be among them.
     attributes: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
-    #: The client of ``model``; None if the model has none.
-    client: Client | None = None
+    #: The client of ``model``.
+    client: Client = field(kw_only=True)
     #: True if the answer is sent in parts.
     streamed: bool = False
     #: The place of the records in the request, for errors.
@@ -88,7 +83,7 @@ class DispatchRequest(RequestContext):
     #: Of a request in Hugging Face's form, how it is answered; None for any other.
     pipeline: PipelineCall | None = None
     #: Describes an exception of the client for the caller.
-    describe_error: Callable[[Client, BaseException], str] = name_of_class
+    describe_error: Callable[[Client, BaseException], str] = Registry.name_error
 
     def place(self, number: int) -> str:
         """Return the place of a record in the request, for errors."""
@@ -296,15 +291,19 @@ class Classifier:
     #: Records that a request may have; None for no limit.
     max_records: int | None = None
 
-    def parse(self, message: Message) -> ClassifiedRequest:
-        """Classify a request.
+    def parse(self, message: Message, invocation: Invocation | None = None) -> ClassifiedRequest:
+        """Classify a request, and look up its client.
+
+        Args:
+            message: The request as it came.
+            invocation: Gets the session, by which a version of the model may be chosen.
 
         Raises:
             BadInput: The body cannot be parsed.
             WrongPayload: The body has the wrong shape; the error names the field.
             TooLarge: The request has too many records.
             UnsupportedType: The model does not accept the content type.
-            UnknownModel: The path names a model that is not served.
+            UnknownModel: The request names a model that is not served, or one without a client.
         """
         if message.target:
             match = INFERENCE.fullmatch(message.target.partition("?")[0])
@@ -322,7 +321,7 @@ class Classifier:
             if command is not None:
                 return command
             session = self.sessions.get(identity)
-            if (invocation := current()) is not None:
+            if invocation is not None:
                 invocation.session = session
         return self._parse_body(message, session)
 
@@ -449,6 +448,7 @@ class Classifier:
             limit.add(len(payload) if many else 1)
         elif many and self.max_records is not None:
             RecordLimit(self.max_records).add(len(payload))
+        found = self.models.get(model) if client is None else client
         accept = message.headers.get("accept", "")
         chosen_accept = choose_accept(accept, self.default_accept) if accept else self.default_accept
         platform_headers = {}
@@ -466,8 +466,9 @@ class Classifier:
             parameters,
             address.attributes,
             message.request_id,
-            client,
-            chosen_accept == EVENTS or (message.in_parts and client is not None and client.streams()),
+            chosen_accept == EVENTS or (message.in_parts and found.streams()),
+            client=found,
+            describe_error=self.models.describe_error,
             version=str(members.get("version") or address.version),
             accept=chosen_accept,
             headers=platform_headers,

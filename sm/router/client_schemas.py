@@ -122,7 +122,7 @@ def _result(kind: type[Client], name: str) -> tuple[Schema, Schema]:
 def _error_example(client: Client) -> Schema | None:
     """Return the error for an empty payload; None if that is not an error."""
     try:
-        validate_payload(client, DispatchRequest(client.name, [{}]), {})
+        validate_payload(client, DispatchRequest(client.name, [{}], client=client), {})
     except WrongPayload as error:
         return error.body(EXAMPLE_ID)
     except TriremeError:

@@ -38,12 +38,11 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
     """Run a record of a request; return its result, or its :class:`TriremeError`.
 
     Args:
-        request: With its client.
+        request: The request.
         number: Of the record.
         path: The record's place in the request, for errors.
     """
     client, payload = request.client, None
-    assert client is not None
     running = current()
     if running is not None and running.crashes and (crash := crash_of(request, number)) is not None:
         return crash
@@ -86,11 +85,10 @@ def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[o
     """Yield the parts of the answer to the single record. Raises :class:`TriremeError`.
 
     Args:
-        request: With its client.
+        request: The request.
         confirm: Called before each part is sent.
     """
     client, payload, count = request.client, None, 0
-    assert client is not None
     if request.many:
         raise WrongPayload("payload: a stream answers one record, not a list of them", field="payload")
     with part("stream") as span:
@@ -120,7 +118,6 @@ def to_error(
 ) -> TriremeError:
     """Translate an exception for the caller; the traceback of a client's own goes to the log."""
     client, known = request.client, {"request_id": request.request_id}
-    assert client is not None
     if isinstance(error, BadInput | WrongPayload) and "field" in error.details:
         return _with_path(error, path)
     if isinstance(error, WrongTensor) and not (payload and payload.may_have_caused(error)):

@@ -79,18 +79,20 @@ class Pipeline:
         """
         token = begin(invocation)
         try:
-            with invocation:  # record
+            with invocation:
                 message = read()
                 invocation.bytes_in = len(message.body)
                 invocation.slot = Admission(self.gate)
-                is_contended = self.gate is not None and self.gate.has_queue
-                is_plain = not is_contended and len(message.body) < MIN_BASE64_BYTES
-                with NOTHING if is_plain else self._memory_for(invocation, message, is_contended):
-                    request = self.classifier.parse(message)
+                if self.gate is not None and self.gate.has_queue:
+                    self._admit_unparsed(invocation, message)
+                is_small = len(message.body) < MIN_BASE64_BYTES
+                with NOTHING if is_small else self._reserve_memory(message):
+                    request = self.classifier.parse(message, invocation)
                     if isinstance(request, SessionCommand):
-                        answer = run_session_command(self.sessions, request, invocation.caller)
-                        return invocation.finish(answer)
-                    self._resolve(invocation, request)
+                        return invocation.finish(
+                            run_session_command(self.sessions, request, invocation.caller)
+                        )
+                    self._take_model(invocation, request)
                     invocation.check()
                     invocation.slot.enter(invocation.share)  # admit
                     answer = self._run_confirmed(invocation, request)
@@ -100,6 +102,41 @@ class Pipeline:
                     return invocation.finish(answer)
         finally:
             end(token)
+
+    def _admit_unparsed(self, invocation: RunningInvocation, message: Message) -> None:
+        """Admit a request by the model that its first bytes name, before it is parsed.
+
+        While others wait, a parsed body would wait too, and it may take many times its memory. A request
+        whose model is not known yet is admitted when it is parsed.
+        """
+        model = self.classifier.peek_model(message)
+        if model:
+            invocation.model = model
+            invocation.slot.enter(model)
+
+    def _reserve_memory(self, message: Message) -> AbstractContextManager[object]:
+        """Reserve the memory of a large body's parsed form."""
+        size = estimate_parsed_bytes(message)
+        return DECODED.reserve(size, self.classifier.peek_model(message) or UNKNOWN) if size else NOTHING
+
+    def _take_model(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
+        """Note whose slot and memory the request uses, and under which model it is counted."""
+        if isinstance(request, LinesRequest):
+            invocation.share = self.classifier.peek_model(request.message) or UNKNOWN
+            return
+        if isinstance(request, DispatchRequest):
+            if request.many:
+                invocation.records = len(request.records)
+            elif not request.streamed:
+                invocation.observations = []
+        elif not self.registry.is_served(request.model):
+            # Any other name must not become a label of the metrics.
+            invocation.share = UNKNOWN
+            return
+        invocation.share = invocation.model = request.model
+        invocation.version = request.version
+        if request.streamed:
+            invocation.extend(self.extra_stream_seconds)
 
     def _run_confirmed(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> Answer:
         """Run a request, and again if it turns out that its answer may be another's."""
@@ -114,52 +151,13 @@ class Pipeline:
                     if invocation.tickets:
                         self._confirm(invocation)
             except Interrupted:
-                session = getattr(request, "session", None)
-                if (
-                    not invocation.tickets
-                    or session is not None
-                    or not invocation.repeatable
-                    or not self.waits
-                ):
+                is_over = not invocation.tickets or not invocation.repeatable or not self.waits
+                if is_over or getattr(request, "session", None) is not None:
                     raise
                 invocation.check()
                 invocation.tickets.clear()
                 invocation.failed_status = 0
                 invocation.repeats += 1
-
-    def _memory_for(
-        self, invocation: RunningInvocation, message: Message, is_contended: bool
-    ) -> AbstractContextManager[object]:
-        """Reserve the memory of a large body. If others wait, the request is admitted before its parse."""
-        size = estimate_parsed_bytes(message)
-        if not size and not is_contended:
-            return NOTHING
-        model = self.classifier.peek_model(message)
-        if model and is_contended:
-            invocation.model = model
-            invocation.slot.enter(model)
-        return DECODED.reserve(size, model or UNKNOWN)
-
-    def _resolve(self, invocation: RunningInvocation, request: ModelRequest | LinesRequest) -> None:
-        """Note whose slot and memory the request uses. Raises for a client that does not exist."""
-        if isinstance(request, LinesRequest):
-            invocation.share = self.classifier.peek_model(request.message) or UNKNOWN
-            return
-        if isinstance(request, DispatchRequest):
-            if request.client is None:
-                request.client = self.registry.get(request.model)
-            if request.many:
-                invocation.records = len(request.records)
-            elif not request.streamed:
-                invocation.observations = []
-        elif not self.registry.is_served(request.model):
-            # Any other name must not become a label of the metrics.
-            invocation.share = UNKNOWN
-            return
-        invocation.share = invocation.model = request.model
-        invocation.version = request.version
-        if request.streamed:
-            invocation.extend(self.extra_stream_seconds)
 
     def _run_lines(self, invocation: RunningInvocation, request: LinesRequest) -> Answer:
         def answer_line(line: Message) -> Answer:
@@ -188,9 +186,6 @@ class Pipeline:
                 self._run_once(invocation)
             invocation.model, answer = self.triton.run(request)
             return answer
-        if request.client is None:
-            request.client = self.registry.get(request.model)
-        request.describe_error = self.registry.describe_error
         if not request.client.repeatable:
             self._run_once(invocation)
         if listener is not None:

@@ -171,7 +171,7 @@ def run_records(
     """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
 
     Args:
-        request: With its client.
+        request: The request.
         encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
             and a hundred thousand results would not fit into memory.
         runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
@@ -179,7 +179,7 @@ def run_records(
     """
     deadline_failure = encode(DeadlinePassed(PASSED))
     numbers = range(len(request.records))
-    if request.client is not None and request.client.batches is not None:
+    if request.client.batches is not None:
         size = request.client.batches.max_batch
         groups = [numbers[start : start + size] for start in numbers[::size]]
 
@@ -206,7 +206,6 @@ def run_records(
 def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[object]:
     """Run records of a list through a client with batches; return the result or the error of each."""
     client = request.client
-    assert client is not None
     assert client.batches is not None
     results: dict[int, object] = {}
     payloads: dict[int, Payload] = {}

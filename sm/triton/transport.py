@@ -110,7 +110,9 @@ class Transport:
                 SHARED_MEMORY_FALLBACKS.inc()
             return self._infer_by_message(plan, ticket)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, ticket, began) from None
+            known = _judge(failure, plan, began)
+            self._report(known, plan, ticket)
+            raise self._explain(known, plan) from None
 
     def stream(
         self,
@@ -154,7 +156,9 @@ class Transport:
                         self._guard.note_part(plan.model)
                         yield plan.read(answer)
         except Failed as failure:
-            raise self._explain_refusal(failure, plan, ticket, began, streamed=True) from None
+            known = _judge(failure, plan, began)
+            self._report(known, plan, ticket, streamed=True)
+            raise self._explain(known, plan) from None
         except (GeneratorExit, StreamStalled):
             self._guard.report_abandoned(ticket, plan.model, streamed=True)
             raise
@@ -297,21 +301,15 @@ class Transport:
             model, tuple(metadata.versions), batch, _tensors(metadata.inputs, batch), outputs, identifies
         )
 
-    def _explain_refusal(
-        self,
-        failure: Failed,
-        plan: InferencePlan,
-        ticket: Ticket,
-        began: float,
-        streamed: bool = False,
-    ) -> TriremeError:
-        failure = failure.of(plan.model, time.monotonic() - began)
-        if failure.lost_region:
-            failure = failure.quoted()
+    def _report(self, failure: Failed, plan: InferencePlan, ticket: Ticket, streamed: bool = False) -> None:
+        """Tell the guard of a process that stalled, or of a call whose answer nobody reads."""
         if failure.stalled is not None:
             self._guard.report_stall(ticket, failure.stalled)
         elif failure.kind in (CallerGone, DeadlinePassed) and not failure.finished:
             self._guard.report_abandoned(ticket, plan.model, streamed)
+
+    def _explain(self, failure: Failed, plan: InferencePlan) -> TriremeError:
+        """Return the error for the caller; a refused tensor is compared with what the model takes."""
         error = self._to_error(failure, plan.model, plan.version)
         if type(error) is not BadInput:
             return error
@@ -335,6 +333,12 @@ class Transport:
         if isinstance(error, ModelFailed):
             log.warning("%s", error.sentence)
         return error
+
+
+def _judge(failure: Failed, plan: InferencePlan, began: float) -> Failed:
+    """Return a failure as that of this call: a model may have quoted Triton's words."""
+    failure = failure.of(plan.model, time.monotonic() - began)
+    return failure.quoted() if failure.lost_region else failure
 
 
 def _tensors(tensors: Sequence[Any], batch: int) -> dict[str, TensorMetadata]:

@@ -54,7 +54,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def infer(client: Client, text: str, **parameters: Any) -> list[dict[str, Any]]:
     """Validate the payload and run the client, as the router does."""
-    invocation = DispatchRequest("bert_base", [{"text": text}], parameters=parameters)
+    invocation = DispatchRequest("bert_base", [{"text": text}], parameters=parameters, client=client)
     return cast(
         "list[dict[str, Any]]", client.inference(validate_payload(client, invocation, {"text": text}))
     )
@@ -167,7 +167,8 @@ def test_a_text_is_padded_to_the_shortest_length_of_a_plan(client: Client) -> No
     assert isinstance(client, TensorClient)
     client.min_length = 128  # type: ignore[attr-defined]
     try:
-        inputs = client.preprocess(validate_payload(client, DispatchRequest("bert_base", []), {"text": text}))
+        asked = DispatchRequest("bert_base", [], client=client)
+        inputs = client.preprocess(validate_payload(client, asked, {"text": text}))
         assert {name: tensor.shape for name, tensor in inputs.items()} == dict.fromkeys(inputs, (128,))
         padded = infer(client, text)
     finally:

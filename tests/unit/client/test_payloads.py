@@ -210,11 +210,12 @@ class FakeClient:
 def test_each_field_gets_bytes_or_text_as_declared() -> None:
     decoded = DecodedBase64(b"\x00\x10\x83" * 10)
     record: dict[str, Any] = {"image": decoded, "letters": decoded, "anything": decoded}
-    payload = validate_payload(FakeClient(), DispatchRequest("both", [record]), record)  # type: ignore[arg-type]
+    client: Any = FakeClient()
+    payload = validate_payload(client, DispatchRequest("both", [record], client=client), record)
     assert isinstance(payload, BytesAndTextPayload)
     assert payload.image is decoded.content
     assert payload.letters == payload.anything == "ABCD" * 10
-    bare_payload = validate_payload(FakeClient(), DispatchRequest("both", [decoded]), decoded)  # type: ignore[arg-type]
+    bare_payload = validate_payload(client, DispatchRequest("both", [decoded], client=client), decoded)
     assert isinstance(bare_payload, BytesAndTextPayload)
     assert bare_payload.image is decoded.content
 

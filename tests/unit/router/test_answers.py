@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sm.client.base import Client
 from sm.client.csv_rows import encode_csv
+from sm.client.payloads import Payload
 from sm.client.results import Boxes, Encoded, Masks, Picture, Table, TableRows
 from sm.errors import (
     BadInput,
@@ -22,8 +25,14 @@ from sm.router.answers import encode_record, record_encoder, write, write_list
 from sm.router.classify import DispatchRequest
 
 
+class AnyClient(Client):
+    def inference(self, payload: Payload) -> object:
+        return None
+
+
 def request(**fields: Any) -> DispatchRequest:
-    return DispatchRequest(**{"model": "m", "records": [1], **fields})
+    client = AnyClient(None, Path(), Path())  # type: ignore[arg-type]
+    return DispatchRequest(**{"model": "m", "records": [1], "client": client, **fields})
 
 
 def write_all(list_request: DispatchRequest, *results: object) -> Answer:

@@ -60,7 +60,8 @@ class OneOpenSession(Sessions):
 
 def registry() -> Registry:
     # No Triton: nothing is inferred here.
-    clients = {"pictures": PictureClient(None, Path(), Path()), "script": ScriptClient(None, Path(), Path())}  # type: ignore[arg-type]
+    names = {"pictures": PictureClient, "other": PictureClient, "script": ScriptClient}
+    clients = {name: kind(None, Path(), Path()) for name, kind in names.items()}  # type: ignore[arg-type]
     return Registry(clients, models=("pictures", "plain"))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sm.client.base import Client
+from sm.client.payloads import Payload
 from sm.errors import BadInput, TriremeError, Unsupported, WrongPayload
 from sm.plugins.registry import Registry
 from sm.router.classify import (
@@ -29,10 +32,20 @@ def message(
     return Message(content, headers or {}, query or {}, "id-1")
 
 
-def parse_dispatch_request(
-    message: Message, default_model: str, registry: Registry | None = None
-) -> DispatchRequest:
-    request = Classifier(registry or Registry({}), default_model).parse(message)
+class TextClient(Client):
+    def inference(self, payload: Payload) -> object:
+        return None
+
+
+class EveryName(dict[str, Client]):
+    """A client for each name."""
+
+    def get(self, name: str, default: object = None) -> Client:
+        return TextClient(None, Path(), Path())  # type: ignore[arg-type]
+
+
+def parse_dispatch_request(message: Message, default_model: str) -> DispatchRequest:
+    request = Classifier(Registry(EveryName()), default_model).parse(message)
     assert isinstance(request, DispatchRequest)
     return request
 
