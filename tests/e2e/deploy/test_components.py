@@ -58,6 +58,15 @@ def test_the_same_again_changes_nothing_and_another_model_is_a_rolling_update(cl
     assert described(cloud)["RuntimeConfig"]["DesiredCopyCount"] == 2
 
 
+def test_a_component_that_has_failed_is_made_again(cloud: FakeAccount) -> None:
+    assert deploy(cloud).code == 0
+    described(cloud)["InferenceComponentStatus"] = "Failed"
+    cloud.proxy.changes = []
+    assert deploy(cloud).code == 0
+    assert cloud.proxy.changes == ["DeleteInferenceComponent", "CreateInferenceComponent"]
+    assert described(cloud)["InferenceComponentStatus"] == "InService"
+
+
 def test_copies_end_and_start_again_by_hand_or_by_the_alarm_on_refused_requests(cloud: FakeAccount) -> None:
     scaling = ("--autoscale", "0:4", "--target-invocations", "60")
     assert deploy(cloud, *scaling).code == 0

@@ -138,17 +138,19 @@ def remove(account: Account, name: str) -> None:
 
 def apply(account: Account, component: Component) -> None:
     """Make the component serve its model with its copies; create what does not exist."""
-    plan, existing = component.plan, describe(account, component.plan.name)
-    if (
-        existing
-        and Resources(account, plan.name).tags(existing["InferenceComponentArn"]).get(resources.TAG)
-        != plan.name
-    ):
+    plan = component.plan
+    existing = ComponentWaiter(account).wait(plan.name)
+    tags = Resources(account, plan.name).tags(existing["InferenceComponentArn"]) if existing else {}
+    if existing and tags.get(resources.TAG) != plan.name:
         raise CommandError(f"component {plan.name!r} was not created by 'sm deploy': choose another name.")
     if existing and existing["EndpointName"] != component.endpoint:
         raise CommandError(
             f"component {plan.name!r} is on endpoint {existing['EndpointName']!r}: name it, or delete."
         )
+    if existing and existing["EndpointStatus"] == "Failed":
+        account.progress.say(f"component {plan.name} has failed earlier: creating it again")
+        remove(account, plan.name)
+        existing = None
     _provide_host(account, component)
     if Resources(account, plan.name).model(plan.model_name) is None:
         account.create(SAGEMAKER, "create_model", f"make model {plan.model_name}", **plan.model())
@@ -177,7 +179,7 @@ def apply(account: Account, component: Component) -> None:
 def _provide_host(account: Account, component: Component) -> None:
     """Check the endpoint, or create it if it has the component's name."""
     name, plan = component.endpoint, component.plan
-    endpoint = account.describe(SAGEMAKER, "describe_endpoint", f"look at endpoint {name}", EndpointName=name)
+    endpoint = Waiter(account).wait(name)
     if endpoint:
         deployed = Resources(account, name)
         configuration = deployed.configuration(endpoint["EndpointConfigName"]) or {}
