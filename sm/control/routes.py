@@ -34,9 +34,7 @@ def blueprint(box: Box) -> Blueprint:
     def ping() -> Response:
         check_ready(box)
         if UNSERVED in request.headers:
-            raise NotReady(
-                "the box has lost a process and is about to be ready again; send the request again"
-            )
+            raise NotReady("no worker answered the request: one has ended, or they are being restarted")
         return respond(Answer(b""))
 
     @routes.get("/metrics")

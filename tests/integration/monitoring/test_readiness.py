@@ -10,7 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from flask import Flask
 
+from sm.control import routes
 from sm.control.state import check_ready
 from sm.errors import NotReady
 from sm.models.load_records import Record, Records
@@ -89,6 +91,15 @@ def lose(box: Box, model: str) -> None:
 
 def test_a_ready_triton_is_enough(box: Box) -> None:
     assert reason(box) == ""
+
+
+def test_a_request_that_no_worker_answered_is_refused_even_if_the_box_is_ready(box: Box) -> None:
+    app = Flask("control")
+    app.testing = True  # errors are raised
+    app.register_blueprint(routes.blueprint(box))
+    assert app.test_client().get("/ping").status_code == 200
+    with pytest.raises(NotReady):
+        app.test_client().get("/ping", headers={routes.UNSERVED: "1"})
 
 
 @pytest.mark.parametrize("status", [400, 404, 503])
