@@ -1,7 +1,7 @@
 """The errors that a caller sees: each class has its status and its ``code``.
 
 Every error that reaches a caller has one shape: ``{"error", "code", "request_id"}``. Code below the
-routes raises these and never builds a response; ``sm.router.app`` turns them into one.
+routes raises these and never builds a response; ``sm.http.responses`` turns them into one.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def _numbers(file: Path) -> dict[str, int]:
 
 #: Bytes of a page, the unit of ``/proc/PID/statm``.
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: Of the times in ``/proc/PID/stat``.
+#: The unit of the times in ``/proc/PID/stat``.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -47,7 +47,7 @@ class _Record:
 
     def __init__(self, payload: Payload, limit: Invocation) -> None:
         self.payload, self.limit = payload, limit
-        #: That of the caller's thread.
+        #: The context of the caller's thread.
         self.context = contextvars.copy_context()
         self.since = time.monotonic()
         #: True if nobody waits for the answer any more.

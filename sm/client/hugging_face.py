@@ -22,7 +22,7 @@ from sm.client.tasks.task_file import MAX_LABELS
 from sm.errors import WrongPayload
 
 Parameters = dict[str, Any]
-#: Of ``top_k: null``: all labels.
+#: What ``top_k: null`` means: all labels.
 ALL = MAX_LABELS
 
 

@@ -87,7 +87,7 @@ ATTRIBUTES = re.compile(r"[ -~]{0,1024}")
 #: In ``content_types``: a raw body of any type.
 ANY_TYPE = "*/*"
 
-#: Of a tensor in a payload. NumPy 1 allows 32, and the batch dimension needs one.
+#: The dimensions of a tensor in a payload, at most. NumPy 1 allows 32, and the batch dimension needs one.
 MAX_DIMENSIONS = 31
 
 #: What callers send in place of base64, in the order in which it is looked for.

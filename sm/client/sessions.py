@@ -38,7 +38,7 @@ CREATE INDEX IF NOT EXISTS main.ends_of_sessions ON sessions (expires);
 """
 #: The last of a database that is made, so that it is complete.
 LAST = {MAIN: "ends_of_sessions", OVERFLOW: "items"}
-#: Of each connection. A crash of the machine ends the sessions, so nothing is flushed.
+#: The options of each connection. A crash of the machine ends the sessions, so nothing is flushed.
 OPTIONS = "PRAGMA {0}.journal_mode = TRUNCATE; PRAGMA {0}.synchronous = OFF;"
 #: Space that is freed goes back to the disk.
 STORE = """

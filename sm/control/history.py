@@ -39,7 +39,7 @@ STARTING: dict[str, Any] = {
     "shared_memory": {"used": 0, "size": 0, "free": 0},
     "gpus": [],
 }
-#: Of a process group, as they are.
+#: The fields of a process group that are shown as they are.
 PROCESS_FIELDS = ("name", "state", "pid", "processes", "stopped", "memory")
 
 

@@ -25,7 +25,7 @@ TRITON_TIMEOUT_S = 1.0
 #: Characters of Triton's reason why a model is not ready.
 MAX_REASON = 200
 READY, NOT_READY, UNKNOWN = "ready", "not ready", "unknown"
-#: Of a model that is being loaded or unloaded.
+#: The state of a model that is being loaded or unloaded.
 CHANGING = "loading"
 #: Triton's series of a GPU, by the dashboard's names: a share from 0 to 1, bytes, watts.
 GPU_FIELDS = {

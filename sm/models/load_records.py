@@ -70,7 +70,7 @@ class Record:
     version: str = ""
     #: False while it is being loaded or unloaded, and if that was interrupted.
     loaded: bool = False
-    #: Of a new version beside the one that serves.
+    #: The share of a new version beside the one that serves.
     canary: Canary | None = None
     #: Why newer files do not serve, by what they are: they were rolled back.
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -37,7 +37,7 @@ class Source(Part):
 
     #: What the graph was made from.
     name: str
-    #: Of the graph.
+    #: The digest of the graph.
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
@@ -92,7 +92,7 @@ class Manifest(Part):
     #: True if later versions of TensorRT run the plan too: it brings a runtime of its own version.
     version_compatible: bool = False
     hardware_compatibility: Compatibility = "none"
-    #: Of the CPU target: what may run it, the fastest first, as measured by the build; empty if it did not.
+    #: The engines that may run it on the CPU target, the fastest first; empty if the build measured none.
     engines: tuple[str, ...] = ()
     #: Seconds that the build took; a rebuild at start announces them.
     seconds: float | None = None

@@ -50,7 +50,7 @@ class RawRecord(NamedTuple):
 
     body: bytes
     content_type: str
-    #: Of the content type, such as ``header`` of CSV.
+    #: The parameters of the content type, such as ``header`` of CSV.
     options: Mapping[str, str] = MappingProxyType({})
 
 
@@ -80,7 +80,7 @@ class DispatchRequest(RequestContext):
     streamed: bool = False
     #: The place of the records in the request, for errors.
     path: str = "payload"
-    #: Of a request in Hugging Face's form, how it is answered; None for any other.
+    #: How a request in Hugging Face's form is answered; None for any other.
     pipeline: PipelineCall | None = None
     #: Describes an exception of the client for the caller.
     describe_error: Callable[[Client, BaseException], str] = Registry.name_error
@@ -99,7 +99,7 @@ class Address(NamedTuple):
     attributes: Mapping[str, str]
 
 
-#: Of a request that names none.
+#: The address of a request that names no model.
 NO_ADDRESS = Address("", "", MappingProxyType({}))
 
 

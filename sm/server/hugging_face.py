@@ -25,7 +25,7 @@ from sm.server.checkpoint.sounds import extractor, sounds
 from sm.settings import PACKAGE, Settings
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
-#: Of an encoder with a decoder.
+#: The graphs of an encoder with a decoder.
 ENCODERS, DECODER = ("encoder_model.onnx", "onnx/encoder_model.onnx"), "decoder_model.onnx"
 TEXT_TO_TEXT = "text2text-generation"
 #: The task of an architecture, by the end of its name.

@@ -208,7 +208,7 @@ class Doubt:
     model: str
     #: The Python models that may hang, with their generations: the model, or the steps of an ensemble.
     suspects: tuple[tuple[str, int], ...]
-    #: Of the request that began first, and when the last one began.
+    #: The id of the request that began first, when it began, and when the last one began.
     request_id: str
     began: float
     last_began: float

@@ -70,7 +70,7 @@ class Kind:
 #: The parameter that carries a request's token to a model, and the output that returns it. The same name
 #: is in sm/triton/onnx_cpu/request_token.py, which runs in the models' processes.
 REQUEST_TOKEN = "trireme_request_token"  # noqa: S105  (not a secret)
-#: Of each tensor in a region: what the widest vector instructions need.
+#: The alignment of each tensor in a region, in bytes: the widest vector instructions need it.
 ALIGNMENT_BYTES = 64
 
 Memory = NDArray[np.uint8]

@@ -44,14 +44,14 @@ SHM_GROWTH = "shm-growth-byte-size"
 MAX_JSON_GROWTH = 4
 #: An option in the server's help.
 OPTION = re.compile(r"^\s*--([a-z][\w-]*)", re.MULTILINE)
-#: Of a Python model's shared memory: the python backend accepts no less.
+#: The least shared memory of a Python model, in bytes: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
 HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
 #: Triton's API that lists, loads and unloads models.
 REPOSITORY = "model-repository"
 #: Triton's prefix for a key's name over gRPC.
 GRPC_PREFIX = "triton-grpc-protocol-"
-#: Of a call of one of Triton's routes.
+#: Seconds for a call of one of Triton's routes.
 REQUEST_TIMEOUT_S = 2.0
 NO_REASON = "Triton gives no reason"
 LOADING = "it has not been loaded yet"
@@ -74,7 +74,7 @@ class PassedOn:
     log_info: bool = setting("SAGEMAKER_TRITON_LOG_INFO", boolean, True)
     log_warning: bool = setting("SAGEMAKER_TRITON_LOG_WARNING", boolean, True)
     log_error: bool = setting("SAGEMAKER_TRITON_LOG_ERROR", boolean, True)
-    #: Of the Python backend, as :data:`SHM_GROWTH`.
+    #: Bytes by which the Python backend's shared memory grows, as :data:`SHM_GROWTH`.
     shm_growth_byte_size: int = setting("SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE", number(2**16, 2**40), 2**20)
 
 

@@ -221,7 +221,7 @@ class ProcessManager:
             # While models load, the killed process is probably a model's. Then the start fails with that
             # reason.
             if self.children[TRITON].ever_ready and self.backend.oom_killed(OOM_ATTRIBUTION_S):
-                # Of a model only if it was killed before the search for its processes saw it.
+                # Here a model is the reason only if it was killed before the search for its processes saw it.
                 self.backend.log(
                     "error",
                     f"a process of the router, of nginx or of a model died{OOM_KILLED}; starting another",

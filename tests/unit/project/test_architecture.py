@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from functools import reduce
 
+from sm.router.pipeline import Pipeline
 from sm.settings import HERE
 from tests.support.architecture import PAGE, RELATIONS, layers, subject, with_diagram
 
@@ -36,3 +40,19 @@ def test_every_place_that_the_contributors_guide_names_exists() -> None:
     places = re.findall(r"`(sm/[\w/.]+)`", (HERE / "CONTRIBUTING.md").read_text())
     assert len(places) > 10
     assert [place for place in places if not (HERE / place).exists()] == []
+
+
+def test_the_story_of_a_request_names_its_functions_in_their_order() -> None:
+    page = (HERE / "docs/inside/way-of-a-request.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| `(sm/[\w/]+)\.py:([\w.]+)` \|", page, re.M)
+    assert len(rows) > 10
+    for _, module, name in rows:
+        assert callable(reduce(getattr, name.split("."), importlib.import_module(module.replace("/", "."))))
+    # What Pipeline.answer calls itself has a number. ``read`` stands for what reads the message, and entering
+    # an invocation for its record.
+    written_as = {"__enter__": "with invocation", "read_message": "read()", "enter": "slot.enter("}
+    source = inspect.getsource(Pipeline.answer).partition('"""')[2].partition('"""')[2]
+    called = [name.rpartition(".")[2] for step, _, name in rows if step[0].isdigit()]
+    # An answer to a session command is finished earlier.
+    places = [source.rindex(written_as.get(name, f"{name}(")) for name in called]
+    assert places == sorted(places)
