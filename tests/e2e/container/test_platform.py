@@ -38,7 +38,7 @@ def test_an_image_with_models_inside_answers_without_model_data(
     assert record["EndpointStatus"] == "InService", record
     answer = json.loads(account.invoke_text("bare", "four", CustomAttributes="modelname=team"))
     assert answer["result"] == [4.0, 4.0, 4.0]
-    box = aws.endpoints["bare"].box
+    (box,) = aws.endpoints["bare"].boxes
     assert isinstance(box, Container)
     source = "from /opt/trireme/repository (baked into the image: there is nothing in /opt/ml/model)"
     assert source in box.logs()

@@ -42,14 +42,14 @@ class Sleeper(Client):
 def box(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     """A box of this module's own, which may restart its processes often enough for all tests."""
     folder = tmp_path_factory.mktemp("faulty")
-    settings = {
-        "SAGEMAKER_MODEL_SERVER_WORKERS": "2",
-        "TRIREME_RESTARTS": "50",
-        "TRIREME_THREADS": "4",
-        # On a busy machine Triton's start takes longer than the default.
-        "TRIREME_WAIT_SECONDS": "50",
-    }
-    with running_box(folder, demo, **settings) as box:
+    with running_box(
+        folder,
+        demo,
+        SAGEMAKER_MODEL_SERVER_WORKERS="2",
+        TRIREME_RESTARTS="50",
+        TRIREME_THREADS="4",
+        TRIREME_WAIT_SECONDS="50",  # on a busy machine Triton's start takes longer than the default
+    ) as box:
         yield box
 
 
