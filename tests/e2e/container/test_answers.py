@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import requests
 
 from tests.support.containers import Container, running_container
@@ -33,6 +34,7 @@ def test_large_tensors_are_answered_with_dockers_default_shared_memory(shared_co
     assert {name: after[name] - before[name] for name in after} == {"shared_memory": 0.0, "grpc": 4.0}
 
 
+@pytest.mark.exhaustive
 def test_the_demo_does_not_start_in_half_a_gigabyte_of_memory_and_says_why(image: str, demo: Path) -> None:
     # Of the idle box's 0.9 GB the kernel can drop the mapped weights: it starts in 0.7, slowly.
     with running_container(

@@ -13,6 +13,7 @@ from tests.e2e.container.tokenizing import TEXT, TOKENS
 from tests.support.containers import Container, running_container, write_team_repository
 
 
+@pytest.mark.exhaustive
 def test_model_data_replace_the_models_inside(
     team_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -24,6 +25,7 @@ def test_model_data_replace_the_models_inside(
         assert "loading echo from /opt/ml/model" in box.logs()
 
 
+@pytest.mark.exhaustive
 def test_model_data_without_a_model_stop_the_start_despite_the_models_inside(
     team_image: str, tmp_path: Path
 ) -> None:

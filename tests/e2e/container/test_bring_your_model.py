@@ -31,11 +31,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return folder / "shop", answers
 
 
+@pytest.mark.exhaustive
 def test_the_model_is_served_as_the_page_says(shop: Shop) -> None:
     assert not any("docker" in block for block in HERE_RUN)
     assert list(differences(shop[1], ANSWERS)) == []
 
 
+@pytest.mark.exhaustive
 def test_the_archive_is_served_by_the_container(shop: Shop, image: str) -> None:
     folder, port = shop[0], free_port()
     # A test's files are private, and the container has another user.

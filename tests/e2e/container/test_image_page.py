@@ -86,6 +86,7 @@ def test_a_number_that_is_not_roots_is_the_images_user(image: str) -> None:
     assert podman("image", "inspect", "--format", "{{.Config.User}}", image) == "1000:1000"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", LOCKED_COMMANDS, ids=["user", "root"])
 def test_a_locked_down_container_serves(image: str, demo: Path, cat: bytes, command: str) -> None:
     with run_from_page(command, image, demo) as box:

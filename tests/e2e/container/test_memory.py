@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.boxes import wait_until
 from tests.support.containers import PAGE, running_container, write_team_repository
 from tests.support.tritons import MODELS
@@ -28,6 +30,7 @@ class Team(TensorClient):
 '''
 
 
+@pytest.mark.exhaustive
 def test_a_model_killed_for_memory_is_reported_and_the_box_lives_on(image: str, tmp_path: Path) -> None:
     repository = write_team_repository(tmp_path / "model", CLIENT, MODELS["greedy"], "greedy")
     with running_container(image, repository, "--memory", "800m", "--memory-swap", "800m") as box:

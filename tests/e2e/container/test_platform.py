@@ -31,6 +31,7 @@ def test_the_image_runs_an_archive_of_the_bucket(account: Account, image: str, t
     assert json.loads(account.invoke_text("real", "four"))["result"] == [4.0, 4.0, 4.0]
 
 
+@pytest.mark.exhaustive
 def test_an_image_with_models_inside_answers_without_model_data(
     aws: PlayedAws, account: Account, team_image: str
 ) -> None:

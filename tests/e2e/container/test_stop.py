@@ -6,11 +6,14 @@ import base64
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.support.boxes import free_port, wait_until
 from tests.support.containers import running_container
 from tests.support.load import Load, dispatch_body
 
 
+@pytest.mark.exhaustive
 def test_a_stop_under_load_drains_and_exits_with_0(image: str, demo: Path, cat: bytes) -> None:
     # A port that Podman forwards is forwarded for a moment after the container's end, when its address is
     # nobody's: another server of the network may answer there. So the box has a port of this machine.

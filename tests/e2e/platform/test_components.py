@@ -27,6 +27,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_component_answers_ends_and_answers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sm: RunSm
 ) -> None:

@@ -102,6 +102,7 @@ def send_round(box: RunningBox, round_trip: RoundTrip) -> None:
             np.testing.assert_array_equal(response_array, LARGE_ARRAY)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("round_trip", [pytest.param(send_npy, marks=pytest.mark.exhaustive), send_binary_v2])
 def test_25_mb_come_back_unchanged_and_their_memory_levels_off(
     box: RunningBox, round_trip: RoundTrip
@@ -117,6 +118,7 @@ def test_25_mb_come_back_unchanged_and_their_memory_levels_off(
     pytest.fail(f"memory in MB after each round of {2 * CALLERS} bodies: {[peak >> 20 for peak in peaks]}")
 
 
+@pytest.mark.exhaustive
 def test_idle_workers_return_their_memory(box_and_private_bytes: tuple[RunningBox, int]) -> None:
     box, bytes_before = box_and_private_bytes
     send_round(box, send_npy)
@@ -132,6 +134,7 @@ def private_bytes(box: RunningBox) -> int:
     return sum(memory_field(pid, "Pss_Anon:") for pid in box.pids("sm.server.worker data"))
 
 
+@pytest.mark.exhaustive
 def test_no_part_of_a_body_stays_on_disk(box: RunningBox) -> None:
     send_npy(box, LARGE_ARRAY)
     files = [path for path in box.run_folder().rglob("*") if path.is_file()]

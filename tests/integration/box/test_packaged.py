@@ -17,6 +17,7 @@ SAMPLE = HERE / "clients" / "resnet" / "sample"
 
 
 @pytest.mark.exhaustive
+@pytest.mark.exhaustive
 def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(demo, repository, copy_function=lambda a, b: Path(b).hardlink_to(a))
@@ -34,6 +35,7 @@ def test_the_packed_demo_gives_its_golden_answers(demo: Path, tmp_path: Path) ->
             ]
 
 
+@pytest.mark.exhaustive
 def test_copies_of_an_ensemble_and_a_models_own_client_are_loaded_side_by_side(
     demo: Path, tmp_path: Path
 ) -> None:

@@ -24,10 +24,12 @@ def folder_and_answers(tmp_path_factory: pytest.TempPathFactory) -> FolderAndAns
     return folder, run_commands("\n".join(code_blocks(PAGE)), folder, free_port())
 
 
+@pytest.mark.exhaustive
 def test_all_three_pipelines_give_the_answers_of_the_page(folder_and_answers: FolderAndAnswers) -> None:
     expected = [json.loads(line) for line in code_blocks(PAGE, "json")[0].splitlines()]
     assert list(differences(folder_and_answers[1], expected)) == []
 
 
+@pytest.mark.exhaustive
 def test_the_pages_flowchart_is_the_one_that_the_command_writes(folder_and_answers: FolderAndAnswers) -> None:
     assert (folder_and_answers[0] / "pipeline.mmd").read_text() == code_blocks(PAGE, "mermaid")[0]

@@ -21,6 +21,7 @@ WITH_READ_ONLY_ROOT = (
 )
 
 
+@pytest.mark.exhaustive
 def test_a_box_on_a_read_only_file_system_serves_with_one_worker_in_3_gb(
     demo: Path, tmp_path: Path, cat: bytes
 ) -> None:
@@ -74,6 +75,7 @@ print("served")
 """
 
 
+@pytest.mark.exhaustive
 def test_a_box_with_no_network_at_all_serves(demo: Path) -> None:
     probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
     if probe.returncode:

@@ -137,6 +137,7 @@ def check_a_caller_cannot_take_all_sessions(box: RunningBox, lifetime_s: int) ->
     assert open_from(box, "127.0.0.3")[0] == 200
 
 
+@pytest.mark.exhaustive
 def test_sessions_expire_and_are_limited_without_nginx_too(repository: Path, tmp_path: Path) -> None:
     sessions_folder, lifetime_s = tmp_path / "deep" / "sessions", 20
     with running_box(

@@ -62,6 +62,7 @@ def assemble(
     return lambda: example_repositories.prepare(settings, "small", folder=examples, stream=io.StringIO())
 
 
+@pytest.mark.exhaustive
 def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemble: Assemble) -> None:
     repository = assemble()
     files = {
@@ -99,6 +100,7 @@ def test_an_example_has_gits_files_the_recipes_weights_and_an_environment(assemb
     assert (assemble() / "tiny" / "labels.txt").is_file()
 
 
+@pytest.mark.exhaustive
 def test_an_edited_file_of_an_example_is_copied_again(assemble: Assemble, examples: Path) -> None:
     (examples / "small" / "repository" / "speaks" / "requirements.txt").unlink()
     assemble()
@@ -106,6 +108,7 @@ def test_an_edited_file_of_an_example_is_copied_again(assemble: Assemble, exampl
     assert (assemble() / "code" / "speaks" / "client.py").read_text() == "# another\n"
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_example_is_an_error_with_its_name(examples: Path) -> None:
     with pytest.raises(CommandError, match="there is no example 'large'"):
         example_repositories.prepare(Settings.read({}), "large", folder=examples)

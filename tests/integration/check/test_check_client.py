@@ -63,6 +63,7 @@ def hanging_client(folder: Path) -> HangingClient:
     return HangingClient(cast("Triton", None), folder, folder)
 
 
+@pytest.mark.exhaustive
 def test_in_a_terminal_the_report_is_a_table_with_bars(project: Path) -> None:
     completed = run_sm(project, "check-client", "sound")
     assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -35,6 +35,7 @@ def greeting_word(response: requests.Response) -> str:
     return str(json.loads(response.json()["outputs"][0]["data"][0])["word"])
 
 
+@pytest.mark.exhaustive
 def test_models_of_one_archive_may_share_an_environment(repository: Path, tmp_path: Path) -> None:
     package_successfully(repository, cwd=tmp_path)
     unpacked_repository = unpack(tmp_path / "model.tar.gz", tmp_path / "served")

@@ -92,11 +92,13 @@ def intersection_over_union(first: Mask, second: Mask) -> float:
     return float((first & second).sum() / (first | second).sum())
 
 
+@pytest.mark.exhaustive
 def test_by_default_the_answer_is_the_boxes_of_all_objects(box: RunningBox) -> None:
     objects = result_of(box.invoke(MODEL, json.loads((SAMPLE / "payload.json").read_bytes())))
     assert list(differences(objects, GOLDEN)) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("classes", "labels"),
     [
@@ -114,6 +116,7 @@ def test_classes_limits_the_objects_to_those_named(
     assert [row["label"] for row in result_of(response)] == labels
 
 
+@pytest.mark.exhaustive
 def test_an_unknown_class_is_a_422_that_lists_similar_ones(box: RunningBox) -> None:
     response = detect(box, COLLAGE, classes="cat, motorbikes")
     assert response.status_code == 422
@@ -121,6 +124,7 @@ def test_an_unknown_class_is_a_422_that_lists_similar_ones(box: RunningBox) -> N
     assert (response.json()["field"], response.json()["near"][0]) == ("parameters.classes", "motorcycle")
 
 
+@pytest.mark.exhaustive
 def test_each_mask_agrees_with_that_of_an_independent_implementation(
     objects_with_masks: list[dict[str, Any]],
 ) -> None:
@@ -132,6 +136,7 @@ def test_each_mask_agrees_with_that_of_an_independent_implementation(
         assert row["quality"] > 0.9
 
 
+@pytest.mark.exhaustive
 def test_a_png_mask_equals_the_run_length_mask(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -142,6 +147,7 @@ def test_a_png_mask_equals_the_run_length_mask(
         assert (decode_png_mask(png["mask"]["image"]) == decode_run_lengths(rle["mask"])).all()
 
 
+@pytest.mark.exhaustive
 def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:
@@ -155,11 +161,13 @@ def test_a_caller_that_accepts_png_gets_the_objects_drawn(
     assert base64.b64decode(json_result["image"]) == response.content
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("output", ["boxes", "rle", "png"])
 def test_a_picture_with_nothing_in_it_is_an_empty_list(box: RunningBox, output: str) -> None:
     assert result_of(detect(box, encode_jpeg(np.full((90, 120, 3), 200, np.uint8)), output=output)) == []
 
 
+@pytest.mark.exhaustive
 def test_boxes_and_masks_of_a_huge_picture_are_in_its_own_pixels(
     box: RunningBox, objects_with_masks: list[dict[str, Any]]
 ) -> None:

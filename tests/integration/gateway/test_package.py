@@ -39,6 +39,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project / "out"
 
 
+@pytest.mark.exhaustive
 def test_the_package_runs_without_anything_else_of_ours(package: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(package / "deployment.zip") as archive:
         archive.extractall(tmp_path)

@@ -41,6 +41,7 @@ def model(shared: Pushed) -> Iterator[Pushed]:
 IDS = [f"request-{number}" for number in range(150)]
 
 
+@pytest.mark.exhaustive
 def test_a_canary_gets_its_share_by_the_request_id_whatever_is_restarted(model: Pushed) -> None:
     stable = model.factor()
     canary = model.write()
@@ -196,6 +197,7 @@ def test_a_canary_that_is_worse_is_reported_if_nobody_asked_the_box_to_decide(mo
     assert model.command("--rollback").returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_shows_both_versions_and_leaving_it_leaves_the_canary(model: Pushed) -> None:
     model.write()
     controller, terminal = pty.openpty()

@@ -83,6 +83,7 @@ def test_a_model_that_cannot_be_loaded_says_why(box: RunningBox) -> None:
     assert box.metric("trireme_model_loads_total", model="broken", outcome="failed") > 0
 
 
+@pytest.mark.exhaustive
 def test_callers_of_more_models_than_there_is_room_for_get_the_answers_of_theirs(box: RunningBox) -> None:
     unload_all(box)
     evicted = box.metric("trireme_model_evictions_total")

@@ -67,6 +67,7 @@ def test_the_commands_of_the_page_work_and_two_boxes_share_what_was_fetched(
         assert second.metric("trireme_model_fetched_bytes_total") == 0
 
 
+@pytest.mark.exhaustive
 def test_a_source_that_dies_in_the_middle_costs_the_model_that_comes_from_it_alone(
     s3_url: str, tmp_path: Path
 ) -> None:

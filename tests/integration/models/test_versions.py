@@ -154,6 +154,7 @@ def test_what_is_written_to_the_repository_changes_nothing_before_it_is_pushed(t
         assert model.factor() == 2
 
 
+@pytest.mark.exhaustive
 def test_callers_lose_nothing_while_versions_are_replaced(model: Pushed) -> None:
     write(model.repository, 10)
     assert model.push().status_code == 200

@@ -19,7 +19,7 @@ from tests.support.boxes import RunningBox, running_box
 from trireme_tools.prepare.demo import prepare
 
 #: Requests for each operation. They are the same in every run.
-EXAMPLES_PER_OPERATION = 20
+EXAMPLES_PER_OPERATION = 10
 METHODS = ("get", "post", "delete")
 OPERATIONS = [
     (method, path) for path, item in document()["paths"].items() for method in METHODS if method in item

@@ -47,6 +47,7 @@ def run_make(tools_folder: Path, *arguments: str) -> str:
     return completed.stdout + completed.stderr
 
 
+@pytest.mark.exhaustive
 def test_an_image_is_built_with_podman_where_dockers_service_does_not_answer(tools_folder: Path) -> None:
     add_program(tools_folder, "docker", 1)
     add_program(tools_folder, "podman", 0)
@@ -54,6 +55,7 @@ def test_an_image_is_built_with_podman_where_dockers_service_does_not_answer(too
     assert f"{tools_folder}/podman build " in output
 
 
+@pytest.mark.exhaustive
 def test_without_a_container_service_the_next_step_is_named(tools_folder: Path) -> None:
     assert "there is no docker and no podman; on Debian and Ubuntu: apt-get install podman" in run_make(
         tools_folder, "image"
@@ -73,6 +75,7 @@ def run_installer(*arguments: str, **variables: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
@@ -95,6 +98,7 @@ def test_packages_that_cannot_be_installed_are_reported_in_one_sentence(
     assert line.endswith("What is here stays: run it again then.")
 
 
+@pytest.mark.exhaustive
 def test_a_package_other_than_the_one_in_the_lock_is_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "parcel-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sm.settings import HERE
 
 #: Fails at its first run and passes at the second.
@@ -14,6 +16,7 @@ FLAKY = """
 import pytest
 from pathlib import Path
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", range({count}))
 def test_flaky(number):
     seen = Path(__file__).with_name(f"seen-{{number}}")
@@ -43,6 +46,7 @@ def run_in_ci(folder: Path, kind: str, flaky_tests: int) -> tuple[int, list[str]
     return completed.returncode, completed.stdout.splitlines()
 
 
+@pytest.mark.exhaustive
 def test_a_failed_test_runs_once_more_and_is_listed_last(tmp_path: Path) -> None:
     status, output = run_in_ci(tmp_path, "integration", 3)
     assert status == 0, output
@@ -52,6 +56,7 @@ def test_a_failed_test_runs_once_more_and_is_listed_last(tmp_path: Path) -> None
     assert output[-1].count("3 passed") == output[-1].count("3 rerun") == 1
 
 
+@pytest.mark.exhaustive
 def test_more_than_three_reruns_fail_the_run(tmp_path: Path) -> None:
     status, output = run_in_ci(tmp_path, "e2e", 4)
     assert status == 1
@@ -59,6 +64,7 @@ def test_more_than_three_reruns_fail_the_run(tmp_path: Path) -> None:
     assert "4 passed" in output[-1]
 
 
+@pytest.mark.exhaustive
 def test_a_unit_test_does_not_run_again(tmp_path: Path) -> None:
     status, output = run_in_ci(tmp_path, "unit", 1)
     assert status == 1

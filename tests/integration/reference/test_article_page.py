@@ -198,6 +198,7 @@ def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path:
         box.stop()
 
 
+@pytest.mark.exhaustive
 def test_the_notebooks_calls_run_on_the_simulated_platform(repository: Path, tmp_path: Path) -> None:
     """moto and a simulated host stand in for AWS. The box is real."""
     shutil.copy(PICTURES["yolov5"], tmp_path / "dog.jpg")

@@ -80,6 +80,7 @@ def test_new_client_prints_what_it_wrote_and_the_next_step(tmp_path: Path) -> No
     assert "class StreetSigns(TensorClient):" in (tmp_path / "clients/street_signs/client.py").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("has_hypothesis", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_check_client_prints_what_the_page_shows(tmp_path: Path, has_hypothesis: bool) -> None:
     findings, unchecked = code_blocks("start/bring-your-client.md", "text")
