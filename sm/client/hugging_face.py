@@ -56,7 +56,7 @@ class Pipeline:
 
 
 class Classification(Pipeline):
-    """``[{"label", "score"}]`` of a picture or a recording; a list of these for a list."""
+    """``[{"label", "score"}]``; a list of these for a list."""
 
     def read(self, inputs: Any, sent: Mapping[str, Any]) -> tuple[list[Any], Parameters]:
         records, parameters = super().read(inputs, sent)
@@ -214,7 +214,7 @@ OTHER = Pipeline()
 PIPELINES: Mapping[str, Pipeline] = {
     "audio-classification": Classification(),
     "fill-mask": FillMask(),
-    "image-classification": Classification(),
+    "image-classification": Pipeline(),  # there `top_k: null` is the default
     "image-embeddings": Embeddings(),
     "image-segmentation": Segmentation(),
     "object-detection": Detection(),

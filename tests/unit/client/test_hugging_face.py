@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sm.client.base import Client
-from sm.client.hugging_face import OTHER, PIPELINES, pipeline_of
+from sm.client.hugging_face import ALL, OTHER, PIPELINES, pipeline_of
 from sm.client.tasks import TASKS
 from sm.errors import WrongPayload
 from sm.plugins.registry import Registry
@@ -28,6 +28,15 @@ def test_embeddings_are_a_vector_for_each_text(tmp_path: Path) -> None:
     (one,) = ask(client, "ada")
     assert len(one) == 6
     assert ask(client, ["ada", "paris"])[0] == one
+
+
+@pytest.mark.parametrize(
+    ("task", "top"),
+    [("audio-classification", ALL), ("image-classification", None), ("text-classification", ALL)],
+)
+def test_no_number_of_labels_is_all_of_them_but_for_pictures(task: str, top: int | None) -> None:
+    """Transformers' pipeline of pictures takes ``top_k=None`` as its default."""
+    assert PIPELINES[task].read("x", {"top_k": None})[1].get("top_k") == top
 
 
 def test_every_task_has_its_form_or_the_clients_own_result() -> None:
