@@ -23,8 +23,6 @@ OUTPUTS = ("start_logits", "end_logits")
 WINDOW_TOKENS, OVERLAP_TOKENS = 384, 128
 #: What transformers' pipeline gives to tokens that are not counted.
 NOT_COUNTED = -10000.0
-
-
 #: Windows of a question at most; 32,768 characters of text have some 130.
 MAX_WINDOWS = 200
 

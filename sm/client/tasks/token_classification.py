@@ -40,7 +40,7 @@ class Span:
     """Neighbouring tokens with one label."""
 
     label: str
-    #: Of the label, for each token or word that it was given to.
+    #: The label's score for each token or word that it was given to.
     scores: list[float]
     #: The places of the tokens.
     places: list[int]
