@@ -190,6 +190,10 @@ def test_ping_may_be_asked_with_a_small_body(nginx: Front, body: bytes | None) -
     assert nginx.upstream.received_requests[0][:2] == ("control", "/ping")
 
 
+def test_a_caller_cannot_say_that_no_worker_answered(nginx: Front) -> None:
+    assert nginx.request("GET", "/ping", X_Trireme_Unserved="1")[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/models", "/models/a/versions"])
 def test_unfinished_loads_are_counted_like_other_bodies(
     run: Path, monkeypatch: pytest.MonkeyPatch, path: str
