@@ -53,6 +53,10 @@ class Triton:
     def __init__(self, upstream: Upstream, registry: Registry) -> None:
         self._upstream, self._registry = upstream, registry
 
+    def close(self) -> None:
+        """Close the idle connections, which a worker keeps until it ends."""
+        self._upstream.close()
+
     def run(self, request: TritonRequest) -> tuple[str, Answer]:
         """Return the model that answered, and its answer."""
         if request.message.target and self._registry.is_own_name(request.model):

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from sm.plugins.registry import Registry
+from sm.router import app
+from sm.router.wsgi import Router
+from sm.run_state import Box
+from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.integration.triton.models import FOLDER_MODELS
 from tests.support.tritons import MODELS, TritonProcess, prepare_triton
+
+#: Creates the router of a worker.
+CreateRouter = Callable[[Settings, Box, Registry], Router]
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +38,16 @@ def transport(triton: TritonProcess) -> Iterator[Transport]:
     yield made
     made.close()
     assert triton.shared_memory_files() == []
+
+
+@pytest.fixture
+def create_router() -> Iterator[CreateRouter]:
+    """Create routers as workers do; their connections to Triton are closed at the end of the test."""
+    with ExitStack() as routers:
+
+        def create(settings: Settings, box: Box, registry: Registry) -> Router:
+            router = app.create(settings, box, registry)
+            routers.callback(router.pipeline.triton.close)
+            return router
+
+        yield create

@@ -14,10 +14,10 @@ from sm.errors import ClientFailed
 from sm.metrics import DURATIONS
 from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry, check
-from sm.router import app
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
 from sm.triton.transport import Transport
+from tests.integration.triton.conftest import CreateRouter
 from tests.support.tritons import TritonProcess
 
 #: Of the model ``echo``.
@@ -80,9 +80,9 @@ def test_inputs_with_different_numbers_of_rows_are_not_split(transport: Transpor
 
 
 def test_a_pipelines_calls_are_stages_by_model(
-    triton: TritonProcess, pipeline: Client, caplog: pytest.LogCaptureFixture
+    triton: TritonProcess, create_router: CreateRouter, pipeline: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    http = app.create(
+    http = create_router(
         triton.settings, triton.box, Registry({"pipeline": pipeline}, models=("echo", "words"))
     ).test_client()
     with caplog.at_level(logging.INFO, "sm.router.invocation"):
@@ -143,12 +143,12 @@ class Doubling(TensorClient):
 
 
 def test_the_records_of_a_list_reach_triton_as_rows_of_one_call(
-    triton: TritonProcess, transport: Transport
+    triton: TritonProcess, create_router: CreateRouter, transport: Transport
 ) -> None:
     client = Doubling(transport, Path(), Path())
     client.name = "doubling"
     check(client, ClientSource("doubling", Path("doubling.py")), transport)
-    http = app.create(triton.settings, triton.box, Registry({"doubling": client})).test_client()
+    http = create_router(triton.settings, triton.box, Registry({"doubling": client})).test_client()
     count = 2 * MAX_ROWS
     response = http.post(
         "/invocations", json={"modelname": "doubling", "payload": [{"rows": row} for row in range(count)]}

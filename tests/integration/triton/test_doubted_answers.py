@@ -21,15 +21,12 @@ from wsproto.events import BytesMessage, TextMessage
 
 from sm.client import Client, StreamingClient, TextPayload
 from sm.plugins.registry import Registry
-from sm.router import app
 from sm.settings import Settings
 from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
+from tests.integration.triton.conftest import CreateRouter
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
 from tests.support.tritons import TritonProcess
-
-# A worker keeps its connections to Triton until it ends.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 STREAM_PATH = "/invocations-bidirectional-stream"
 CALL = {"modelname": "measure", "payload": "four"}
@@ -74,6 +71,7 @@ def wait_seconds() -> float:
 def router(
     request: pytest.FixtureRequest,
     triton: TritonProcess,
+    create_router: CreateRouter,
     tmp_path: Path,
     wait_seconds: float,
 ) -> Iterator[Router]:
@@ -98,7 +96,7 @@ def router(
     for note in ("began", "go-on"):
         (triton.notes / note).unlink(missing_ok=True)
     registry = Registry(clients, models=("echo", "slow"))
-    http = app.create(settings, box, registry).test_client()
+    http = create_router(settings, box, registry).test_client()
     yield Router(http, generation, triton.notes)
     (triton.notes / "go-on").touch()
     transport.close()

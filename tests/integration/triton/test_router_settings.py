@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 from flask.testing import FlaskClient
 
 from sm.plugins.registry import Registry
-from sm.router import app
 from sm.settings import Settings
+from tests.integration.triton.conftest import CreateRouter
 from tests.support.tritons import TritonProcess
 
-pytestmark = [pytest.mark.core, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = pytest.mark.core
 
 
 @pytest.fixture
-def router(triton: TritonProcess, request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
+def router(triton: TritonProcess, create_router: CreateRouter, request: pytest.FixtureRequest) -> FlaskClient:
     """A caller of the router. The parameter is a setting and its value."""
     variables: dict[str, str] = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "echo", **request.param}
     settings = Settings.read(variables)
-    yield app.create(settings, triton.box, Registry({}, models=("echo",))).test_client()
-    gc.collect()  # the connections to Triton, which a worker keeps until it ends
+    return create_router(settings, triton.box, Registry({}, models=("echo",))).test_client()
 
 
 @pytest.mark.parametrize("router", [{"SAGEMAKER_TRITON_INFERENCE_TYPE": "generate"}], indirect=True)
