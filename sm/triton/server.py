@@ -130,12 +130,15 @@ def _repository(box: Box) -> Path:
 
 def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
-    if not machine.is_wheel(server):
-        backends = server.parent.parent / "backends"
-        return (backends if server != machine.IMAGE and backends.is_dir() else None), {}
-    backends, variables = machine.assemble(server, folder)
-    # The stub's Python uses the packages of the first python3 on PATH.
-    return backends, {**variables, "PATH": str(Path(sys.executable).parent)}
+    if server == machine.IMAGE:
+        return None, {}
+    # The stub's Python uses the packages of the first python3 on PATH, if the versions agree.
+    path = {"PATH": str(Path(sys.executable).parent)}
+    if machine.is_wheel(server):
+        backends, variables = machine.assemble(server, folder)
+        return backends, {**variables, **path}
+    backends = server.parent.parent / "backends"
+    return (backends if backends.is_dir() else None), path
 
 
 def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:

@@ -8,15 +8,21 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sm.plugins.registry import Registry
+from sm.router.wsgi import Router
 from sm.run_state import Box
 from sm.server.supervisor import ports
 from sm.settings import Settings
 from sm.triton import server, shared_memory_cleanup
 from tests.support.other_triton import OTHER_TRITON
+
+#: Creates the router of a worker.
+CreateRouter = Callable[[Settings, Box, Registry], Router]
 
 TRITON_TIMEOUT_S = 60.0
 #: In fp32, because tests compare exact digits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -14,10 +14,7 @@ from sm.run_state import Box
 from sm.settings import Settings
 from sm.triton.transport import Transport
 from tests.integration.triton.models import FOLDER_MODELS
-from tests.support.tritons import MODELS, TritonProcess, prepare_triton
-
-#: Creates the router of a worker.
-CreateRouter = Callable[[Settings, Box, Registry], Router]
+from tests.support.tritons import MODELS, CreateRouter, TritonProcess, prepare_triton
 
 
 @pytest.fixture(scope="session")

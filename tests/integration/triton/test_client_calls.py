@@ -17,8 +17,7 @@ from sm.plugins.registry import Registry, check
 from sm.router.classify import DispatchRequest
 from sm.router.dispatch import run_record
 from sm.triton.transport import Transport
-from tests.integration.triton.conftest import CreateRouter
-from tests.support.tritons import TritonProcess
+from tests.support.tritons import CreateRouter, TritonProcess
 
 #: Of the model ``echo``.
 MAX_ROWS = 8

@@ -24,9 +24,8 @@ from sm.plugins.registry import Registry
 from sm.settings import Settings
 from sm.triton.generation import SharedGeneration
 from sm.triton.transport import Transport
-from tests.integration.triton.conftest import CreateRouter
 from tests.support.boxes import WAIT_TIMEOUT_S, wait_until
-from tests.support.tritons import TritonProcess
+from tests.support.tritons import CreateRouter, TritonProcess
 
 STREAM_PATH = "/invocations-bidirectional-stream"
 CALL = {"modelname": "measure", "payload": "four"}

@@ -7,8 +7,7 @@ from flask.testing import FlaskClient
 
 from sm.plugins.registry import Registry
 from sm.settings import Settings
-from tests.integration.triton.conftest import CreateRouter
-from tests.support.tritons import TritonProcess
+from tests.support.tritons import CreateRouter, TritonProcess
 
 pytestmark = pytest.mark.core
 
