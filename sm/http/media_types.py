@@ -101,6 +101,7 @@ ROUTES: Mapping[str, RouteTypes] = {
     "POST /v2/models/{name}/generate_stream": RouteTypes((JSON,), (EVENTS,)),
     "GET /v2/{path}": RouteTypes((), (JSON,)),
     "POST /v1/embeddings": RouteTypes((JSON,), (JSON,)),
+    "POST /v1/rerank": RouteTypes((JSON,), (JSON,)),
     "GET /v1/models": RouteTypes((), (JSON,)),
     "GET /models": RouteTypes((), (JSON,)),
     "POST /models": RouteTypes((JSON,), (JSON,)),

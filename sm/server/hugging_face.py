@@ -20,7 +20,7 @@ from sm.server.checkpoint import texts
 from sm.server.checkpoint.files import read_json
 from sm.server.checkpoint.generation import generation
 from sm.server.checkpoint.pictures import picture_steps
-from sm.server.checkpoint.sentences import sentences
+from sm.server.checkpoint.sentences import is_cross_encoder, relevance, sentences
 from sm.server.checkpoint.sounds import extractor, sounds
 from sm.settings import PACKAGE, Settings
 
@@ -54,6 +54,7 @@ ALIASES = {
     "feature-extraction": "sentence-embeddings",
     "image-feature-extraction": "image-embeddings",
     "sentence-similarity": "sentence-embeddings",
+    "text-ranking": "text-classification",
 }
 #: Its name of a translation between two languages.
 TRANSLATION = re.compile(r"translation_\w+_to_\w+")
@@ -181,6 +182,8 @@ def read_folder(folder: Path, task: str, option: str = "--task", preprocess: boo
             options |= generation(folder, config, asked)
     if task in CLASSIFICATIONS:
         options |= _activation(config)
+    if task == "text-classification":
+        options |= relevance(folder, config)
     found.describe(options)
     return found
 
@@ -192,7 +195,7 @@ def _activation(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _task_of(folder: Path, config: Mapping[str, Any], option: str) -> str:
-    if (folder / "modules.json").is_file():
+    if (folder / "modules.json").is_file() and not is_cross_encoder(folder):
         return "sentence-embeddings"
     names = config.get("architectures") or [""]
     is_sound = "sampling_rate" in extractor(folder)[1]

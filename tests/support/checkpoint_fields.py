@@ -59,6 +59,10 @@ CONFIG: Fields = {
     "quantization_config": SHAPE,
     "return_dict": RETURNED,
     "sampling_rate": OTHER_TASK,
+    "sbert_ce_default_activation_function": Field("obeyed", "as `sentence_transformers`, of before 4.0"),
+    "sentence_transformers": Field(
+        "obeyed", "of a cross-encoder: its `activation_fn` is what scores go through where texts are ranked"
+    ),
     "task_seq_len": OTHER_TASK,
     "task_specific_params": Field(
         "obeyed", "where text is generated: those of the task's name, such as `summarization`"

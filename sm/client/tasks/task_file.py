@@ -105,9 +105,14 @@ class Classifier(Task):
 
     def postprocess(self, outputs: Tensors, payload: Any) -> Any:
         options = payload.parameters
-        function = options.function_to_apply or self.settings.activation
+        function = options.function_to_apply or self.activation(payload)
         scores = probabilities(outputs[self.output.name].reshape(-1), function)
         return ranked(scores, self.labels, options.top)
+
+    def activation(self, payload: Any) -> Activation:  # noqa: ARG002  # the same for most
+        """Return how the scores of a record become probabilities, unless its request says it."""
+        chosen: Activation = self.settings.activation
+        return chosen
 
 
 def task_class(file: Path) -> type[TensorClient]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from tokenizers import Encoding, Tokenizer
 
 from sm.client.base import Array, ModelMetadata, TensorMetadata, Tensors
@@ -162,7 +163,7 @@ class TextTask(Task):
         self.inputs_of_text = TextInputs.of(self.metadata)
         self.tokenizer = self.load_tokenizer()
         self.padding = Padding.of(self.tokenizer)
-        direction = (self.tokenizer.truncation or {}).get("direction", "right")
+        self.cut_end: str = (self.tokenizer.truncation or {}).get("direction", "right")
         # tokenizer.json may ask for both, but the length depends on the records that go together.
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
@@ -170,7 +171,7 @@ class TextTask(Task):
         self.max_length = min(settings.max_length, length or settings.max_length)
         self.min_length = max(minimum_length(self.home), length)
         if settings.truncate:
-            self.tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=direction)
+            self.enable_truncation(self.tokenizer)
         if self.min_length > 1 and self.padding.token is None:
             raise UnsuitableModel(
                 f"{self.model!r} takes at least {self.min_length} tokens, and {self.home / 'tokenizer.json'} "
@@ -181,6 +182,10 @@ class TextTask(Task):
     def load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer of the model's folder."""
         return load_tokenizer(self.home)
+
+    def enable_truncation(self, tokenizer: Tokenizer) -> None:
+        """Make a tokenizer cut off what is too long for the model."""
+        tokenizer.enable_truncation(self.max_length, strategy=self.truncation, direction=self.cut_end)
 
     def takes_batches(self) -> bool:
         """True if a text answers in a batch what it answers alone.
@@ -246,25 +251,77 @@ class Classification(TextOptions):
     """How scores become probabilities: of one label among all, or of each label by itself."""
 
     activation: Activation = "auto"
+    relevance: Activation = Field(
+        default="auto", description="The same for the score of a text beside a query, as at /v1/rerank."
+    )
+
+
+class QueryOptions(Top):
+    """What a text is read with."""
+
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What texts are to answer: the first of a pair with each. What is too long is cut off.",
+    )
 
 
 class ClassifiedText(TaskText):
     """A text to classify, or a pair of texts, as of a model of natural language inference."""
 
     text_pair: str | None = Field(default=None, description="The second text of a pair.")
-    parameters: Top = Field(default_factory=Top)
+    parameters: QueryOptions = Field(default_factory=QueryOptions)
+
+    @model_validator(mode="after")
+    def check_pair(self) -> ClassifiedText:
+        """Refuse three texts."""
+        if self.text_pair is not None and self.parameters.query is not None:
+            raise ValueError("send text_pair or parameters.query, one of the two")
+        return self
 
 
 class TextClassification(TextTask, Classifier):
-    """``[{"label", "score"}]``, the best first."""
+    """``[{"label", "score"}]``, the best first.
+
+    With a ``query`` it scores pairs as ``CrossEncoder.predict`` of sentence-transformers does; a model with
+    one label is also served at ``/v1/rerank``.
+    """
 
     options = Classification
     payload = ClassifiedText
     result = Classes()
 
     def text_of(self, payload: Any) -> str | tuple[str, str]:
-        text, pair = payload.text, payload.text_pair
+        text, pair, query = payload.text, payload.text_pair, payload.parameters.query
+        if query is not None:
+            return query, text
         return text if pair is None else (text, pair)
+
+    def tokenize(self, payloads: Sequence[Any]) -> list[Encoding]:
+        for payload in payloads:
+            query = payload.parameters.query
+            if query is not None and len(query) > self.settings.max_characters:
+                field = "parameters.query"
+                raise WrongPayload(
+                    f"{field}: has over {self.settings.max_characters:,} characters", field=field
+                )
+        encodings = super().tokenize(payloads)
+        for index, payload in enumerate(payloads):
+            if payload.parameters.query is not None and len(encodings[index].ids) > self.max_length:
+                encodings[index] = self.truncating.encode(*self.text_of(payload))
+        return encodings
+
+    @cached_property
+    def truncating(self) -> Tokenizer:
+        """The tokenizer that cuts off what is too long, whatever ``truncate`` says."""
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        self.enable_truncation(tokenizer)
+        return tokenizer
+
+    def activation(self, payload: Any) -> Activation:
+        relevance: Activation = self.settings.relevance
+        with_query = payload.parameters.query is not None and relevance != "auto"
+        return relevance if with_query else super().activation(payload)
 
 
 #: Candidates of a request: each is a text of its own for the model.

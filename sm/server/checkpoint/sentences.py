@@ -1,4 +1,4 @@
-"""Read sentence-transformers' modules: how token vectors become the vector of a text, and its prompts."""
+"""Read files of sentence-transformers: vectors of texts, prompts, and what cross-encoders score."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ PACKAGE = "sentence_transformers."
 OBEYED = Field("obeyed")
 #: ``config_sentence_transformers.json``.
 SENTENCES: Fields = {
+    "activation_fn": Field("obeyed", "of a cross-encoder: what its scores go through where texts are ranked"),
     "__version__": Field("without effect", "of Python's packages"),
     "default_prompt_name": OBEYED,
     "model_type": Field("refused", "is another kind of model", ("SentenceTransformer",)),
@@ -110,6 +111,8 @@ MODULES: Mapping[str, Fields] = {
 }
 #: PyTorch's activations of a dense layer, and the names of the options here.
 ACTIVATIONS = {"Identity": "none", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
+#: The file of a whole model, and the kind of it that scores pairs of texts.
+FILE, CROSS_ENCODER = "config_sentence_transformers.json", "CrossEncoder"
 WEIGHTS = "model.safetensors"
 #: The arrays of the layers, beside ``task.json``.
 ARRAYS = "layers.npz"
@@ -161,6 +164,39 @@ def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     return {**options, "layers": layers}, {ARRAYS: written.getvalue()}
 
 
+def is_cross_encoder(folder: Path) -> bool:
+    """True if sentence-transformers says that a model scores pairs of texts."""
+    return read_object(folder / FILE).get("model_type") == CROSS_ENCODER
+
+
+def relevance(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the option with what the scores of a cross-encoder go through; none if no file says it.
+
+    Args:
+        folder: The model's folder.
+        config: Its ``config.json``, where sentence-transformers before 6.0 and before 4.0 has it.
+
+    Raises:
+        CommandError: It is not applied here, or the model has a prompt.
+    """
+    path = folder / FILE
+    described = read_object(path) if is_cross_encoder(folder) else {}
+    if described.get("default_prompt_name") is not None:
+        raise CommandError(f"{path}: default_prompt_name is not obeyed for a cross-encoder; remove it.")
+    name = (
+        described.get("activation_fn")
+        or (config.get("sentence_transformers") or {}).get("activation_fn")
+        or config.get("sbert_ce_default_activation_function")
+    )
+    package, _, last = str(name or "").rpartition(".")
+    if not package.startswith("torch."):
+        return {}  # code of a repository is never run, as in sentence-transformers
+    applied = {name: each for name, each in ACTIVATIONS.items() if each in ("none", "sigmoid")}
+    if last not in applied:
+        raise CommandError(f"{folder}: activation_fn is {name!r}; {', '.join(applied)} are applied.")
+    return {"relevance": applied[last]}
+
+
 def transformer(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return the file that describes the module Transformer, and what it says; empty if none does."""
     for kind in KINDS:
@@ -189,7 +225,7 @@ def _unknown(folder: Path, module: Mapping[str, Any], problem: str) -> CommandEr
 
 
 def _prompts(folder: Path) -> dict[str, Any]:
-    path = folder / "config_sentence_transformers.json"
+    path = folder / FILE
     described = read_object(path)
     refuse(path, described, SENTENCES)
     prompts = {name: text for name, text in (described.get("prompts") or {}).items() if text is not None}

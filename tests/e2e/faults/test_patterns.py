@@ -32,6 +32,7 @@ ROUTES = {
     "picture": ("/invocations?modelname=says", "image/jpeg"),
     "unknown type": ("/invocations?modelname=says", "application/octet-stream"),
     "embeddings": ("/v1/embeddings", "application/json"),
+    "rerank": ("/v1/rerank", "application/json"),
     "load": ("/models", "application/json"),
 }
 

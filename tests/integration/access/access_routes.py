@@ -10,6 +10,7 @@ ROUTES_THAT_NEED_A_KEY = [
     ("POST", "/endpoints/any/invocations-response-stream"),
     ("GET", "/invocations-bidirectional-stream"),
     ("POST", "/v1/embeddings"),
+    ("POST", "/v1/rerank"),
     ("GET", "/v1/models"),
     ("GET", "/v2"),
     ("GET", "/v2/health/ready"),

@@ -1,10 +1,15 @@
-"""OpenAI's own client gets embeddings from a box, and errors in the form that it expects; callers share batches."""
+"""OpenAI's own client gets embeddings from a box, and errors in the form that it expects; callers share batches.
+
+So do callers of the rerank API, which has no client of its own here.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import openai
@@ -13,6 +18,7 @@ import requests
 from openai import OpenAI
 
 from tests.support.boxes import CLIENT_FOLDERS, RunningBox, running_box
+from tests.support.pages import code_blocks, run_commands
 from tests.support.task_models import write_tokenizer
 from tests.support.tritons import Model
 
@@ -35,6 +41,15 @@ ENCODER = Model(
     {"last_hidden_state": ("FP32", [-1, 2])},
     max_batch_size=8,
 )
+#: The number of a pair's tokens; for "she" (11) it is not a number.
+RANKER = Model(
+    'ids, mask = tensor(request, "input_ids"), tensor(request, "attention_mask")\n'
+    "count = mask.sum(1, keepdims=True).astype(np.float32)\n"
+    'return {"logits": np.where((ids == 11).any(1, keepdims=True), np.nan, count).astype(np.float32)}',
+    {"input_ids": ("INT64", [-1]), "attention_mask": ("INT64", [-1])},
+    {"logits": ("FP32", [1])},
+    max_batch_size=8,
+)
 TEXTS = ["a man plays", "the guitar", "it rains today again"]
 VECTORS = [[9, 3, 5, 1], [9, 2, 6, 3], [17, 4, 5, 2]]
 
@@ -47,6 +62,10 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
     ENCODER.write(repository / "encoder")
     write_tokenizer(repository / "encoder")
     (repository / "encoder" / "task.json").write_text('{"task": "sentence-embeddings"}')
+    RANKER.write(repository / "ranker")
+    write_tokenizer(repository / "ranker")
+    task = {"task": "text-classification", "relevance": "none", "max_length": 12}
+    (repository / "ranker" / "task.json").write_text(json.dumps(task))
     with running_box(folder, repository, clients=(CLIENT_FOLDERS / "embeddings",)) as box:
         yield box
 
@@ -155,6 +174,70 @@ def test_the_client_answers_invocations_as_any_other(box: RunningBox) -> None:
     assert both.status_code == 422
 
 
+def rank(box: RunningBox, **members: object) -> requests.Response:
+    body = {"model": "ranker", "query": "where ?", "documents": ["ada", "ada lives in paris"], **members}
+    return requests.post(f"{box.url}/v1/rerank", json=body, timeout=30)
+
+
+def test_documents_are_ranked_by_their_scores_in_batches(box: RunningBox) -> None:
+    documents = ["ada", *["in paris"] * 98, {"text": "ada lives in paris . " * 9}]
+    before = calls(box, "ranker")
+    answer = rank(box, documents=documents, top_n=2, return_documents=True).json()
+    # [CLS], two of the query, [SEP], the document and [SEP]; what is too long is cut off at 12.
+    assert answer == {
+        "model": "ranker",
+        "results": [
+            {"index": 99, "relevance_score": 12, "document": {"text": "ada lives in paris . " * 9}},
+            {"index": 1, "relevance_score": 7, "document": {"text": "in paris"}},
+        ],
+    }
+    assert calls(box, "ranker") - before < len(documents)
+
+
+def test_invocations_ranks_too(box: RunningBox) -> None:
+    body = {"modelname": "ranker", "payload": ["ada", "in paris"], "parameters": {"query": "where ?"}}
+    answer = requests.post(f"{box.url}/invocations", json=body, timeout=30).json()
+    assert [row[0]["score"] for row in answer["result"]] == [6, 7]
+
+
+def test_the_commands_of_the_page_rank(box: RunningBox, tmp_path: Path) -> None:
+    commands = [block for block in code_blocks("clients/rerank.md") if "curl" in block]
+    (answer,) = run_commands("\n".join(commands), tmp_path, box.port)
+    assert len(answer["result"]) == 2
+    assert len(commands) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code", "param"),
+    [
+        ({"documents": []}, 400, "wrong_payload", "documents"),
+        ({"documents": ["ada", ""]}, 400, "wrong_payload", "documents[1]"),
+        ({"documents": ["ada", "a" * 40_000]}, 400, "wrong_payload", "documents[1]"),
+        ({"documents": ["a"] * 100_001}, 413, "too_large", None),
+        ({"query": "a" * 40_000}, 400, "wrong_payload", "query"),
+        ({"top_n": 0}, 400, "wrong_payload", "top_n"),
+        ({"model": "nothing"}, 404, "model_not_found", "model"),
+        ({"model": "encoder"}, 404, "model_not_found", "model"),
+        ({"documents": ["ada", "she"]}, 500, "model_failed", None),
+    ],
+)
+def test_what_cannot_be_ranked_is_an_error_in_openais_form(
+    box: RunningBox, asked: dict[str, object], status: int, code: str, param: str | None
+) -> None:
+    before = box.metric("trireme_invocations_total", status="200")
+    answer = rank(box, **asked)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
+    assert box.metric("trireme_invocations_total", status="200") == before
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"model": "ranker"}'])
+def test_garbage_is_a_400_for_rankings_too(box: RunningBox, body: bytes) -> None:
+    answer = requests.post(f"{box.url}/v1/rerank", data=body, timeout=30)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
 def ask(box: RunningBox, caller: int, seconds: float) -> int:
     """Ask again and again with ids that no other caller has; return the number of answers, all of them right."""
     end, turn = time.monotonic() + seconds, 0
@@ -170,8 +253,8 @@ def ask(box: RunningBox, caller: int, seconds: float) -> int:
     return turn
 
 
-def calls(box: RunningBox) -> float:
-    return box.metric("trireme_invocation_duration_seconds_count", model="sentences", stage="preprocess")
+def calls(box: RunningBox, model: str = "sentences") -> float:
+    return box.metric("trireme_invocation_duration_seconds_count", model=model, stage="preprocess")
 
 
 def test_callers_share_calls_of_the_model_and_each_gets_its_own_answer(box: RunningBox) -> None:

@@ -1,0 +1,205 @@
+"""``/v1/rerank`` scores as CrossEncoder.predict of sentence-transformers does, and as transformers' pipeline.
+
+Their answers to the same pairs with the same graph are in ``rerank_answers.json``; ``make_rerank_answers.py`` of
+``tests/unit/client`` wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sm.client.base import Client
+from sm.errors import CommandError, ModelFailed, UnknownModel, WrongPayload
+from sm.plugins.registry import Registry
+from sm.router.answers import dumps
+from sm.router.classify import Classifier, DispatchRequest, Message
+from sm.router.dispatch import run_record
+from sm.router.openai_routes import EmbeddingsRequest, RerankRequest, find_client
+from sm.server.hugging_face import read_folder
+from tests.support.rerankers import DOCUMENTS, QUERY, write_reranker
+from tests.support.task_models import load_task, write_text_model
+
+ANSWERS = json.loads((Path(__file__).parents[1] / "client" / "rerank_answers.json").read_text())
+ENCODERS = ("default", "Identity", "Sigmoid")
+#: Older releases of sentence-transformers say in config.json what the scores go through.
+OLDER = (
+    {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+    {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+)
+
+
+def load(folder: Path) -> Client:
+    return load_task(folder, **json.loads((folder / "task.json").read_text()))
+
+
+def classified(client: Client, body: dict[str, Any]) -> DispatchRequest:
+    message = Message(dumps(body), {"content-type": "application/json"}, {}, "id", client.name)
+    request = Classifier(Registry({client.name: client})).parse(message)
+    assert isinstance(request, DispatchRequest)
+    return request
+
+
+def ask(client: Client, **members: Any) -> dict[str, Any]:
+    """Rank documents, by the one way of records."""
+    asked = RerankRequest.read(dumps({"model": client.name, "query": QUERY, **members}))
+    request = classified(client, asked.dispatched())
+    rows = json.loads(dumps([run_record(request, number) for number in range(len(request.records))]))
+    answer: dict[str, Any] = json.loads(dumps(asked.write(rows)))
+    return answer
+
+
+def scores(client: Client) -> list[float]:
+    results = ask(client, documents=DOCUMENTS)["results"]
+    return [row["relevance_score"] for row in sorted(results, key=lambda row: row["index"])]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_scores_are_those_of_a_saved_cross_encoder(tmp_path: Path, name: str) -> None:
+    client = load(write_reranker(tmp_path / "ranker", ANSWERS[name]["files"]))
+    assert scores(client) == pytest.approx(ANSWERS[name]["scores"], abs=1e-6)
+
+
+@pytest.mark.parametrize("config", OLDER)
+def test_scores_are_those_of_a_cross_encoder_of_an_older_release(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    files = {name: ANSWERS["default"]["files"][name] for name in ("config.json", "tokenizer_config.json")}
+    client = load(
+        write_reranker(tmp_path / "ranker", {**files, "config.json": files["config.json"] | config})
+    )
+    assert scores(client) == pytest.approx(ANSWERS["Identity"]["scores"], abs=1e-6)
+
+
+def test_scores_of_a_classifier_are_those_of_transformers_pipeline(tmp_path: Path) -> None:
+    files = {name: ANSWERS["default"]["files"][name] for name in ("config.json", "tokenizer_config.json")}
+    client = load(write_reranker(tmp_path / "ranker", files))
+    assert scores(client) == pytest.approx(ANSWERS["pipeline"], abs=1e-6)
+    # The same as a pair, which has no query: one that is too long is refused there, and not cut off.
+    pairs = [{"text": QUERY, "text_pair": document} for document in DOCUMENTS]
+    request = classified(client, {"payload": pairs})
+    rows: list[Any] = [run_record(request, number) for number in range(len(pairs))]
+    assert isinstance(rows.pop(4), WrongPayload)
+    expected = [*ANSWERS["pipeline"][:4], ANSWERS["pipeline"][5]]
+    assert [row[0]["score"] for row in rows] == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_activation_that_is_not_applied_is_refused(tmp_path: Path) -> None:
+    folder = write_reranker(tmp_path / "ranker", ANSWERS["Identity"]["files"])
+    for file, content in (
+        ("config.json", {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}),
+        ("config_sentence_transformers.json", {"model_type": "CrossEncoder", "default_prompt_name": "web"}),
+    ):
+        described = json.loads((folder / file).read_text())
+        (folder / "config_sentence_transformers.json").unlink(missing_ok=True)
+        (folder / file).write_text(json.dumps({**described, **content}))
+        with pytest.raises(CommandError):
+            read_folder(folder, "text-classification")
+        (folder / "config_sentence_transformers.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    return load(write_reranker(tmp_path_factory.mktemp("model") / "ranker"))
+
+
+def test_documents_are_ordered_by_their_scores_and_equal_ones_keep_their_order(client: Client) -> None:
+    answer = ask(client, documents=DOCUMENTS)
+    assert answer["model"] == "ranker"
+    assert [row["index"] for row in answer["results"]] == [1, 3, 0, 5, 2, 4]
+    assert all(row.keys() == {"index", "relevance_score"} for row in answer["results"])
+
+
+@pytest.mark.parametrize(
+    ("top_n", "indices"), [(1, [1]), (3, [1, 3, 0]), (99, [1, 3, 0, 5, 2, 4]), (None, [1, 3, 0, 5, 2, 4])]
+)
+def test_top_n_limits_the_answer(client: Client, top_n: int | None, indices: list[int]) -> None:
+    assert [row["index"] for row in ask(client, documents=DOCUMENTS, top_n=top_n)["results"]] == indices
+
+
+def test_documents_may_be_objects_and_come_back_if_asked_for(client: Client) -> None:
+    documents = ["paris", {"text": "ada", "title": "unread"}]
+    rows = ask(client, documents=documents, return_documents=True)["results"]
+    assert {row["index"]: row["document"] for row in rows} == {0: {"text": "paris"}, 1: {"text": "ada"}}
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"documents": []}, "documents"),
+        ({"documents": "ada"}, "documents"),
+        ({"documents": ["ada", ""]}, "documents[1]"),
+        ({"documents": ["ada", 3]}, "documents[1]"),
+        ({"documents": ["ada", None]}, "documents[1]"),
+        ({"documents": [{"title": "ada"}]}, "documents[0]"),
+        ({"documents": [{"text": ["ada"]}]}, "documents[0]"),
+        ({"query": ""}, "query"),
+        ({"query": ["ada"]}, "query"),
+        ({"query": None}, "query"),
+        ({"top_n": 0}, "top_n"),
+        ({"top_n": -1}, "top_n"),
+        ({"top_n": 1.5}, "top_n"),
+        ({"top_n": "2"}, "top_n"),
+        ({"top_n": True}, "top_n"),
+        ({"return_documents": "yes"}, "return_documents"),
+        ({"model": 3}, "model"),
+        ({"rank_fields": ["title"]}, "rank_fields"),
+    ],
+)
+def test_a_wrong_member_is_named(members: dict[str, Any], field: str) -> None:
+    body = {"model": "ranker", "query": QUERY, "documents": ["ada"], **members}
+    with pytest.raises(WrongPayload) as caught:
+        RerankRequest.read(dumps(body))
+    assert caught.value.details["field"] == field
+
+
+def test_a_missing_member_is_named() -> None:
+    for missing in ("model", "query", "documents"):
+        body = {"model": "ranker", "query": QUERY, "documents": ["ada"]}
+        del body[missing]
+        with pytest.raises(WrongPayload) as caught:
+            RerankRequest.read(dumps(body))
+        assert caught.value.details["field"] == missing
+
+
+def test_a_query_or_document_with_too_many_characters_is_named(client: Client) -> None:
+    for members, field in (
+        ({"query": "a" * 40_000}, "parameters.query"),
+        ({"documents": ["ada", "a" * 40_000]}, "payload.text"),
+    ):
+        body = RerankRequest.read(
+            dumps({"model": "ranker", "query": QUERY, "documents": ["ada"], **members})
+        ).dispatched()
+        request = classified(client, body)
+        error = run_record(request, len(request.records) - 1)
+        assert isinstance(error, WrongPayload)
+        assert error.details["field"] == field
+
+
+def test_a_query_beside_a_pair_is_refused(client: Client) -> None:
+    body = {"payload": {"text": "ada", "text_pair": "paris"}, "parameters": {"query": QUERY}}
+    assert isinstance(run_record(classified(client, body)), WrongPayload)
+
+
+def test_a_score_that_is_no_number_is_an_error_of_the_model() -> None:
+    asked = RerankRequest.read(dumps({"model": "ranker", "query": QUERY, "documents": ["ada"]}))
+    rows = json.loads(dumps([[{"label": "relevant", "score": float("nan")}]]))
+    with pytest.raises(ModelFailed):
+        asked.write(rows)
+
+
+def test_only_a_classifier_of_one_label_ranks(tmp_path: Path, client: Client) -> None:
+    write_text_model(tmp_path / "mood", "text-classification", ("sad", "glad"))
+    mood = load_task(tmp_path / "mood", task="text-classification")
+    write_text_model(tmp_path / "sentences", "sentence-embeddings")
+    sentences = load_task(tmp_path / "sentences", task="sentence-embeddings")
+    registry = Registry({each.name: each for each in (client, mood, sentences)})
+    find_client(registry, RerankRequest(model="ranker", query=QUERY, documents=["ada"]))
+    for name in ("mood", "sentences", "nothing", ""):
+        with pytest.raises(UnknownModel):
+            find_client(registry, RerankRequest(model=name, query=QUERY, documents=["ada"]))
+    with pytest.raises(UnknownModel):
+        find_client(registry, EmbeddingsRequest(model="ranker", input="ada"))
