@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import mark_process_dead
@@ -38,11 +38,21 @@ FINE_BUCKETS = tuple(round(0.001 * 1.25**step, 6) for step in range(50))
 #: Disk space for a worker's series, by kind, if all models have series that may have their own.
 RESERVED_BYTES = {"counter": 2**18, "histogram": 2**22, "gauge_livesum": 2**16}
 
+#: Gauges of which a process that has never set them must not show a zero: it could be the lowest, the highest
+#: or the last.
+WITHOUT_ZERO = frozenset(f"gauge_{mode}_clients" for mode in ("livemin", "livemax", "livemostrecent"))
+
 #: A file begins with the count of its used bytes.
 USED = struct.Struct("i")
 #: Of a process without files. A file is mapped as float64 too: that stores a number at once, where struct's
 #: pack_into writes zeros first, which the control plane would read now and then.
-NO_FILE = memoryview(bytearray(8)).cast("d")
+NO_FILE = memoryview(bytearray(16)).cast("d")
+#: The kind of series that only this process knows, because there is no room for them in a file.
+UNWRITTEN = "-"
+#: Bytes by which a file grows for the clients' own series.
+ROOM_BYTES = 2**16
+#: Bytes of an entry beside its key, at most: lengths, padding, value and timestamp.
+ENTRY_BYTES = 28
 
 
 class SeriesFiles:
@@ -61,7 +71,7 @@ class SeriesFiles:
 
     def locate(self, kind: str, key: str) -> tuple[float, memoryview[float], int]:
         """Return a number's value so far, the mapped file that it is in, and its index there."""
-        if self._folder is None:
+        if self._folder is None or kind == UNWRITTEN:
             return 0.0, NO_FILE, 0
         path = series_file(Path(self._folder), kind, os.getpid())
         if kind not in self._files:
@@ -80,6 +90,38 @@ class SeriesFiles:
         entries = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
         offset = next(offset for name, _, _, offset in entries if name == key)
         return value, self._maps[kind], offset // NO_FILE.itemsize
+
+    def make_room(self, kind: str, size: int, max_size: int) -> bool:
+        """Reserve disk space for more series of a kind. Returns False if there is none.
+
+        Args:
+            kind: The kind of series.
+            size: Bytes that the series take.
+            max_size: Bytes of the kind's file, at most.
+        """
+        if self._folder is None:
+            return True
+        path = series_file(Path(self._folder), kind, os.getpid())
+        with self.lock:
+            space, used = 0, 0
+            if path.exists():
+                with path.open("rb") as file:
+                    space, (used,) = os.fstat(file.fileno()).st_size, USED.unpack(file.read(USED.size))
+            # Before the first entry are the count of used bytes and as many of padding.
+            needed = -(-(max(used, 2 * USED.size) + size) // ROOM_BYTES) * ROOM_BYTES
+            if needed <= space:
+                return True
+            if needed > max_size:
+                return False
+            try:
+                allocate(path, needed)
+            except OSError:
+                return False
+            # Open it again, as the library would enlarge it from the size that it had. Numbers that are in
+            # the file keep their own view of it.
+            if opened := self._files.pop(kind, None):
+                opened.close()  # type: ignore[no-untyped-call]
+        return True
 
     def stop(self) -> None:
         """Stop writing to files: from now on the series exist only in this process."""
@@ -145,9 +187,14 @@ class Number:
             self.value = value
             self.numbers[self.index] = value
 
+    def stamp(self, at: float) -> None:
+        """Note when the gauge was set, in seconds since 1970: of some gauges, the last one counts."""
+        with FILES.lock:
+            self.numbers[self.index + 1] = at
+
 
 class Histogram:
-    """A series of times in seconds."""
+    """A series of times in seconds, or of a client's own numbers."""
 
     __slots__ = ("bounds", "buckets", "total")
 
@@ -174,10 +221,16 @@ Series = TypeVar("Series")
 
 
 class Family(Generic[Series]):
-    """The series of one name, by their labels' values. Each is created once, and begins at zero."""
+    """The series of one name, by their labels' values. Each is created once, and begins at zero.
 
-    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+    ``kind``: the kind of file, which the family's class decides if it is empty.
+    """
+
+    default_kind: ClassVar[str]
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = (), kind: str = "") -> None:
         self.name, self._help, self._labels = name, help_text, tuple(labels)
+        self.kind = kind or self.default_kind
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *values: str) -> Series:
@@ -190,39 +243,66 @@ class Family(Generic[Series]):
                     series = self._series[values] = self._create(dict(zip(self._labels, values, strict=True)))
         return series
 
+    def __contains__(self, values: object) -> bool:
+        return values in self._series
+
+    def bytes_of(self, values: Sequence[str]) -> int:
+        """Return how many bytes a series takes in its file, at most."""
+        labels = dict(zip(self._labels, values, strict=True))
+        return sum(len(self._key(*part)) + ENTRY_BYTES for part in self._parts(labels))
+
     def _create(self, labels: Mapping[str, str]) -> Series:
         raise NotImplementedError
 
-    def _number(self, kind: str, labels: Mapping[str, str], suffix: str = "") -> Number:
-        # The key by which the library finds a number in its files. It calls a counter without its suffix.
-        family = self.name.removesuffix("_total") if kind == "counter" else self.name
-        key = mmap_key(family, self.name + suffix, list(labels), list(labels.values()), self._help)
-        number = Number(kind, str(key))
-        number.inc(0.0)  # rate() loses the first count of a series that begins at 1
+    def _parts(self, labels: Mapping[str, str]) -> list[tuple[Mapping[str, str], str]]:
+        """Return the labels and the name's ending of each number of a series."""
+        return [(labels, "")]
+
+    def _key(self, labels: Mapping[str, str], suffix: str) -> str:
+        """Return the key by which the library finds a number in its files."""
+        # It calls a counter without its suffix.
+        family = self.name.removesuffix("_total") if self.default_kind == "counter" else self.name
+        return str(mmap_key(family, self.name + suffix, list(labels), list(labels.values()), self._help))
+
+    def _number(self, labels: Mapping[str, str], suffix: str = "") -> Number:
+        number = Number(self.kind, self._key(labels, suffix))
+        if self.kind not in WITHOUT_ZERO:
+            number.inc(0.0)  # rate() loses the first count of a series that begins at 1
         return number
 
 
 class Counters(Family[Number]):
     """Counters of one name; they only increase."""
 
+    default_kind = "counter"
+
     def _create(self, labels: Mapping[str, str]) -> Number:
-        return self._number("counter", labels)
+        return self._number(labels)
 
 
 class Gauges(Family[Number]):
     """Gauges of one name."""
 
+    default_kind = "gauge_livesum"
+
     def _create(self, labels: Mapping[str, str]) -> Number:
-        return self._number("gauge_livesum", labels)
+        return self._number(labels)
 
 
 class Histograms(Family[Histogram]):
     """Histograms of one name."""
 
+    default_kind = "histogram"
+
     def __init__(
-        self, name: str, help_text: str, labels: Sequence[str], bounds: Sequence[float] = BUCKETS
+        self,
+        name: str,
+        help_text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float] = BUCKETS,
+        kind: str = "",
     ) -> None:
-        super().__init__(name, help_text, labels)
+        super().__init__(name, help_text, labels, kind)
         self._bounds = bounds
 
     def sums(self) -> Mapping[tuple[str, ...], float]:
@@ -230,9 +310,12 @@ class Histograms(Family[Histogram]):
         return {values: series.total.value for values, series in self._series.items()}
 
     def _create(self, labels: Mapping[str, str]) -> Histogram:
+        *buckets, total = (self._number(*part) for part in self._parts(labels))
+        return Histogram(total, buckets, self._bounds)
+
+    def _parts(self, labels: Mapping[str, str]) -> list[tuple[Mapping[str, str], str]]:
         bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
-        buckets = [self._number("histogram", {**labels, "le": bound}, "_bucket") for bound in bounds]
-        return Histogram(self._number("histogram", labels, "_sum"), buckets, self._bounds)
+        return [*(({**labels, "le": bound}, "_bucket") for bound in bounds), (labels, "_sum")]
 
 
 def _gauge(name: str, help_text: str) -> Number:
@@ -351,6 +434,8 @@ class Labels:
         return name
 
 
+#: Before the name of a client's own metric, so that none is the box's.
+CLIENT_PREFIX = "trireme_client_"
 #: The label of all models beyond the limit, and of what belongs to none. Triton's own series still separate
 #: them.
 OTHERS, NO_MODEL = "others", "-"
@@ -370,22 +455,30 @@ def reserve(folder: Path, pid: int) -> None:
     files = {series_file(folder, kind, pid): size for kind, size in RESERVED_BYTES.items()}
     try:
         for path, size in files.items():
-            # Readers fail on an empty file, so it gets its name when it has its size.
-            reserved = path if path.exists() else path.with_suffix(".new")
-            with reserved.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
-            reserved.replace(path)
+            allocate(path, size)
     except OSError as error:
         for path in files:
             path.unlink(missing_ok=True)
-            path.with_suffix(".new").unlink(missing_ok=True)
         FILES.stop()
         log.warning("the series of this worker are not counted: there is no disk space for them (%s)", error)
 
 
+def allocate(path: Path, size: int) -> None:
+    """Give a file of series its disk space. Raises :class:`OSError` if there is none."""
+    # Readers fail on an empty file, so it gets its name when it has its size.
+    reserved = path if path.exists() else path.with_suffix(".new")
+    try:
+        with reserved.open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+        reserved.replace(path)
+    finally:
+        path.with_suffix(".new").unlink(missing_ok=True)
+
+
 def remove_gauges(folder: Path, pid: int) -> None:
     """Remove the gauges of a process that has ended; its counters stay."""
-    series_file(folder, "gauge_livesum", pid).unlink(missing_ok=True)
+    for path in folder.glob(f"gauge_live*_{pid}-trireme.db"):
+        path.unlink(missing_ok=True)
     # For clients that use the library themselves.
     mark_process_dead(pid, path=str(folder))  # type: ignore[no-untyped-call]
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sm.client.own_metrics import Metrics
 from sm.client.payloads import Payload
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
@@ -236,6 +237,8 @@ class Client(ABC):
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.
         self.triton = ClientTriton(triton, self)
+        #: Makes the client's own metrics, in :meth:`setup`.
+        self.metrics = Metrics(self)
         #: The client's own folder, with its labels, vocabulary and samples.
         self.folder = folder
         #: Triton's model repository, for descriptions that lie beside a model's configuration.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from sm.control.series import Counts, read_families
+from sm.control.series import Counts, OwnSeries, read_families
 from sm.metrics import BUCKETS
 from sm.polling import Poll
 from sm.run_state import Box
@@ -33,8 +34,9 @@ METRICS = (
 
 
 class EmbeddedMetrics:
-    """Writes a line for each model and class of status that had requests since the last time, and for each
-    model of which a load or a version failed, or that was evicted.
+    """Writes a line for each model and class of status that had requests since the last time, for each model
+    of which a load or a version failed, or that was evicted, and for each of the clients' own series that
+    changed.
 
     Args:
         collect: Returns the router's series of all workers.
@@ -79,6 +81,27 @@ class EmbeddedMetrics:
             if grown := int(number - before.models.get((model, name), 0.0)):
                 self._write_document({"Model": model}, ({"Name": name, "Unit": "Count"},), {name: grown})
 
+        self._write_own(before, now)
+
+    def _write_own(self, before: Counts, now: Counts) -> None:
+        """Write the clients' own metrics that have changed."""
+        for (name, labels), series in sorted(now.own.items(), key=lambda item: item[0]):
+            earlier = before.own.get((name, labels))
+            if series == earlier or not math.isfinite(series.value):
+                continue
+            (_, model), *others = labels
+            since = earlier or OwnSeries(series.kind)
+            value: Any = series.value if series.kind == "gauge" else series.value - since.value
+            if series.kind == "histogram":
+                buckets = growth(since.buckets, series.buckets)
+                if not buckets:
+                    continue
+                value = distribution(buckets, sorted(series.buckets), value)
+            elif series.kind == "counter" and value <= 0:
+                continue
+            metric = {"Name": name, "Unit": "Count" if series.kind == "counter" else "None"}
+            self._write_document({"Model": model, **dict(others)}, (metric,), {name: value})
+
     def _write_document(
         self, labels: Mapping[str, str], metrics: Sequence[Mapping[str, str]], values: Mapping[str, Any]
     ) -> None:
@@ -122,23 +145,39 @@ def growth(before: Mapping[float, float], after: Mapping[float, float]) -> dict[
 
 
 def latency(buckets: Mapping[float, float], seconds: float) -> dict[str, Any]:
-    """Return CloudWatch's distribution in milliseconds: bucket middles, counts, the exact sum."""
-    bounds = sorted(buckets)
-    values = [round(1000 * _middle(bound), 3) for bound in bounds]
+    """Return CloudWatch's distribution of an invocation's time in milliseconds."""
+    return distribution(buckets, BUCKETS, seconds, 1000)
+
+
+def distribution(
+    buckets: Mapping[float, float], bounds: Sequence[float], total: float, factor: float = 1
+) -> dict[str, Any]:
+    """Return CloudWatch's distribution: bucket middles, counts, the exact sum.
+
+    Args:
+        buckets: How many numbers are in each bucket, by its upper bound.
+        bounds: The upper bounds of all buckets, rising.
+        total: The sum of the numbers.
+        factor: Multiplies the numbers.
+    """
+    values = [round(factor * _middle(bound, bounds), 3) for bound in sorted(buckets)]
     return {
         "Values": values,
-        "Counts": [int(buckets[bound]) for bound in bounds],
+        "Counts": [int(buckets[bound]) for bound in sorted(buckets)],
         "Min": values[0],
         "Max": values[-1],
         "Count": int(sum(buckets.values())),
-        "Sum": round(1000 * seconds, 3),
+        "Sum": round(factor * total, 3),
     }
 
 
-def _middle(bound: float) -> float:
-    """Return the middle of a bucket; for the last, which has no upper bound, its lower bound."""
-    lower = max((other for other in BUCKETS if other < bound), default=0.0)
-    return lower if bound == float("inf") else (lower + bound) / 2
+def _middle(bound: float, bounds: Sequence[float]) -> float:
+    """Return the middle of a bucket; of the last one, which has no upper bound, its lower bound.
+
+    The first bucket begins at 0, or at its bound if that is below.
+    """
+    lower = max((other for other in bounds if other < bound), default=min(0.0, bound))
+    return lower if bound == math.inf else (lower + bound) / 2
 
 
 def is_on(settings: Settings, environment: Mapping[str, str], platform: Path = PLATFORM) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from sm import __version__, hardware
-from sm.control.series import Counts, describe, read_contents, read_families
+from sm.control.series import Counts, describe, describe_own, read_contents, read_families
 from sm.control.state import CHANGING, ServedModels, find_gpus, read_state
 from sm.polling import Poll
 from sm.run_state import SHARED_MEMORY, Box
@@ -73,6 +73,7 @@ class Recorder:
             "version": __version__,
             **STARTING,
             "last_minute": describe(Counts(0.0), Counts(0.0)),
+            "own_metrics": [],
         }
 
     def watch(self) -> None:
@@ -99,6 +100,7 @@ class Recorder:
                     self._points.append((now, zlib.compress(orjson.dumps(point))))
                 self._counts.append(counts)
                 self._current["last_minute"] = describe(self._counts[0], counts)
+                self._current["own_metrics"] = describe_own(self._counts[0], counts)
 
     def _read_counts(self, now: float) -> Counts:
         """Read the workers' series, or take the last ones again while nobody counts."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from sm.metrics import TOTAL, USED
+from sm.metrics import CLIENT_PREFIX, NO_MODEL, TOTAL, USED
 
 #: The series that are read, see sm.metrics.
 ANSWERS, IN_FLIGHT = "trireme_invocations", "trireme_in_flight"
@@ -25,10 +26,24 @@ MODEL_METRICS = {
     "trireme_model_evictions": "Evictions",
     "trireme_model_versions": "FailedVersions",
 }
+#: Rows of the clients' own metrics that are reported.
+MAX_OWN_ROWS = 200
 #: The shares of invocations that are as fast as a percentile, or faster.
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
 #: Stages of a model that are reported, the longest ones; a client may name any number.
 MAX_STAGES = 10
+
+
+@dataclass(frozen=True)
+class OwnSeries:
+    """A series of a client's own metric."""
+
+    #: ``counter``, ``gauge`` or ``histogram``.
+    kind: str
+    #: The count, the gauge's value, or the sum of a histogram's numbers.
+    value: float = 0.0
+    #: Of a histogram: how many numbers there are by upper bound, cumulative.
+    buckets: dict[float, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Counts:
     queues: dict[str, float] = field(default_factory=dict)
     #: By model and by the names of :data:`MODEL_METRICS`.
     models: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: By the metric's name and its labels, ``model`` first.
+    own: dict[tuple[str, tuple[tuple[str, str], ...]], OwnSeries] = field(default_factory=dict)
     in_flight: float = 0.0
 
     @classmethod
@@ -66,6 +83,8 @@ class Counts:
                     counts.answers[sample.labels["model"], sample.labels["status"]] = sample.value
             elif family.name == DURATIONS:
                 counts._add_durations(family)
+            elif family.name.startswith(CLIENT_PREFIX):
+                counts._add_own(family)
             elif name := MODEL_METRICS.get(family.name):
                 for sample in family.samples:
                     is_created = sample.name.endswith("_created")
@@ -84,6 +103,20 @@ class Counts:
                 self.seconds[key] = sample.value
             elif sample.name.endswith("_sum"):
                 self.stages[model, stage] = self.stages.get((model, stage), 0.0) + sample.value
+
+    def _add_own(self, family: Metric) -> None:
+        """Add a metric of clients."""
+        for sample in family.samples:
+            labels = {"model": sample.labels.get("model", NO_MODEL), **sample.labels}
+            bound = labels.pop("le", None)
+            if sample.name.endswith(("_created", "_count")) and sample.name != family.name:
+                continue
+            key = family.name, tuple(labels.items())
+            series = self.own.setdefault(key, OwnSeries(family.type))
+            if bound is not None:
+                series.buckets[float(bound)] = sample.value
+            else:
+                self.own[key] = replace(series, value=sample.value)
 
 
 def read_contents(folder: Path) -> dict[str, bytes]:
@@ -151,6 +184,28 @@ def describe(before: Counts, after: Counts) -> dict[str, Any]:
         },
         "models": models,
     }
+
+
+def describe_own(before: Counts, after: Counts) -> list[dict[str, Any]]:
+    """Describe the clients' own metrics: what they are, and what happened between two moments.
+
+    What was never counted is left out. ``mean`` is that of a histogram's numbers between the moments.
+    """
+    rows = []
+    for (name, labels), series in sorted(after.own.items(), key=lambda item: item[0]):
+        earlier = before.own.get((name, labels), OwnSeries(series.kind))
+        value, grown, mean = series.value, series.value - earlier.value, None
+        if series.kind == "histogram":
+            total, value = grown, series.buckets.get(math.inf, 0.0)
+            grown = value - earlier.buckets.get(math.inf, 0.0)
+            mean = total / grown if grown > 0 else None
+        if series.kind != "gauge" and not value:
+            continue
+        (_, model), *others = labels
+        known = {"name": name.removeprefix(CLIENT_PREFIX), "model": model, "labels": dict(others)}
+        grown_since = None if series.kind == "gauge" else max(0.0, grown)
+        rows.append({**known, "kind": series.kind, "value": value, "last_minute": grown_since, "mean": mean})
+    return rows[:MAX_OWN_ROWS]
 
 
 def _subtract(before: Mapping[float, float], after: Mapping[float, float]) -> dict[float, float]:

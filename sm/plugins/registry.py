@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.batches import Batches
+from sm.client.own_metrics import setting_up
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
@@ -297,7 +298,8 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
             for difference in differences(client, metadata):
                 raise StartError(f"{source.display_path}: {difference}.")
     try:
-        client.setup()
+        with setting_up(client):
+            client.setup()
     except StartError as error:
         raise type(error)(f"{source.display_path}: {error}") from None
     except TriremeError as error:

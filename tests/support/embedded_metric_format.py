@@ -26,7 +26,7 @@ class Strict(BaseModel):
 
 class MetricDefinition(Strict):
     Name: Name
-    Unit: Literal["Count", "Milliseconds"] | None = None
+    Unit: Literal["Count", "Milliseconds", "None"] | None = None
     StorageResolution: Literal[1, 60] | None = None
 
 

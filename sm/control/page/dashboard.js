@@ -81,6 +81,7 @@ function show() {
   showCharts();
   showModels();
   showRequests();
+  showOwnMetrics();
   showProcesses();
   $("events").replaceChildren(...(events.length ? [...events].reverse().map(event => make("li", {}, make("time", {}, formatTime(event.at)), event.text)) : [make("li", {}, "Nothing has changed since the box started.")]));
 }
@@ -203,6 +204,16 @@ function showRequests() {
       [String(failuresOf(numbers?.answers)), failuresOf(numbers?.answers) ? "number bad" : "number"], [String(numbers?.threads ?? 0), "number"], [String(numbers?.queue ?? 0), "number"],
     ];
   }));
+}
+
+/** Show what clients count themselves; a box without such clients has no table. */
+function showOwnMetrics() {
+  $("own").hidden = !box.own_metrics.length;
+  const numberCell = value => [value === null ? "–" : formatCount(value), "number"];
+  fillTable("own-table", ["Metric", "Labels", "Model", "Kind", "Value", "Last minute", "Mean"], box.own_metrics.map(row => [
+    [row.name], [Object.entries(row.labels).map(label => label.join("=")).join(", ") || "–"], [modelTitle(row.model)], [row.kind],
+    numberCell(row.value), numberCell(row.last_minute), numberCell(row.mean),
+  ]));
 }
 
 function showProcesses() {

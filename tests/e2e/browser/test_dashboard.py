@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import time
@@ -75,6 +76,23 @@ def test_requests_are_in_the_charts_and_in_the_tables(dashboard: Dashboard) -> N
     )
     assert addresses
     assert all(address.startswith(dashboard.url) for address in addresses)
+
+
+def test_the_clients_own_metrics_are_in_a_table(dashboard: Dashboard, busy_box: RunningBox) -> None:
+    for content in ("abcd", "abcdef"):
+        encoded = base64.b64encode(content.encode()).decode()
+        assert busy_box.invoke("weigh", {"content": encoded}).status_code == 200
+    dashboard.open_dashboard()
+    dashboard.wait(lambda: dashboard.row("own", "file_bytes")[4] == "2")
+    assert dashboard.row("own", "file_bytes") == [
+        "file_bytes",
+        "kind=text",
+        "weigh",
+        "histogram",
+        "2",
+        "2",
+        "5",
+    ]
 
 
 def test_the_dashboard_is_readable_on_every_screen(dashboard: Dashboard) -> None:

@@ -14,9 +14,11 @@ import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
+from tests.support.pages import code_blocks
 from tests.support.tritons import MODELS
 
 WORKERS = 2
+OWN_METRICS = "clients/own-metrics.md"
 
 STEADY_CLIENT = """
 from sm.client import Client, TextPayload
@@ -59,6 +61,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         (folder / name / "client.py").write_text(text)
     (folder / "word" / "labels.txt").write_text("cat")
+    # The example of the page about a client's own metrics.
+    (folder / "moods.py").write_text(code_blocks(OWN_METRICS, "python")[0])
     return folder
 
 
@@ -187,3 +191,37 @@ def test_a_new_client_is_served_and_a_removed_one_is_a_404(box: RunningBox, clie
         shutil.rmtree(new_folder)
         wait_until_live(box, "no model 'fresh'", "fresh")
     assert box.invoke("fresh", "a").status_code == 404
+
+
+def own_lines(box: RunningBox) -> set[str]:
+    text = requests.get(f"{box.url}/metrics", timeout=30).text
+    return {line for line in text.splitlines() if line.startswith("trireme_client_")}
+
+
+def test_a_clients_own_metrics_are_summed_over_workers_and_survive_a_reload(
+    box: RunningBox, clients: Path
+) -> None:
+    for text in ("a good film", "a bad film", "a film"):
+        assert box.invoke("moods", {"text": text}).status_code == 200
+    expected = code_blocks(OWN_METRICS, "text")[0].splitlines()
+    # A scrape may be as old as the last one.
+    wait_until(lambda: own_lines(box) >= {*expected}, description="the lines of the page")
+    names = {line.partition(" ")[0] for line in own_lines(box)}
+
+    def own_rows() -> dict[str, object]:
+        rows = requests.get(f"{box.url}/dashboard/data", timeout=30).json()["box"]["own_metrics"]
+        return {row["name"]: row["value"] for row in rows}
+
+    wait_until(lambda: own_rows().get("text_characters") == 3, description="the dashboard's data")
+
+    file = clients / "moods.py"
+    file.write_text(file.read_text().replace('"none"', '"neither"'))
+    wait_until_live(box, "neither", "moods")
+    counted = expected[0].replace(" 1.0", " 2.0")
+    assert box.invoke("moods", {"text": "fine"}).json()["result"] == "glad"
+    wait_until(lambda: counted in own_lines(box), description="the count after the reload")
+    assert {line.partition(" ")[0] for line in own_lines(box)} == names
+
+    # Another kind of metric by the same name would spoil the series of the first.
+    file.write_text(file.read_text().replace("metrics.counter", "metrics.gauge"))
+    wait_until_live(box, "'moods_found' is a gauge", "moods")

@@ -66,6 +66,9 @@ FAULTS: dict[str, dict[str, str]] = {
 """
     },
     "leak": {"postprocess": "self.seen.append(np.ones(10_000))\nreturn outputs['y'].tolist()"},
+    "metric_in_a_request": {
+        "postprocess": "self.metrics.counter('answers', 'Answers.').inc()\nreturn outputs['y'].tolist()"
+    },
     "slow_import": {"head": "time.sleep(4)"},
     "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": PREPROCESS_WITH_LABEL},
     "golden_drift": {"postprocess": "return (outputs['y'] + 2).tolist()"},

@@ -64,6 +64,11 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
             "state shared between threads: among 64 a request gets another's answer",
         ),
         ("leak", "memory", "leak: "),
+        (
+            "metric_in_a_request",
+            "golden answer",
+            "the sample gives a 500: the client of 'metric_in_a_request' failed: it makes the metric 'answers'",
+        ),
         ("slow_import", "loads alone", "slow import: 4."),
         pytest.param("unhandled_null", "mutated payloads", "unhandled null: ", marks=pytest.mark.exhaustive),
         ("golden_drift", "golden answer", "golden drift: result[0] is 5.0, not 3"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from sm.metrics import RESERVED_BYTES, Counters, remove_gauges, reserve, series_file
 from tests.support.boxes import wait_until
+from tests.support.disks import MOUNT_SMALL_DISK
 
 pytestmark = pytest.mark.core
 
@@ -89,11 +92,14 @@ def variables(folder: Path) -> dict[str, str]:
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
 
 
-def run_python(folder: Path, code: str) -> str:
-    """Run a program whose series are in ``folder``, and return what it prints."""
+def run_python(folder: Path, code: str, prefix: Sequence[str] = ()) -> str:
+    """Run a program whose series are in ``folder``, and return what it prints.
+
+    ``prefix``: a command that runs it.
+    """
     folder.mkdir(exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [*prefix, sys.executable, "-c", code],
         env=variables(folder),
         check=True,
         capture_output=True,
@@ -223,3 +229,111 @@ def test_the_series_of_200_models_fit_the_reserved_disk_space(tmp_path: Path) ->
     for file in files:
         kind = file.name.rpartition("_")[0]
         assert int.from_bytes(file.read_bytes()[:4], sys.byteorder) <= RESERVED_BYTES[kind], kind
+
+
+OWN_METRICS = """
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from sm.client.own_metrics import MODES, Metrics, setting_up
+
+def make(**makers):
+    client = SimpleNamespace(name="m")
+    client.metrics = Metrics(client)
+    with setting_up(client):
+        return {name: maker(client.metrics) for name, maker in makers.items()}
+
+def show():
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    print(generate_latest(registry).decode())
+"""
+IN_THREE_PROCESSES = """
+def gauge(mode):
+    return lambda metrics: metrics.gauge(f"g_{mode}", "x", multiprocess_mode=mode)
+
+def child(value):
+    if os.fork():
+        os.wait()
+        return
+    made = make(
+        found=lambda metrics: metrics.counter("found", "x", {"animal": ("cat",)}),
+        size=lambda metrics: metrics.histogram("size", "x", buckets=(1, 10)),
+        **{mode: gauge(mode) for mode in MODES},
+    )
+    if value is not None:
+        made["found"].labels("cat").inc(value)
+        made["found"].labels("dog").inc()
+        made["size"].observe(value)
+        for mode in MODES:
+            made[mode].set(value)
+    os._exit(0)
+
+for value in (7, 5, None):
+    child(value)
+show()
+"""
+
+
+def test_a_clients_own_metrics_are_summed_over_workers_and_gauges_as_their_mode_says(tmp_path: Path) -> None:
+    """One of the three processes has set nothing: its zero is not the lowest value, or the last."""
+    lines = run_python(tmp_path, OWN_METRICS + IN_THREE_PROCESSES).splitlines()
+    assert {line.replace("trireme_client_", "") for line in lines if not line.startswith("#")} >= {
+        'found_total{animal="cat",model="m"} 12.0',
+        'found_total{animal="others",model="m"} 2.0',
+        'size_bucket{le="10.0",model="m"} 2.0',
+        'size_sum{model="m"} 12.0',
+        'g_livesum{model="m"} 12.0',
+        'g_livemin{model="m"} 5.0',
+        'g_livemax{model="m"} 7.0',
+        'g_livemostrecent{model="m"} 5.0',
+    }
+    gauges = list(tmp_path.glob("gauge_*"))
+    assert gauges
+    for path in gauges:
+        remove_gauges(tmp_path, int(path.name.removesuffix("-trireme.db").rpartition("_")[2]))
+    assert not list(tmp_path.glob("gauge_*"))
+
+
+GROWING = """
+made = {}
+for number in range(8):
+    made |= make(**{f"c{number}": lambda metrics, number=number: metrics.counter(
+        f"c{number}", "x", {"number": range(400)})})
+    for counter in made.values():
+        counter.labels("7").inc()
+show()
+(path,) = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("counter_clients_*")
+print("SPACE", path.stat().st_size, path.stat().st_blocks * 512)
+"""
+
+
+def test_the_file_of_clients_series_grows_with_its_disk_space_and_keeps_the_counts(tmp_path: Path) -> None:
+    lines = run_python(tmp_path, OWN_METRICS + GROWING).splitlines()
+    counts = [line for line in lines if 'number="7"' in line]
+    assert [float(line.rpartition(" ")[2]) for line in counts] == [8, 7, 6, 5, 4, 3, 2, 1]
+    size, space = map(int, lines[-1].split()[1:])
+    assert size > 2**18
+    assert space >= size
+
+
+FULL = """
+from contextlib import suppress
+first = make(first=lambda metrics: metrics.counter("first", "x"))["first"]
+with suppress(OSError), open(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"], "fill"), "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(4096))
+second = make(second=lambda metrics: metrics.counter("second", "x", {"number": range(900)}))["second"]
+first.inc()
+second.labels("7").inc()
+show()
+"""
+
+
+def test_metrics_without_disk_space_are_left_out_and_the_others_count(tmp_path: Path) -> None:
+    disk = shlex.split(MOUNT_SMALL_DISK.format(size=1, folder=tmp_path))
+    text = run_python(tmp_path, OWN_METRICS + FULL, disk)
+    assert 'trireme_client_first_total{model="m"} 1.0' in text
+    assert "second" not in text

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sm.control.embedded_metrics import CREDENTIALS, EmbeddedMetrics, is_on
 from sm.control.series import DURATIONS, MODEL_METRICS
@@ -151,3 +152,42 @@ def test_failed_loads_evictions_and_failed_versions_have_lines_of_their_own() ->
 def test_the_counters_of_the_box_have_the_names_that_are_read() -> None:
     families = (LOADS, EVICTIONS, VERSIONS)
     assert [family.name for family in families] == [f"{name}_total" for name in MODEL_METRICS]
+
+
+def test_the_clients_own_metrics_have_lines_when_they_change() -> None:
+    setup = MetricsSetup("ships")
+    found = Counter("trireme_client_found", "x", ["model", "animal"], registry=setup.registry)
+    size = Histogram("trireme_client_size", "x", ["model"], buckets=(10, 20), registry=setup.registry)
+    age = Gauge("trireme_client_age", "x", ["model"], registry=setup.registry)
+    assert setup.write_lines() == []
+    found.labels("a", "cat").inc(2.5)
+    for number in (3, 12, 18, 100):
+        size.labels("a").observe(number)
+    age.labels("a").set(-4)
+    lines = {line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"]: line for line in setup.write_lines()}
+    counted = lines["trireme_client_found"]
+    assert (counted["Model"], counted["animal"], counted["trireme_client_found"]) == ("a", "cat", 2.5)
+    (directive,) = counted["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["Endpoint", "Model", "animal"], ["Endpoint", "Model"], ["Endpoint"]]
+    assert directive["Metrics"] == [{"Name": "trireme_client_found", "Unit": "Count"}]
+    assert lines["trireme_client_age"]["trireme_client_age"] == -4
+    assert lines["trireme_client_size"]["trireme_client_size"] == {
+        "Values": [5.0, 15.0, 20.0],
+        "Counts": [1, 2, 1],
+        "Min": 5.0,
+        "Max": 20.0,
+        "Count": 4,
+        "Sum": 133.0,
+    }
+    assert setup.write_lines() == []
+    found.labels("a", "cat").inc()
+    (line,) = setup.write_lines()
+    assert line["trireme_client_found"] == 1
+
+
+def test_a_number_that_json_does_not_have_is_not_written() -> None:
+    """A team may have a metric of prometheus_client by such a name, and that checks nothing."""
+    setup = MetricsSetup()
+    Counter("trireme_client_found", "x", registry=setup.registry).inc(math.inf)
+    Gauge("trireme_client_age", "x", registry=setup.registry).set(math.nan)
+    assert setup.write_lines() == []

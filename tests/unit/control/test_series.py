@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import (
 )
 
 from sm.control.history import MAX_POINTS
-from sm.control.series import MAX_STAGES, Counts, describe, percentile
+from sm.control.series import MAX_STAGES, Counts, describe, describe_own, percentile
 from sm.metrics import MODELS
 from sm.router.answers import dumps
 
@@ -117,3 +117,31 @@ def test_counts_are_read_from_the_metrics_by_their_labels() -> None:
     assert counts.seconds == {("m", "2xx"): 1.5, ("m", "4xx"): 1.5}
     assert counts.stages == {("m", "infer"): 1.25}
     assert (counts.in_flight, counts.queues, counts.at) == (5, {"m": 2}, 7.0)
+
+
+def test_the_clients_own_metrics_are_described_by_what_happened_between_two_moments() -> None:
+    def read(cats: float, size: float, number: float, words: float) -> Counts:
+        counter = CounterMetricFamily("trireme_client_cats", "x", labels=["model", "size"])
+        counter.add_metric(["a", "small"], cats)
+        counter.add_metric(["a", "others"], 0)
+        histogram = HistogramMetricFamily("trireme_client_bytes", "x", labels=["model"])
+        histogram.add_metric(["a"], [("10", number - 1), ("+Inf", number)], size)
+        gauge = GaugeMetricFamily("trireme_client_words", "x", labels=["model"])
+        gauge.add_metric(["a"], words)
+        return Counts.from_families([counter, histogram, gauge], 0.0)
+
+    rows = describe_own(read(2, 100, 4, 7), read(5, 160, 6, 0))
+    common = {"model": "a", "labels": {}}
+    assert rows == [
+        {**common, "name": "bytes", "kind": "histogram", "value": 6, "last_minute": 2, "mean": 30},
+        {
+            **common,
+            "name": "cats",
+            "labels": {"size": "small"},
+            "kind": "counter",
+            "value": 5,
+            "last_minute": 3,
+            "mean": None,
+        },
+        {**common, "name": "words", "kind": "gauge", "value": 0, "last_minute": None, "mean": None},
+    ]

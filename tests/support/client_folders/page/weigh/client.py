@@ -19,5 +19,13 @@ class Weigh(Client):
 
     payload = AnyFile
 
+    def setup(self) -> None:
+        self.sizes = self.metrics.histogram(
+            "file_bytes", "Bytes of a file.", labels={"kind": ("text",)}, buckets=(10, 1000)
+        )
+
     def inference(self, payload: AnyFile) -> dict[str, object]:
+        self.sizes.labels(kind="text" if payload.content.isascii() else "binary").observe(
+            len(payload.content)
+        )
         return {"bytes": len(payload.content)}
