@@ -13,6 +13,7 @@ KNOWN_SKIPS = {
     "torchvision is not installed": "needs torch",
     "the wheel's stubs lose strings on NumPy 2": "a defect of that wheel; the test runs with NumPy 1",
     "there is no older NumPy for it": "Python 3.13 has no wheel of the NumPy that the test packs",
+    "backend onnxruntime: not available": "the wheel's Triton has the python backend alone",
     "this machine has a GPU": "the test describes a machine without one",
     "this machine has one file system only": "needs two file systems",
     "promtool is not installed": "Debian's package prometheus; .ci/run installs it where it can",

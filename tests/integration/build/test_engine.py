@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from sm.repository import problems
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.repository.manifest import Manifest
+from sm.settings import Settings
 from sm.triton.onnx_cpu import engines
 from sm.triton.onnx_cpu.engines import GOLDEN, INT8_GRAPH, Golden, Wanted
 from tests.integration.build.package_registry import FakeRegistry
 from tests.support.onnx_graphs import batch_sum, convolution, embedding, plus_one
+from trireme_tools.tune import backends
 from trireme_tools.tune.tune_command import order_engines
 from trireme_tools.tune.tuning_box import TunedModel
 
@@ -138,13 +141,31 @@ def test_the_engines_of_a_built_model_are_ordered_by_their_times_where_a_team_as
     folder = builder.build(calibrated(tmp_path, out))
     version, config = folder / "1", read_config(folder)
     model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", config, b"")
-    order_engines(model, apply=False)
+    order_engines(model, Settings.read({}), apply=False)
     assert engines.read_measured(version) == ()
-    order_engines(model, apply=True)
+    order_engines(model, Settings.read({}), apply=True)
     order = engines.read_measured(version)
     chosen = engines.Chooser(version, Wanted())
     fastest = order[: order.index(str(engines.FP32)) + 1]  # that needs no trial, so it ends the search
     assert [str(each) for each in chosen.candidates] == [*fastest]
+
+
+def test_tritons_own_backend_takes_a_graph_whose_way_to_a_process_costs_more_than_its_run(
+    builder: ModelBuilder, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings.read(os.environ)
+    if missing := backends.why_not(Machine.find(settings)):
+        pytest.skip(missing)
+    folder = builder.build(calibrated(tmp_path, out))
+    text, config = (folder / "config.pbtxt").read_text(), read_config(folder)
+    model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), text, config, b"")
+    order_engines(model, settings, apply=True)
+    assert capsys.readouterr().err.count(" MiB") == 2  # both were measured
+    assert read_config(folder).backend == "onnxruntime"
+    manifest = Manifest.read(folder / "1")
+    assert manifest is not None
+    assert (manifest.target, engines.read_measured(folder / "1")) == ("onnxruntime", manifest.engines)
+    assert not [*problems.find(out, Machine.find(settings))]
 
 
 def test_engines_are_not_ordered_without_inputs_to_compare_them_on(
@@ -153,7 +174,7 @@ def test_engines_are_not_ordered_without_inputs_to_compare_them_on(
     folder = builder.build(BuildRequest("tiny", "cpu", out, source))
     model = TunedModel("tiny", "tiny", tmp_path, out, ("tiny",), "", read_config(folder), b"")
     with pytest.raises(CommandError, match="compared on real inputs"):
-        order_engines(model, apply=True)
+        order_engines(model, Settings.read({}), apply=True)
 
 
 def test_inputs_that_the_graph_does_not_take_end_the_build_with_a_sentence(

@@ -118,6 +118,13 @@ def set_parameter(text: str, key: str, value: str) -> str:
     return append(text, f'parameters {{\n  key: "{key}"\n  value {{ string_value: "{value}" }}\n}}\n')
 
 
+def set_backend(text: str, backend: str) -> str:
+    """Name the backend that runs the model; add the field if there is none."""
+    is_named = any(field.name == "backend" for field in read_fields(text, 0, len(text)))
+    value = f'"{backend}"'
+    return _set(text, 0, len(text), "backend", value) if is_named else append(text, f"backend: {value}\n")
+
+
 def append(text: str, block: str) -> str:
     """Add a block at the end of the text."""
     return text + ("" if not text or text.endswith("\n") else "\n") + block

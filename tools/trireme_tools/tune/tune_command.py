@@ -17,6 +17,7 @@ from pathlib import Path
 from sm.commands.progress import Progress
 from sm.errors import CommandError
 from sm.hardware import Hardware, cores
+from sm.repository.machine import Machine
 from sm.repository.manifest import NAME, Manifest
 from sm.run_state import write_atomically
 from sm.settings import Settings
@@ -52,8 +53,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--engines",
         action="store_true",
-        help="time the engines of a model of the cpu target instead; --apply writes their order into its "
-        "manifest, which every box reads",
+        help="time the engines of a model of the cpu target instead, and Triton's own ONNX Runtime backend; "
+        "--apply writes their order into its manifest, which every box reads, and the better backend",
     )
     command.add_argument("--part", metavar="NAME", help="the model to tune if the client calls several")
     command.add_argument(
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings.read(os.environ)
     model = tuning_box.find(options.model, options.part, settings)
     if options.engines:
-        return order_engines(model, options.apply)
+        return order_engines(model, settings, options.apply)
     if options.apply and not os.access(model.file if model.file.exists() else model.file.parent, os.W_OK):
         raise CommandError(f"{model.file} cannot be written: make it writable, or leave out --apply.")
     costs = price_list(options)
@@ -172,40 +173,77 @@ def run(options: argparse.Namespace) -> int:
     return apply_setting(model, changed, options.apply, result.ended == INTERRUPTED)
 
 
-def order_engines(model: TunedModel, apply: bool) -> int:
-    """Time the engines of each version of a model; write their order into the manifest if ``apply``.
+def order_engines(model: TunedModel, settings: Settings, apply: bool) -> int:
+    """Time the engines of each version of a model, and Triton's own backend for the newest.
+
+    ``apply`` writes the order into the manifests, and the better backend into the configuration.
 
     Raises:
         CommandError: The model is not of the cpu target, has no golden data, or cannot be written.
     """
     from sm.build.accuracy import fastest_first  # imports the engines, which a sweep does not need
 
-    versions = [file.parent for file in sorted(model.file.parent.glob("*/engines.py"))]
+    versions = sorted((file.parent for file in model.file.parent.glob("*/engines.py")), key=version_number)
     if not versions:
         raise CommandError(
             f"{model.name} has no engines to choose from: sm build-model --target cpu makes some."
         )
+    manifests = {version: read_manifest(version) for version in versions}
     by_record = model.config.max_batch_size > 0 and not model.config.HasField("dynamic_batching")
-    for version in versions:
-        manifest = Manifest.read(version)
-        if manifest is None:
-            raise CommandError(f"{version} has no {NAME}: sm build-model writes it.")
+    for version, manifest in manifests.items():
         order = fastest_first(version, by_record)
+        manifests[version] = manifest.model_copy(update={"engines": order})
         say(f"{model.name}, version {version.name}: the fastest first: {', '.join(order)}")
-        if order == manifest.engines:
-            say(f"{version / NAME} has this order already.")
-        elif apply:
-            try:
-                replace(
-                    version / NAME,
-                    manifest.model_copy(update={"engines": order}).model_dump_json(indent=2) + "\n",
-                )
-            except OSError as error:
-                raise CommandError(f"{version / NAME} cannot be written: {error.strerror}.") from None
-            say(f"wrote {version / NAME}")
-        else:
-            say("Nothing was written: --apply writes it.")
+    backend = choose_backend(model, versions[-1], manifests[versions[-1]], settings)
+    target = "onnxruntime" if backend == "onnxruntime" else "cpu"
+    unwritten = {
+        version / NAME: described.model_dump_json(indent=2) + "\n"
+        for version, manifest in manifests.items()
+        if (described := manifest.model_copy(update={"target": target})) != read_manifest(version)
+    }
+    if backend != model.config.backend:
+        unwritten[model.file] = tuning_box.edit_backend(model.text, backend)
+        sys.stdout.write(difference(model.file, model.text, unwritten[model.file]))
+    for file, text in unwritten.items() if apply else ():
+        try:
+            replace(file, text)
+        except OSError as error:
+            raise CommandError(f"{file} cannot be written: {error.strerror}.") from None
+        say(f"wrote {file}")
+    if not unwritten:
+        say("The order and the backend are written already.")
+    elif not apply:
+        say("Nothing was written: --apply writes it.")
     return 0
+
+
+def version_number(folder: Path) -> int:
+    return int(folder.name) if folder.name.isdecimal() else -1
+
+
+def read_manifest(version: Path) -> Manifest:
+    manifest = Manifest.read(version)
+    if manifest is None:
+        raise CommandError(f"{version} has no {NAME}: sm build-model writes it.")
+    return manifest
+
+
+def choose_backend(model: TunedModel, version: Path, manifest: Manifest, settings: Settings) -> str:
+    """Measure both backends, if this Triton has both, and return the one that should serve the model."""
+    from trireme_tools.tune import backends  # imports gRPC
+
+    if missing := backends.why_not(Machine.find(settings)):
+        say(missing)
+        return str(model.config.backend)
+    answers = backends.measure(model, version, manifest, settings)
+    for each in answers:
+        say(str(each))
+    say(
+        f"A crash on the backend {backends.ONNX_RUNTIME} ends Triton, and so every model until it has "
+        f"started again; on {backends.PYTHON} it costs one model. So {backends.ONNX_RUNTIME} is taken only "
+        f"where an answer takes {backends.MIN_GAIN:g} times less processor time."
+    )
+    return backends.choose(answers, model.config.backend)
 
 
 def apply_setting(model: TunedModel, changed: str, apply: bool, interrupted: bool) -> int:

@@ -56,8 +56,8 @@ class TunedModel:
 
     @property
     def takes_threads(self) -> bool:
-        """True for a model of the CPU target, whose engine has a parameter for its threads."""
-        return any(self.file.parent.glob("*/engines.py"))
+        """True for the CPU target's Python model, whose engine has a parameter for its threads."""
+        return self.config.backend != "onnxruntime" and any(self.file.parent.glob("*/engines.py"))
 
 
 def find(name: str, part: str | None, settings: Settings) -> TunedModel:
@@ -288,3 +288,20 @@ def edit(text: str, setting: Setting) -> str:
     except ValueError as error:
         reason = str(error)
     raise CommandError(f"config.pbtxt cannot be edited: {reason}. Write it by hand: {setting}.")
+
+
+def edit_backend(text: str, backend: str) -> str:
+    """Write a backend into the text of a ``config.pbtxt``.
+
+    Raises :class:`CommandError` if the text cannot be edited safely.
+    """
+    expected = models.parse_config(text)
+    expected.backend = backend
+    try:
+        edited = config_edit.set_backend(text, backend)
+        if models.parse_config(edited) == expected:
+            return edited
+        reason = "the edited text would have another meaning"
+    except ValueError as error:
+        reason = str(error)
+    raise CommandError(f'config.pbtxt cannot be edited: {reason}. Write it by hand: backend: "{backend}".')

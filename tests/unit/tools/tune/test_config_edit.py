@@ -9,7 +9,13 @@ import pytest
 from google.protobuf import text_format
 
 from sm.repository.models import protobuf
-from trireme_tools.tune.config_edit import remove_batching, set_batching, set_instance_count, set_parameter
+from trireme_tools.tune.config_edit import (
+    remove_batching,
+    set_backend,
+    set_batching,
+    set_instance_count,
+    set_parameter,
+)
 
 COMMENTED_CONFIG = """# The team's model, see the wiki: instance_group { count: 9 }
 name: "m"  # dynamic_batching {}
@@ -95,3 +101,10 @@ def test_only_the_lines_of_the_tuned_fields_change() -> None:
 def test_text_that_is_no_configuration_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         set_instance_count(text, 2)
+
+
+@pytest.mark.parametrize("text", [*CONFIGS, "# backend: 'python'\nbackend: 'python' # ours\n"])
+def test_the_backend_is_replaced_or_added(text: str) -> None:
+    expected = parse(text)
+    expected.backend = "onnxruntime"
+    assert parse(set_backend(text, "onnxruntime")) == expected
