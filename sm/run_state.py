@@ -121,6 +121,8 @@ class Box:
     holds_folder = InRun("holds")
     #: A folder for each new version, in which each worker says whether it is ready for it.
     prepared_folder = InRun("prepared")
+    #: A file for each data worker with clients that are not ready; see :mod:`sm.client.readiness`.
+    readiness_folder = InRun("readiness")
     #: Written by a data worker that cannot load its clients: the reason in a sentence.
     start_error_file = InRun("start_error")
     #: A file for each reload that a data worker has logged, so that the others do not log it again.
@@ -197,6 +199,20 @@ def read_json(path: Path, default: Any) -> Any:
 def read_engines(box: Box) -> dict[str, dict[str, Any]]:
     """Return the choices of the models of the CPU target, by model and version: ``resnet.1``."""
     return {path.stem: read_json(path, {}) for path in sorted(box.engines_folder.glob("*.json"))}
+
+
+def unready_file(box: Box, pid: int) -> Path:
+    """Return the file in which a data worker says why its models are not ready."""
+    return box.readiness_folder / f"{pid}.json"
+
+
+def read_unready(box: Box) -> dict[str, str]:
+    """Return why models are not ready in any worker, as their clients say, by name."""
+    reasons: dict[str, str] = {}
+    for file in sorted(box.readiness_folder.glob("*.json")):
+        if Path("/proc", file.stem).exists():  # the file of a worker that was killed may be left
+            reasons |= read_json(file, {})
+    return reasons
 
 
 def temporary_folder() -> Path:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sm.client.own_metrics import Metrics
 from sm.client.payloads import Payload
+from sm.client.readiness import Question
 from sm.client.results import ResultKind
 from sm.errors import ClientFailed
 from sm.metrics import stage
@@ -233,6 +234,10 @@ class Client(ABC):
     max_wait_ms: ClassVar[float] = 0.0
     #: Gathers the records that wait for this client; None if it answers each alone.
     batches: Gatherer | None = None
+    #: Asks :meth:`ready`; None if the client does not implement it.
+    readiness: Question | None = None
+    #: Why the client cannot serve now; empty if it can.
+    unready: str = ""
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.
@@ -250,6 +255,18 @@ class Client(ABC):
         Raises:
             sm.errors.StartError: The box does not start, and says this sentence.
         """
+
+    def ready(self) -> bool | str:
+        """Return whether the client can serve now; optional.
+
+        Every worker asks after ``setup`` and every three seconds, in a thread of its own, and waits two
+        seconds for the answer. While a client is not ready, its callers get a 503 with its name and the
+        sentence.
+
+        Returns:
+            True, or a sentence that says why not. False says no more than that.
+        """
+        return True
 
     @abstractmethod
     def inference(self, payload: Any) -> object:
@@ -305,6 +322,10 @@ class Client(ABC):
     def streams(cls) -> bool:
         """True if the client implements :meth:`stream` itself."""
         return cls.stream is not Client.stream
+
+    def watches_readiness(self) -> bool:
+        """True if the client implements :meth:`ready`."""
+        return type(self).ready is not Client.ready
 
     def takes_batches(self) -> bool:
         """True if the client implements :meth:`inference_batch`."""

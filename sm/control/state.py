@@ -16,7 +16,7 @@ from sm.models.load_records import Record, Records
 from sm.models.model_processes import Stubs
 from sm.models.origins import shown
 from sm.models.versions import current_index
-from sm.run_state import CODE, Box, read_engines, read_json
+from sm.run_state import CODE, Box, read_engines, read_json, read_unready
 from sm.triton import server
 from sm.triton.generation import SharedGeneration
 
@@ -49,8 +49,12 @@ def check_ready(box: Box) -> None:
         raise NotReady("Triton does not answer")
     if status != 200:
         _explain(box)
-    if box.ping == "ready" and not box.multi_model and (missing := away(box)):
+    if box.ping != "ready" or box.multi_model:
+        return
+    if missing := away(box):
         raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
+    if reasons := read_unready(box):
+        raise NotReady("; ".join(reasons.values()))
 
 
 def _explain(box: Box) -> None:
@@ -140,10 +144,12 @@ def _current(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def describe_served(box: Box, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of :func:`list_served` for Triton's list."""
     clients, engines = read_json(box.clients_file, []), read_engines(box)
+    unready = read_unready(box)
     rows = []
     for client in clients:
         entries = [entry for entry in index if entry["name"] in client["models"]]
-        state = readiness(entries, client["models"], engines, client.pop("load_error"))
+        error = client.pop("load_error") or unready.get(client["name"])
+        state = readiness(entries, client["models"], engines, error)
         rows.append({**client, "modelName": client["name"], "modelUrl": client["url"], **state})
     with_client = {model for client in clients for model in client["models"]}
     for name in sorted({entry["name"] for entry in index} - with_client - {CODE}):
@@ -255,11 +261,12 @@ class ServedModels:
 
     def _archives(self, index: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows, engines, failures = [], read_engines(self._box), dict(self._failures())
+        unready = read_unready(self._box)
         for record in self._records.read().records.values():
             models = set(record.models.values())
             entries = [entry for entry in index if entry["name"] in models]
             client = record.client and record.client.rpartition("/")[2]
-            state = readiness(entries, models, engines)
+            state = readiness(entries, models, engines, unready.get(record.name))
             failures.pop(record.name, None)
             row = self._describe(record.name, client, state, [record.folder or record.url], record)
             rows.append(row if record.loaded else {**row, "state": CHANGING, "reason": ""})

@@ -86,9 +86,11 @@ class VersionClients(Mapping[str, Client]):
 
     def made(self) -> list[Client]:
         """Return the clients that exist, of each name the newest."""
-        return list(
-            {each.name: each for each in (*self._first.values(), *list(self._made.values()))}.values()
-        )
+        return list({each.name: each for each in self.all()}.values())
+
+    def all(self) -> list[Client]:
+        """Return the clients of all versions that exist, of each name the newest last."""
+        return [*self._first.values(), *list(self._made.values())]
 
     def _make(self, name: str, first: Client | None, records: list[Record]) -> Client:
         """Make a client as at the start: its class, or the code that came with a version, then its checks."""
@@ -192,6 +194,9 @@ class VersionRegistry(Registry):
 
     def made_clients(self) -> Iterable[Client]:
         return self.clients.made()
+
+    def asked_clients(self) -> Iterable[Client]:
+        return self.clients.all()
 
     def is_repeatable(self, model: str) -> bool:
         records = self.clients.versions.refresh().loaded()

@@ -41,6 +41,9 @@ def check_declarations(client_class: type[Client]) -> None:
         raise StartError(
             f"{client_class.__name__}.model must be the name of a Triton model, but it is not set."
         )
+    ready = inspect.getattr_static(client_class, "ready")
+    if not inspect.isfunction(ready) or inspect.iscoroutinefunction(ready):
+        raise StartError(f"{client_class.__name__}.ready must be a method: def ready(self) -> bool | str.")
     for attributes, kind, expected in DECLARATIONS:
         adapter = TypeAdapter[Any](kind)
         for attribute in attributes.split():

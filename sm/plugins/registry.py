@@ -14,6 +14,7 @@ from pathlib import Path
 from sm.client.base import Client, ModelMetadata, TensorClient, TensorMetadata, Triton
 from sm.client.batches import Batches
 from sm.client.own_metrics import setting_up
+from sm.client.readiness import Question, ask
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
@@ -143,6 +144,10 @@ class Registry:
     def made_clients(self) -> Iterable[Client]:
         """Return the clients that exist. Clients of archives are made when they are first called."""
         return self.clients.values()
+
+    def asked_clients(self) -> Iterable[Client]:
+        """Return the clients whose readiness matters, of each name the newest last."""
+        return self.made_clients()
 
     def is_repeatable(self, model: str) -> bool:
         """False if a client says that calls of this Triton model, or of its own, may not be sent twice."""
@@ -308,6 +313,9 @@ def check(client: Client, source: ClientSource, triton: Triton) -> None:
         raise StartError(f"{source.display_path}: {describe_failure(error, source.file)}") from error
     if client.takes_batches():  # a task knows it when it has read its model's files
         client.batches = Batches(client)
+    if client.watches_readiness():
+        client.readiness = client.readiness or Question(client, client.ready)
+        ask([client])
 
 
 def differences(client: TensorClient, metadata: ModelMetadata) -> Iterator[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
 from sm.control import model_routes, pages, routes
 from sm.control.openapi import document
@@ -25,7 +27,7 @@ from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
 from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
-from sm.run_state import SHARED_MEMORY, Box, read_json, write_atomically
+from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
 from sm.triton.http_proxy import Upstream
 from sm.triton.retries import Retries
@@ -37,8 +39,10 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
+    readiness = Readiness(registry.asked_clients, unready_file(box, os.getpid()))
+    readiness.watch()
     app = Router(
-        pipeline_of(settings, box, registry, capture),
+        pipeline_of(settings, box, registry, readiness, capture),
         LogSample(settings.log_sample),
         settings.max_body,
         settings.timeout,
@@ -68,7 +72,9 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
     return app
 
 
-def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Pipeline:
+def pipeline_of(
+    settings: Settings, box: Box, registry: Registry, readiness: Readiness, capture: Capture | None
+) -> Pipeline:
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
     classifier = Classifier(
@@ -86,7 +92,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
     return Pipeline(
         registry,
         classifier,
-        Triton(upstream, registry),
+        Triton(upstream, registry, readiness),
         retries.guard,
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
@@ -95,6 +101,7 @@ def pipeline_of(settings: Settings, box: Box, registry: Registry, capture: Captu
         settings.longest_stream - settings.timeout,
         settings.wait_seconds > 0,
         capture,
+        readiness,
         OnceNotes(box.run / "once"),
     )
 

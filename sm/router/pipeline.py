@@ -12,8 +12,9 @@ from functools import partial
 
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
+from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
-from sm.errors import Interrupted
+from sm.errors import Interrupted, NotReady
 from sm.http.media_types import negotiate
 from sm.http.messages import JSON, Answer
 from sm.invocation import Invocation, begin, end
@@ -67,6 +68,8 @@ class Pipeline:
     waits: bool = False
     #: Keeps samples of payloads and answers; None if that is off.
     capture: Capture | None = None
+    #: Why models are not ready, as their clients say.
+    readiness: Readiness | None = None
     #: Keeps a request from a second worker if it may run only once; None without other workers.
     once: OnceNotes | None = None
 
@@ -182,10 +185,14 @@ class Pipeline:
         if not isinstance(request, DispatchRequest):
             if listener is not None:
                 listener.resolved(request.model, request.version, 0)
+            if self.readiness is not None:
+                self.readiness.check(request.model)
             if not self.registry.is_repeatable(request.model):
                 self._run_once(invocation)
             invocation.model, answer = self.triton.run(request)
             return answer
+        if request.client.unready:
+            raise NotReady(request.client.unready)
         if not request.client.repeatable:
             self._run_once(invocation)
         if listener is not None:

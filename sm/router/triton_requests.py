@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import orjson
 
+from sm.client.readiness import Readiness
 from sm.errors import (
     BadInput,
     Forbidden,
@@ -50,8 +51,9 @@ QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 class Triton:
     """Triton's HTTP port behind ``/invocations``."""
 
-    def __init__(self, upstream: Upstream, registry: Registry) -> None:
-        self._upstream, self._registry = upstream, registry
+    def __init__(self, upstream: Upstream, registry: Registry, readiness: Readiness | None = None) -> None:
+        """``readiness``: why models are not ready, as their clients say."""
+        self._upstream, self._registry, self._readiness = upstream, registry, readiness
 
     def close(self) -> None:
         """Close the idle connections, which a worker keeps until it ends."""
@@ -83,6 +85,8 @@ class Triton:
         """Pass a request below ``/v2`` on as it is, but for a model that Triton knows by another name."""
         target, match = message.target, MODEL_PATH.match(message.target)
         name = model = model_in(target)
+        if self._readiness is not None and target.partition("?")[0].endswith("/ready"):
+            self._readiness.check(name)
         if match and not self._registry.is_own_name(name):
             model = self._registry.triton_model(name)
             target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"

@@ -48,7 +48,7 @@ from sm.polling import Poll
 from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
-from sm.run_state import Box, write_atomically
+from sm.run_state import Box, unready_file, write_atomically
 from sm.server import logs
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
@@ -190,6 +190,7 @@ class DataPlane(Plane):
         if server.LISTENERS:  # gunicorn is not stopping, so it starts another worker
             metrics.WORKER_RESTARTS.inc()
         metrics.remove_gauges(self.box.metrics_folder, worker.pid)
+        unready_file(self.box, worker.pid).unlink(missing_ok=True)
         remove_worker_files(self.box.id, worker.pid, self.box.http_port, keys=self.box.http_keys)
 
     def load(self) -> WSGIApplication:

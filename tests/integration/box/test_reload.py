@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import shutil
 import threading
 import time
@@ -18,7 +20,7 @@ from tests.support.pages import code_blocks
 from tests.support.tritons import MODELS
 
 WORKERS = 2
-OWN_METRICS = "clients/own-metrics.md"
+OWN_METRICS, READINESS = "clients/own-metrics.md", "clients/readiness.md"
 
 STEADY_CLIENT = """
 from sm.client import Client, TextPayload
@@ -63,7 +65,20 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "word" / "labels.txt").write_text("cat")
     # The example of the page about a client's own metrics.
     (folder / "moods.py").write_text(code_blocks(OWN_METRICS, "python")[0])
+    # That of the page about readiness, with another place for what it needs.
+    licence = tmp_path_factory.mktemp("licence") / "licence.txt"
+    licence.touch()
+    text = code_blocks(READINESS, "python")[0].replace("/opt/licence.txt", str(licence))
+    (folder / "licensed.py").write_text(text)
     return folder
+
+
+@pytest.fixture
+def licence(clients: Path) -> Iterator[Path]:
+    """What the client ``licensed`` needs; restored afterwards."""
+    file = Path(re.findall(r'"(.*licence.txt)"', (clients / "licensed.py").read_text())[0])
+    yield file
+    file.touch()
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +240,53 @@ def test_a_clients_own_metrics_are_summed_over_workers_and_survive_a_reload(
     # Another kind of metric by the same name would spoil the series of the first.
     file.write_text(file.read_text().replace("metrics.counter", "metrics.gauge"))
     wait_until_live(box, "'moods_found' is a gauge", "moods")
+
+
+def wait_for_licensed(box: RunningBox, status: int) -> None:
+    """Wait until all workers answer so, and ``/ping`` too."""
+    wait_until(
+        lambda: (
+            box.ping()[0] == status
+            and all(box.invoke("licensed", "a").status_code == status for _ in range(6 * WORKERS))
+        ),
+        description=f"{status} of licensed",
+    )
+
+
+def test_a_client_that_is_not_ready_gets_no_request_and_ping_says_why(
+    box: RunningBox, clients: Path, licence: Path
+) -> None:
+    wait_for_licensed(box, 200)
+    licence.unlink()
+    wait_for_licensed(box, 503)
+    reason = f"the model 'licensed' is not ready: there is no licence at {licence}"
+    v2 = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+    line = json.dumps({"modelname": "licensed", "payload": {"text": "a"}})
+    lines = {"Content-Type": "application/jsonlines"}
+    for response in (
+        box.invoke("licensed", "a"),
+        box.invoke("licensed", [{"text": "a"}, {"text": "b"}]),
+        requests.post(f"{box.url}/invocations", f"{line}\n{line}\n", headers=lines, timeout=30),
+        requests.post(f"{box.url}/v2/models/licensed/infer", json=v2, timeout=30),
+        requests.get(f"{box.url}/v2/models/licensed/ready", timeout=30),
+        requests.get(f"{box.url}/ping", timeout=30),
+    ):
+        assert response.status_code == 503, response.text
+        assert reason in response.text
+    # The others go on.
+    assert invoke_result(box, "steady") == "steady"
+    assert requests.get(f"{box.url}/v2/models/echo/ready", timeout=30).status_code == 200
+    row = requests.get(f"{box.url}/models/licensed", timeout=30).json()
+    assert (row["ready"], row["reason"]) == (False, reason)
+
+    # The next version of the client hangs: workers wait two seconds for it, and serve.
+    file = clients / "licensed.py"
+    text = file.read_text()
+    waiting = text.replace("return LICENCE", "time.sleep(30)\n        return LICENCE")
+    file.write_text(waiting.replace("from pathlib", "import time\nfrom pathlib"))
+    wait_until(lambda: "has not said" in box.invoke("licensed", "a").text, description="the hanging version")
+    assert invoke_result(box, "steady") == "steady"
+    # The one after it is ready at once.
+    licence.touch()
+    file.write_text(text)
+    wait_for_licensed(box, 200)
