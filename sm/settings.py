@@ -173,6 +173,8 @@ PROGRAM = "inference.py"
 #: The beginning of the names of the box's own settings.
 OWN_PREFIX = "TRIREME_"
 ON_DEMAND = "on-demand"
+#: Triton's option for its response cache.
+CACHE_OPTION = "--cache-config"
 ALL_WITH_HOLES = "all-with-known-holes"
 #: How similar (0 to 1) an unknown name must be to a setting's to count as misspelled. Kubernetes sets names
 #: such as TRIREME_PORT for a service that is called trireme.
@@ -351,6 +353,9 @@ class Settings:
     )
     #: Arguments that are appended to Triton's command line.
     triton_arguments: tuple[str, ...] = setting("SAGEMAKER_TRITON_ADDITIONAL_ARGS", arguments, ())
+    #: MiB of memory for Triton's cache of answers, for models whose config.pbtxt has response_cache; 0: no
+    #: cache. See docs/run/response-cache.md.
+    response_cache_mb: int = setting("TRIREME_RESPONSE_CACHE_MB", number(0, 10**6), 0)
     #: The tritonserver binary. If not set: the one of the image or of the wheel.
     triton_server: Path | None = setting("TRIREME_TRITON_SERVER", Path, None)
     #: What to do with a TensorRT plan for another GPU. never: stop the start. missing: build the plan again,
@@ -436,6 +441,17 @@ class Settings:
             )
         if self.model_poll is not None and self.multi_model:
             raise StartError("TRIREME_MODEL_POLL is for a box that loads all models at its start.")
+        if self.response_cache_mb and self.has_own_cache:
+            raise StartError(
+                f"TRIREME_RESPONSE_CACHE_MB and {CACHE_OPTION} are both set, and Triton has one cache: leave "
+                "one of them out."
+            )
+        if self.multi_model and self.caches_responses:
+            raise StartError(
+                "Triton's response cache is for a box that loads all models at its start: it keeps the "
+                "answers of a model that is unloaded, and would give them to the next of that name. Leave "
+                f"out {CACHE_OPTION if self.has_own_cache else 'TRIREME_RESPONSE_CACHE_MB'}."
+            )
         if self.rate_limit and self.api_keys_file is None:
             raise StartError("TRIREME_RATE_LIMIT is per API key: set TRIREME_API_KEYS_FILE.")
         return self
@@ -444,6 +460,16 @@ class Settings:
     def tls(self) -> bool:
         """True if there is a port with TLS."""
         return self.tls_certificate is not None
+
+    @property
+    def caches_responses(self) -> bool:
+        """True if Triton has a response cache."""
+        return self.has_own_cache or self.response_cache_mb > 0
+
+    @property
+    def has_own_cache(self) -> bool:
+        """True if Triton's own arguments start a response cache, such as Redis."""
+        return any(argument.startswith(CACHE_OPTION) for argument in self.triton_arguments)
 
     @property
     def triton_is_open(self) -> bool:

@@ -48,6 +48,8 @@ class ModelMetadata:
     outputs: Mapping[str, TensorMetadata] = field(default_factory=dict)
     #: True if each answer of the model names its request, so that a wrong one is recognised.
     identifies_requests: bool = False
+    #: True if an answer may be from Triton's response cache.
+    is_cached: bool = False
 
 
 class Triton(Protocol):

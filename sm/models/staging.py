@@ -15,7 +15,7 @@ from typing import Any
 from sm.errors import BadInput
 from sm.models.archive_layout import MAX_COPIED_FILE_BYTES, Archive, callable_names
 from sm.models.load_records import Record
-from sm.repository import models
+from sm.repository import models, response_cache
 from sm.repository.ensembles import is_ensemble
 from sm.repository.links import link_model
 from sm.repository.models import CONFIG as CONFIG
@@ -56,10 +56,17 @@ class Staging:
 
     def add(self, archive: Archive, names: Mapping[str, str]) -> None:
         """Create the models' folders. ``names`` are Triton's, by the archive's."""
+        uncached = response_cache.refused([*archive.models.values()])
         for archive_name, model in archive.models.items():
             # An unfinished load may have left a folder.
             shutil.rmtree(self._repository / names[archive_name], ignore_errors=True)
-            _add_model(model, self._repository / names[archive_name], names, archive_name in archive.on_cpu)
+            _add_model(
+                model,
+                self._repository / names[archive_name],
+                names,
+                archive_name in archive.on_cpu,
+                model.name in uncached,
+            )
 
     def create_view(self, archive: Archive, record_id: str, others: Path | None = None) -> Path:
         """Create the folder in which the archive's client finds its models, and those in ``others``."""
@@ -116,12 +123,13 @@ def renew(model: Path) -> None:
             os.utime(version)
 
 
-def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool) -> None:
+def _add_model(model: Model, folder: Path, names: Mapping[str, str], on_cpu: bool, uncached: bool) -> None:
     # The versions' times can be set there: an archive may be read-only.
     link_model(model.folder, folder, named_files=model.named_files)
     if model.config is not None:
         config = rename_config(model.config, folder.name, names)
         config = models.without_gpu(config) if on_cpu else config
+        config = response_cache.without(config) if uncached else config
         if config != model.config:
             (folder / CONFIG).unlink()
             (folder / CONFIG).write_text(models.write_config(config))

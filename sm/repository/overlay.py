@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from sm.repository import models, problems
+from sm.repository import models, problems, response_cache
 from sm.repository.links import link, link_model
 from sm.repository.machine import Machine
 from sm.repository.problems import holds_plan
@@ -80,6 +80,7 @@ def for_triton(
     folder: Path,
     machine: Machine,
     wrap: Callable[[Path], None] | None = None,
+    has_cache: bool = False,
 ) -> Path:
     """Create at ``folder`` what Triton reads in place of the repository: folders with links to its files.
 
@@ -87,7 +88,9 @@ def for_triton(
     not split: Triton 2.51 starts a Python model's process through ``bash -c`` and does not quote the path.
 
     Args:
-        machine: Without a GPU, models whose configuration asks for one run on the CPU.
+        machine: Without a GPU, models whose configuration asks for one run on the CPU. Those that must not
+            answer from Triton's response cache do not ask for it.
+        has_cache: Triton has a response cache.
         wrap: Called with each model's folder of links, to put a wrapper around its ``model.py``.
     """
     folder.mkdir()
@@ -99,8 +102,13 @@ def for_triton(
             link_model(entry, folder / entry.name, named_files=models.Model.read(entry).named_files)
             if wrap is not None:
                 wrap(folder / entry.name)
-    for model in problems.on_cpu(models.read(repository), machine):
-        file = folder / model.name / models.CONFIG
+    inspected = models.read(repository)
+    changed = {model.name: models.without_gpu(model.config) for model in problems.on_cpu(inspected, machine)}
+    configs = {model.name: model.config for model in inspected}
+    for name in response_cache.refused(inspected, has_cache):
+        changed[name] = response_cache.without(changed.get(name, configs[name]))
+    for name, config in changed.items():
+        file = folder / name / models.CONFIG
         file.unlink()
-        file.write_text(models.write_config(models.without_gpu(model.config)))
+        file.write_text(models.write_config(config))
     return folder

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
 
 from sm.client.readiness import Readiness
@@ -15,6 +16,8 @@ from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
 from sm.polling import Poll
+from sm.repository import response_cache
+from sm.repository.models import Model
 from sm.router import openai_routes, v2_routes, websocket, wsgi
 from sm.router.admission import FairGate
 from sm.router.answers import dumps
@@ -87,12 +90,13 @@ def pipeline_of(
     )
     retries = Retries.of(box, settings.wait_seconds, registry.is_repeatable)
     upstream = Upstream(box.http_port, settings.timeout, retries, settings.max_body)
+    chosen = lru_cache(maxsize=256)(partial(chosen_outputs, box.served))
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue)
     return Pipeline(
         registry,
         classifier,
-        Triton(upstream, registry, readiness),
+        Triton(upstream, registry, readiness, chosen if settings.caches_responses else None),
         retries.guard,
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
@@ -104,6 +108,12 @@ def pipeline_of(
         readiness,
         OnceNotes(box.run / "once"),
     )
+
+
+def chosen_outputs(served: Path, model: str) -> frozenset[str]:
+    """Return the outputs that a request of a model must ask for, all or none; empty if it may ask for any."""
+    is_name = "/" not in model and model not in ("", ".", "..")
+    return response_cache.chosen_outputs(Model.read(served / model)) if is_name else frozenset()
 
 
 def sessions_of(settings: Settings, box: Box) -> Sessions | None:

@@ -7,7 +7,7 @@ model's name is replaced in an answer, where Triton knows an archive by another 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -51,9 +51,23 @@ QUOTED_TOKEN_NAME = orjson.dumps(REQUEST_TOKEN)
 class Triton:
     """Triton's HTTP port behind ``/invocations``."""
 
-    def __init__(self, upstream: Upstream, registry: Registry, readiness: Readiness | None = None) -> None:
-        """``readiness``: why models are not ready, as their clients say."""
-        self._upstream, self._registry, self._readiness = upstream, registry, readiness
+    def __init__(
+        self,
+        upstream: Upstream,
+        registry: Registry,
+        readiness: Readiness | None = None,
+        chosen_outputs: Callable[[str], frozenset[str]] | None = None,
+    ) -> None:
+        """Create it.
+
+        Args:
+            upstream: Triton's port.
+            registry: What is served.
+            readiness: Why models are not ready, as their clients say.
+            chosen_outputs: Returns the outputs of a model that a request must ask for, all or none.
+        """
+        self._upstream, self._registry = upstream, registry
+        self._readiness, self._chosen_outputs = readiness, chosen_outputs
 
     def close(self) -> None:
         """Close the idle connections, which a worker keeps until it ends."""
@@ -71,7 +85,9 @@ class Triton:
         accept = accept_of(request)
         negotiate(accept, (EVENTS,) if request.streamed else (JSON, BINARY, OCTET_STREAM))
         try:
-            answer = as_accepted(to_answer(self._upstream.send(to_upstream(request, model))), accept)
+            upstream_request = to_upstream(request, model)
+            self._check_outputs(model, upstream_request)
+            answer = as_accepted(to_answer(self._upstream.send(upstream_request)), accept)
             # New versions of a model count as that model.
             counted = model if self._registry.is_own_name(request.model) else name
             return counted, answer if name == model else rename_model(answer, model, name)
@@ -91,12 +107,35 @@ class Triton:
             model = self._registry.triton_model(name)
             target = f"/v2/models/{quote(model, safe='')}{target[match.end() :]}"
         request = Request(method, target, message.body, headers_of(message))
+        self._check_outputs(model, request)
         accept = message.headers.get("accept", "")
         if method == "POST":  # others change nothing, and may have no body
             is_stream = target.partition("?")[0].endswith("/generate_stream")
             negotiate(accept, (EVENTS,) if is_stream else (JSON, OCTET_STREAM))
         answer = as_accepted(to_v2_answer(self._upstream.send(request)), accept)
         return answer if model == name else rename_model(answer, model, name)
+
+    def _check_outputs(self, model: str, request: Request) -> None:
+        """Refuse a choice of outputs that answers of Triton's response cache may not have.
+
+        Raises:
+            BadInput: The request asks for some outputs of a model whose requests must ask for all.
+        """
+        every = self._chosen_outputs(model) if self._chosen_outputs else frozenset()
+        if not every or not request.target.partition("?")[0].endswith("/infer"):
+            return
+        size = request.headers.get(HEADER_SIZE, "")
+        try:
+            body = orjson.loads(request.body[: int(size)] if size.isdecimal() else request.body)
+            asked = {output["name"] for output in body.get("outputs", ())}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return  # Triton says what is wrong with it
+        if asked and asked < every:
+            raise BadInput(
+                f"outputs: {model!r} answers from a cache, whose answers have all outputs: ask for "
+                f"{', '.join(sorted(every))}, or leave outputs out",
+                field="outputs",
+            )
 
 
 def accept_of(request: TritonRequest) -> str:

@@ -137,7 +137,8 @@ class Plans:
             outputs: The names of the outputs; None for all.
             token: A number that no other request has.
         """
-        requested = tuple(outputs or metadata.outputs)
+        # The key of Triton's response cache does not say which outputs its answers have: they have all.
+        requested = tuple(metadata.outputs if metadata.is_cached else outputs or metadata.outputs)
         arrays: dict[str, Array] = {}
         running = current()
         once = running is not None and not running.repeatable

@@ -22,10 +22,11 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from sm.hardware import cores
+from sm.errors import StartError
+from sm.hardware import cores, memory_limit
 from sm.repository import machine, models, overlay
 from sm.run_state import CODE, SHARED_MEMORY, Box, python_instances
-from sm.settings import Settings, boolean, format_value, number, read_all, setting, verbosity
+from sm.settings import CACHE_OPTION, Settings, boolean, format_value, number, read_all, setting, verbosity
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ MAX_JSON_GROWTH = 4
 OPTION = re.compile(r"^\s*--([a-z][\w-]*)", re.MULTILINE)
 #: The least shared memory of a Python model, in bytes: the python backend accepts no less.
 MIN_POOL_BYTES = 2**20
+#: Triton's own cache, below its folder of caches.
+LOCAL_CACHE = "local/libtritoncache_local.so"
 HTTP, GRPC = "--http-restricted-api", "--grpc-restricted-protocol"
 #: Triton's API that lists, loads and unloads models.
 REPOSITORY = "model-repository"
@@ -106,6 +109,7 @@ def command(settings: Settings, box: Box, environment: Mapping[str, str]) -> Com
         *([f"--backend-directory={backends}"] if backends else []),
         *_python_backend(settings, box, passed_on),
         *_plans(box),
+        *_response_cache(settings, server),
         *_model_control(settings, box),
         *_tuned(settings, box, passed_on, _options(server)),
         *settings.triton_arguments,
@@ -205,6 +209,32 @@ def _plans(box: Box) -> tuple[str, ...]:
     """
     is_wanted = not box.multi_model and overlay.has_version_compatible_plan(box.repository)
     return ("--backend-config=tensorrt,version-compatible=true",) if is_wanted else ()
+
+
+def _response_cache(settings: Settings, server: Path) -> tuple[str, ...]:
+    """Return the options for Triton's response cache.
+
+    Raises:
+        StartError: This Triton has none, or there is not so much memory.
+    """
+    if not settings.caches_responses:
+        return ()
+    folder = server.parent.parent / "caches"
+    directory = (f"--cache-directory={folder}",) if folder.is_dir() and server != machine.IMAGE else ()
+    if not settings.response_cache_mb:
+        return directory
+    setting = f"TRIREME_RESPONSE_CACHE_MB={settings.response_cache_mb}"
+    if not (folder / LOCAL_CACHE).is_file():
+        raise StartError(
+            f"{setting} needs Triton's local cache, and {server} has none: {folder / LOCAL_CACHE} is not "
+            "there. Leave the setting out, or use a Triton that was built with --cache=local."
+        )
+    size, memory = settings.response_cache_mb * 2**20, memory_limit()
+    if size >= memory:
+        raise StartError(
+            f"{setting} is more than the memory that the box may use, {memory // 2**20} MiB: set less."
+        )
+    return (*directory, f"{CACHE_OPTION}=local,size={size}")
 
 
 def _pool(requested: int, instances: int, folder: Path = SHARED_MEMORY) -> int:

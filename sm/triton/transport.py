@@ -298,7 +298,13 @@ class Transport:
         # With Triton's response cache, a right answer may have another request's token.
         identifies = outputs.pop(REQUEST_TOKEN, None) is not None and not config.response_cache.enable
         return ModelMetadata(
-            model, tuple(metadata.versions), batch, _tensors(metadata.inputs, batch), outputs, identifies
+            model,
+            tuple(metadata.versions),
+            batch,
+            _tensors(metadata.inputs, batch),
+            outputs,
+            identifies,
+            config.response_cache.enable,
         )
 
     def _report(self, failure: Failed, plan: InferencePlan, ticket: Ticket, streamed: bool = False) -> None:

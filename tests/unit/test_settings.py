@@ -56,6 +56,8 @@ INVALID_VALUES = [
     ("SAGEMAKER_TRITON_ADDITIONAL_ARGS", "--a 'b", "cannot be split"),
     ("SAGEMAKER_TRITON_OVERRIDE_PING_MODE", "maybe", "is none of ready, live"),
     ("SAGEMAKER_TRITON_INFERENCE_TYPE", "embed", "is none of infer, generate, generate_stream"),
+    ("TRIREME_RESPONSE_CACHE_MB", "64MB", "is not a number"),
+    ("TRIREME_RESPONSE_CACHE_MB", "-1", "is not between 0 and 1000000"),
 ]
 
 
@@ -179,3 +181,20 @@ def test_a_user_whose_home_cannot_be_made_has_a_cache(
 def test_a_chosen_cache_that_cannot_be_written_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
     assert user_cache() == Path("/proc/nothing")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TRIREME_RESPONSE_CACHE_MB": "8", "SAGEMAKER_MULTI_MODEL": "true"},
+        {"TRIREME_RESPONSE_CACHE_MB": "8", "TRIREME_MODELS": "on-demand"},
+        {"SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--cache-config=local,size=9", "SAGEMAKER_MULTI_MODEL": "true"},
+        {"TRIREME_RESPONSE_CACHE_MB": "8", "SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--cache-config=local,size=9"},
+        {"TRIREME_RESPONSE_CACHE_MB": "8", "SAGEMAKER_TRITON_ADDITIONAL_ARGS": "--cache-config redis,host=a"},
+    ],
+)
+def test_a_response_cache_that_could_answer_for_another_model_or_twice_is_refused(
+    environment: dict[str, str],
+) -> None:
+    with pytest.raises(StartError):
+        Settings.read(environment)

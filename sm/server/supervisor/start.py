@@ -28,7 +28,7 @@ from sm.hardware import memory_limit
 from sm.models.origins import HUB, is_prefix, is_source, shown
 from sm.models.sources import Sources, held
 from sm.models.staging import copy_archive
-from sm.repository import gpu_driver, models, overlay, problems
+from sm.repository import gpu_driver, models, overlay, problems, response_cache
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
@@ -203,7 +203,10 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
             box = keep_first_versions(box, source if is_polled else str(box.repository), log)
         if repository:
             wrap = python_models.wrap if settings.request_tokens else None
-            links = overlay.for_triton(box.repository, box.run / "repository", machine, wrap)
+            has_cache = settings.caches_responses
+            for name, why in response_cache.refused(models.read(box.repository), has_cache).items():
+                log.log("warning", f"{name} is served without the response cache that it asks for: {why}")
+            links = overlay.for_triton(box.repository, box.run / "repository", machine, wrap, has_cache)
             box = replace(box, overlay=links)
         box.save()
         stack.callback(reap_all, processes, log)

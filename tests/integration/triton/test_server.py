@@ -55,6 +55,34 @@ def test_an_option_is_passed_only_to_a_server_that_has_it(tmp_path: Path, option
         assert command_line[0] == str(program)
 
 
+def test_the_response_cache_is_started_where_the_server_has_one(tmp_path: Path) -> None:
+    serving = prepare_triton(tmp_path, [])
+    serving.box.repository.mkdir()
+    program = tmp_path / "triton" / "bin" / "tritonserver"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    settings = {"TRIREME_TRITON_SERVER": str(program), "TRIREME_RESPONSE_CACHE_MB": "64"}
+    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=64 needs"):
+        command_line_of(serving, **settings)
+    library = tmp_path / "triton" / "caches" / server.LOCAL_CACHE
+    library.parent.mkdir(parents=True)
+    library.touch()
+    command_line = command_line_of(serving, **settings)
+    assert f"--cache-config=local,size={64 * 2**20}" in command_line
+    assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
+    with pytest.raises(StartError, match="TRIREME_RESPONSE_CACHE_MB=1000000 is more than the memory"):
+        command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "1000000"})
+    command_line = command_line_of(serving, **{**settings, "TRIREME_RESPONSE_CACHE_MB": "0"})
+    assert not [argument for argument in command_line if argument.startswith("--cache")]
+    # Another cache finds its library in the same folder.
+    redis = "--cache-config=redis,host=cache,port=6379"
+    others = {"TRIREME_TRITON_SERVER": str(program), "SAGEMAKER_TRITON_ADDITIONAL_ARGS": redis}
+    command_line = command_line_of(serving, **others)
+    assert redis in command_line
+    assert f"--cache-directory={tmp_path / 'triton' / 'caches'}" in command_line
+
+
 def test_a_server_program_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="TRIREME_TRITON_SERVER='/nowhere'"):
         machine.find_server(Settings.read({"TRIREME_TRITON_SERVER": "/nowhere"}))
