@@ -120,7 +120,7 @@ class H2Caller:
                 self.complete.append(self.calls.pop(event.stream_id))
             elif isinstance(event, StreamReset):
                 self.calls.pop(event.stream_id, None)
-                self.complete = [call for call in self.complete if call.stream_id != event.stream_id]
+                self.complete = [call for call in self.complete if call.stream != event.stream_id]
         self.flush()
 
     def next_call(self) -> Call:
