@@ -63,7 +63,10 @@ def from_callers(box: RunningBox) -> list[Any]:
         return list(pool.map(ask, NUMBERS))
 
 
-@pytest.mark.parametrize("send", [in_a_list, in_lines, from_callers])
+@pytest.mark.parametrize(
+    "send",
+    [in_a_list, *(pytest.param(send, marks=pytest.mark.exhaustive) for send in (in_lines, from_callers))],
+)
 def test_a_record_that_crashes_its_model_fails_alone_after_two_deaths(box: RunningBox, send: Any) -> None:
     def reloads() -> float:
         return box.metric("trireme_model_reloads_total", model=MODEL)

@@ -53,7 +53,10 @@ def kill_a_worker(box: RunningBox) -> None:
     wait_until(lambda: set(box.workers()) - set(before), description="a new worker")
 
 
-@pytest.mark.parametrize(("arguments", "broken_clients"), [("", "stop"), ("--reload", "skip")])
+@pytest.mark.parametrize(
+    ("arguments", "broken_clients"),
+    [("", "stop"), pytest.param("--reload", "skip", marks=pytest.mark.exhaustive)],
+)
 def test_a_restart_without_a_model_ends_no_box_and_its_client_is_served_when_it_is_there(
     tmp_path: Path, arguments: str, broken_clients: str
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_full_disk_leaves_the_old_version_serving(s3_url: str, tmp_path: Path)
         assert answer(box) == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_a_box_that_is_killed_in_the_middle_starts_with_the_new_version(s3_url: str, tmp_path: Path) -> None:
     source = upload(s3_url, tmp_path, "killed", 1)
     variables: Any = {**VARIABLES, "TRIREME_CACHE": str(tmp_path / "cache")}

@@ -120,7 +120,7 @@ def test_standin_with_a_gpu_the_configuration_is_unchanged(
     assert problems.on_cpu(models.read(tmp_path / "repository"), machine) == []
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         output = log_of_failed_start(tmp_path, tmp_path / "repository")
-        assert "has kind KIND_GPU but no GPUs are available" in output
+        assert "has kind KIND_GPU but" in output
 
 
 @WITHOUT_GPU

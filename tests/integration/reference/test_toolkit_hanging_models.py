@@ -53,6 +53,7 @@ def test_a_model_whose_process_ends_during_its_import_stops_the_start(tmp_path: 
     assert f"the model 'resnet' {REASON}" in box.log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_three_hanging_loads_fail_without_delaying_others_and_free_their_names(
     endpoint: MultiModelEndpoint,
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_load_that_takes_too_long_is_a_504_and_frees_its_name(endpoint: MultiM
     endpoint.unload("slow")
 
 
+@pytest.mark.exhaustive
 def test_triton_is_restarted_when_too_many_loads_hang_and_keeps_its_models(
     endpoint: MultiModelEndpoint,
 ) -> None:

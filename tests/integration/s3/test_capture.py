@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
 from tests.support.boxes import RunningBox, running_box, wait_until
@@ -107,6 +108,7 @@ def test_a_missing_bucket_costs_callers_nothing_and_is_counted(aws: str, tmp_pat
     assert NAME not in box.log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_slow_s3_holds_up_neither_callers_nor_the_stop(aws: str, tmp_path: Path) -> None:
     with running_dripping_proxy(aws) as proxy:
         proxy.slow_from_byte = 0

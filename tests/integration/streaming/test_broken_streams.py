@@ -173,6 +173,12 @@ def test_a_stream_ends_with_an_error_when_its_server_dies(
     wait_until_served(box)
 
 
-@pytest.mark.parametrize("payload", [STALLS, FLOWS], ids=["stalls", "does not pause"])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(STALLS, id="stalls", marks=pytest.mark.exhaustive),
+        pytest.param(FLOWS, id="does not pause"),
+    ],
+)
 def test_a_stream_that_goes_on_ends_at_its_deadline(box: RunningBox, payload: dict[str, float]) -> None:
     assert ends_of_streams(box, payload) == LATE

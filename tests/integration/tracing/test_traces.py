@@ -362,6 +362,7 @@ def test_a_collector_that_never_responds_delays_no_request_and_no_stop(tmp_path:
     assert SECRET not in log
 
 
+@pytest.mark.exhaustive
 def test_a_request_that_waits_for_a_load_shows_the_fetch_and_the_load(
     receiver: Receiver, aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
