@@ -46,8 +46,26 @@ def sessions(tmp_path: Path, clock: Clock) -> Sessions:
     return sessions_of_a_worker(tmp_path, clock)
 
 
+#: Of the running test.
+_MADE: list[Sessions] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_databases() -> Iterator[None]:
+    """Close them with the test. A worker keeps its own until it ends, and Python 3.13 warns of those left open."""
+    yield
+    while _MADE:
+        if (connection := _MADE.pop()._connection) is not None:
+            connection.close()
+
+
 def sessions_of_a_worker(tmp_path: Path, clock: Clock, limit: int = MAX_SESSIONS) -> Sessions:
-    return Sessions((tmp_path / "first", tmp_path / "second"), LIFETIME_S, limit, clock)
+    return closed_later(Sessions((tmp_path / "first", tmp_path / "second"), LIFETIME_S, limit, clock))
+
+
+def closed_later(sessions: Sessions) -> Sessions:
+    _MADE.append(sessions)
+    return sessions
 
 
 def test_a_value_set_by_one_worker_is_seen_by_another(
@@ -184,7 +202,7 @@ def test_a_caller_over_the_share_learns_when_its_own_next_session_expires(
 
 
 def test_concurrent_opens_never_exceed_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = [Sessions((tmp_path / "first",), LIFETIME_S, 30) for _ in range(4)]
+    workers = [closed_later(Sessions((tmp_path / "first",), LIFETIME_S, 30)) for _ in range(4)]
 
     def try_to_open(number: int) -> bool:
         try:
@@ -291,7 +309,9 @@ def test_of_two_concurrent_closes_one_succeeds_and_one_fails(sessions: Sessions)
 
 def test_the_second_folder_is_used_if_the_first_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    sessions = Sessions((tmp_path / "file" / "home", tmp_path / "second"), LIFETIME_S, MAX_SESSIONS)
+    sessions = closed_later(
+        Sessions((tmp_path / "file" / "home", tmp_path / "second"), LIFETIME_S, MAX_SESSIONS)
+    )
     session = sessions.open("caller")
     session["key"] = b"value"
     assert sessions.get(session.id)["key"] == b"value"
@@ -313,7 +333,7 @@ def test_a_store_that_a_stalled_worker_holds_is_a_429_and_not_a_lack_of_room(
     stalled.execute("BEGIN EXCLUSIVE")
     with pytest.raises(Overloaded, match="another worker"):
         session["history"] = b"one"
-    stalled.execute("ROLLBACK")
+    stalled.close()
     session["history"] = b"one"
     assert dict(session) == {"history": b"one"}
 

@@ -268,6 +268,7 @@ def test_without_triton_calls_are_not_ready(tmp_path: Path) -> None:
     transport.close()
 
 
+@pytest.mark.skipif(not NUMPY_1, reason="the wheel's stubs lose strings on NumPy 2")
 def test_triton_gets_the_invocations_request_id(transport: Transport) -> None:
     inputs = {"x": np.zeros(1, np.float32)}
     with running(Invocation(time.monotonic() + 10, request_id="mine-17")):
