@@ -136,13 +136,15 @@ def _backends(server: Path, folder: Path) -> tuple[Path | None, dict[str, str]]:
     """Return the backend directory, if it is not Triton's default, and the variables that it needs."""
     if server == machine.IMAGE:
         return None, {}
-    # The stub's Python uses the packages of the first python3 on PATH, if the versions agree.
+    # The stub's Python uses the packages of the first python3 on PATH.
     path = {"PATH": str(Path(sys.executable).parent)}
     if machine.is_wheel(server):
         backends, variables = machine.assemble(server, folder)
         return backends, {**variables, **path}
     backends = server.parent.parent / "backends"
-    return (backends if backends.is_dir() else None), path
+    # One of another version of Python has its packages elsewhere.
+    is_same = machine.stub_version(backends / "python" / machine.STUB) == machine.VERSION
+    return (backends if backends.is_dir() else None), path if is_same else {}
 
 
 def _model_control(settings: Settings, box: Box) -> tuple[str, ...]:
