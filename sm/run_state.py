@@ -139,6 +139,8 @@ class Box:
     replacement_file = InRun("replace-triton")
     #: A named pipe: the supervisor writes to it while models must be loaded again.
     reloads_pipe = InRun("reloads.pipe")
+    #: A named pipe: workers write to it that a process is in doubt; see :mod:`sm.triton.reports`.
+    reports_pipe = InRun("reports.pipe")
     #: While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503.
     draining_file = InRun("draining")
 
@@ -158,6 +160,7 @@ class Box:
         self.metrics_folder.mkdir()
         self.engines_folder.mkdir()
         os.mkfifo(self.reloads_pipe, 0o600)
+        os.mkfifo(self.reports_pipe, 0o600)
         self.holds_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()

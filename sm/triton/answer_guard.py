@@ -1,4 +1,4 @@
-"""Refuse answers that may be another caller's, and take out the models that may have mixed them up, or hang.
+"""Refuse answers that may be another caller's, and report the models that may have mixed them up, or hang.
 
 :mod:`sm.triton.generation` says how Triton mixes them up.
 """
@@ -20,18 +20,22 @@ from sm.run_state import Box
 from sm.triton import server
 from sm.triton.generation import (
     MAX_HEARTBEAT_AGE_S,
+    REPORTED,
     TRITON_ITSELF,
     UNSTABLE,
     SharedGeneration,
     now,
 )
-from sm.triton.python_models import PythonModels, kill_stubs, triton_pid
+from sm.triton.python_models import PythonModels, triton_pid
+from sm.triton.reports import Report
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two checks for the supervisor's next heartbeat.
-HEARTBEAT_POLL_S = 0.005
-#: Seconds that an answer waits for a heartbeat. The supervisor writes ten a second.
+#: Seconds between two looks for what the supervisor does next: a heartbeat, a decision.
+SUPERVISOR_POLL_S = 0.005
+#: Seconds that a report waits for the supervisor's decision. The model's calls wait in any case.
+DECISION_TIMEOUT_S = 1.0
+#: Seconds that an answer waits for a heartbeat. The supervisor writes at least five a second.
 HEARTBEAT_TIMEOUT_S = 2.0
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
 #: Seconds between two checks whether a model hangs, while there is something to check.
@@ -52,19 +56,18 @@ class AnswerGuard:
         shared: The models' generations. None if there is no supervisor, as with a Triton elsewhere: then only
             answers that name another request are refused.
         python_models: Returns the Python models that may answer in a call of a model.
-        kill: Kills the processes of a model that were started before a time; of one instance if it is known.
-            Returns False if none is alive.
+        send: Tells the supervisor of a model whose process must be replaced. Returns False if there is none.
     """
 
     def __init__(
         self,
         shared: SharedGeneration | None,
         python_models: Callable[[str], tuple[str, ...]] = lambda model: (model,),
-        kill: Callable[[str, str, float], bool] = lambda _model, _instance, _before: True,
+        send: Callable[[Report], bool] = lambda _: False,
     ) -> None:
         self.shared = shared or SharedGeneration.private()
         self.python_models = python_models if shared else lambda _: ()
-        self._kill = kill
+        self._send = send
         self._hangs: HangWatch | None = None
 
     @classmethod
@@ -73,8 +76,10 @@ class AnswerGuard:
         if box.generation_file is None:
             return cls(None)
         shared, models = SharedGeneration(box.generation_file), PythonModels(box)
-        guard = cls(shared, lambda model: models.of(model).python, partial(kill_stubs, box))
-        guard._hangs = HangWatch(box, shared, models, guard._take_out)
+        guard = cls(
+            shared, lambda model: models.of(model).python, partial(Report.send, pipe=box.reports_pipe)
+        )
+        guard._hangs = HangWatch(box, shared, models, guard._report)
         return guard
 
     def admit(self, model: str, alone: str | None = None) -> Ticket:
@@ -148,14 +153,14 @@ class AnswerGuard:
         suspects = [max(named, key=len)] if named else models
         for model, number in ticket.generations:
             if model in suspects:
-                self._take_out(model, number, f"model instance {instance!r} does not respond", instance)
+                self._report(model, number, f"model instance {instance!r} does not respond", instance)
 
     def report_mismatch(self, ticket: Ticket, model: str) -> Interrupted:
         """Report an answer that names another request; return the error for its caller."""
         MISMATCHED_ANSWERS.inc()
         for name, number in ticket.generations:
             if name == model:
-                self._take_out(name, number, f"model {model!r} answered another request than it was asked")
+                self._report(name, number, f"model {model!r} answered another request than it was asked")
         return Interrupted(f"the model {model!r} answered another request and is reloading")
 
     def note_part(self, model: str) -> None:
@@ -173,23 +178,24 @@ class AnswerGuard:
         is_late = shared.is_watched and shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S
         if is_late or shared.resumed != ticket.resumed:
             for each, number in ticket.generations:
-                self._take_out(each, number, f"the box stood still during a call of model {each!r}")
+                self._report(each, number, f"the box stood still during a call of model {each!r}")
 
-    def _take_out(self, model: str, number: int, reason: str, instance: str = "") -> bool:
-        """End a model's generation, and kill the processes whose answers are in doubt.
+    def _report(self, model: str, number: int, reason: str, instance: str = "") -> bool:
+        """End a model's generation, and let the supervisor replace the processes whose answers are in doubt.
 
         A report about a generation that has ended is too late: other processes may run by now.
         """
         shared = self.shared
-        if shared.number(model) != number:
+        is_out = shared.out_since(model)
+        if not shared.report(model, number):
             return False
-        is_served = not shared.out_since(model)
-        # Younger ones belong to the next load.
-        killed = self._kill(model, instance, now())
-        if not shared.end(model, number, crashed=not killed):
-            return False
-        if is_served:
+        if not is_out:
             log.error("%s; reloading the model", reason, extra={"model": model})
+        if self._send(Report(model, number, instance)):
+            # The decision says whether a call crashed the process, perhaps this one.
+            end = time.monotonic() + DECISION_TIMEOUT_S
+            while shared.refusal(model) == REPORTED and time.monotonic() < end:
+                time.sleep(SUPERVISOR_POLL_S)
         return True
 
     @staticmethod
@@ -198,7 +204,7 @@ class AnswerGuard:
         while shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
             if time.monotonic() > end:
                 raise Interrupted(NO_HEARTBEAT)
-            time.sleep(HEARTBEAT_POLL_S)
+            time.sleep(SUPERVISOR_POLL_S)
 
 
 @dataclass(frozen=True)
@@ -235,8 +241,8 @@ class HangWatch:
         box: Its Triton, and the seconds in which a model must answer something.
         shared: The models' generations, and when they last sent a part of a stream.
         models: The repository's Python models.
-        take_out: Called with a model that hangs, its generation and a sentence. Returns False if the model
-            was taken out already.
+        report: Called with a model that hangs, its generation and a sentence. Returns False if it was
+            reported already.
     """
 
     def __init__(
@@ -244,9 +250,9 @@ class HangWatch:
         box: Box,
         shared: SharedGeneration,
         models: PythonModels,
-        take_out: Callable[[str, int, str], bool],
+        report: Callable[[str, int, str], bool],
     ) -> None:
-        self._box, self._shared, self._models, self._take_out = box, shared, models, take_out
+        self._box, self._shared, self._models, self._report = box, shared, models, report
         self._doubts: dict[tuple[str, bool], Doubt] = {}
         self._lock = threading.Lock()
         self._is_watching = False
@@ -302,7 +308,7 @@ class HangWatch:
                         del self._doubts[key]
 
     def _judge(self, doubt: Doubt) -> bool:
-        """Take out what hangs. Returns True if nothing is in doubt any more."""
+        """Report what hangs. Returns True if nothing is in doubt any more."""
         is_current = all(self._shared.number(model) == number for model, number in doubt.suspects)
         if not is_current or triton_pid(self._box) != doubt.triton:
             return True
@@ -341,7 +347,7 @@ class HangWatch:
 
     def _end(self, doubt: Doubt, suspect: tuple[str, int], reason: str) -> bool:
         model, number = suspect
-        if self._take_out(model, number, f"the model {model!r} {reason}"):
+        if self._report(model, number, f"the model {model!r} {reason}"):
             HANGS.labels(model).inc()
             log.error(
                 "the model hung on this request", extra={"model": model, "request_id": doubt.request_id}

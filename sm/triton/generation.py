@@ -2,9 +2,11 @@
 
 Triton's python backend gives up on a model's process that shows no sign of life for about a second. Yet it
 sends that process the next request, and takes its late reply for the answer to that one. So each load of a
-Python model has a number, its *generation*. Whoever learns that a process died or fell behind ends the
-generation, for all processes of the box at once: what that load still answers is delivered only if the answer
-itself says whose it is. The model is loaded again, and its next requests belong to the next generation.
+Python model has a number, its *generation*. A worker that learns that a process died or fell behind reports
+it, which ends the generation for all processes of the box at once: what that load still answers is delivered
+only if the answer itself says whose it is. The supervisor kills that process and publishes that the model is
+*out*; so it does if it learns of it first. The control plane loads again what is out and admits its calls,
+which belong to the next generation.
 
 The supervisor also leaves a *heartbeat* here. After a standstill of the whole machine (a paused container, a
 suspended laptop) workers continue at the same moment as Triton, which may have given up on a process. An
@@ -43,8 +45,9 @@ NOTHING_OUT = bytes(SLOTS * 8)
 BOOT_TIME, REAL_TIME, WATCHED, RESUMED, TRITON, STARTS = range(6)
 #: What Triton does: it serves, it is being started again, or it will not come back because the box stops.
 SERVES, STARTS_AGAIN, STOPPED = range(3)
-#: Why calls of a model are refused: its process is gone, or its processes died too often.
-GONE, UNSTABLE = 1, 2
+#: Why calls of a model are refused: it has no process that serves, its processes died too often, or a worker
+#: has reported it and the supervisor has not decided yet.
+NO_PROCESS, UNSTABLE, REPORTED = 1, 2, 3
 #: Stands for a model in :meth:`SharedGeneration.reserve`, when calls of all models are sent alone.
 TRITON_ITSELF = ""
 #: Seconds. Triton gives up on a model process after 1 s without a sign of life, and a healthy one sends a
@@ -116,9 +119,10 @@ class SharedGeneration:
         generations = []
         for model in models:
             at = slot(model)
+            # The number first: a report refuses calls before it ends the generation.
+            generations.append((model, self._numbers[at]))
             if self._refused[at] or self._reserved_until[at]:
                 return None
-            generations.append((model, self._numbers[at]))
         if self._reserved_until[slot(TRITON_ITSELF)]:
             return None
         return Ticket(tuple(generations), self._seconds[RESUMED])
@@ -131,16 +135,16 @@ class SharedGeneration:
         return None
 
     def refusal(self, model: str) -> int:
-        """Return why calls of the model are refused, :data:`GONE` or :data:`UNSTABLE`; 0 if they are not."""
+        """Return why calls of the model are refused, such as :data:`NO_PROCESS`; 0 if they are not."""
         return self._refused[slot(model)]
 
     def out_since(self, model: str) -> float:
-        """When the model was taken out to be loaded again, on the boot clock; 0 if it was not."""
+        """Since when the model is out, on the boot clock; 0 if it serves."""
         return self._out_since[slot(model)]
 
     @property
     def serves_all(self) -> bool:
-        """True if no model is being loaded again: one look at all of them, whatever their number."""
+        """True if no model is out: one look at all of them, whatever their number."""
         return self._memory[HEADER_SIZE : HEADER_SIZE + SLOTS * 8] == NOTHING_OUT
 
     def loaded_since(self, model: str) -> float:
@@ -155,25 +159,44 @@ class SharedGeneration:
         """Record that the model has sent a part of a stream."""
         self._answered[slot(model)] = time.time()
 
-    def end(self, model: str, number: int, crashed: bool = False) -> bool:
-        """End a generation of a model, which is to be loaded again. Returns False if it had ended already."""
+    def report(self, model: str, number: int) -> bool:
+        """End a generation of a model whose processes are in doubt, and let calls wait for the supervisor.
+
+        Returns False if it had ended already: other processes may serve by now. A worker calls it, and then
+        tells the supervisor.
+        """
         at = slot(model)
         if self._numbers[at] != number:
             return False
-        self._next(at, crashed)
-        self._out_since[at] = self._out_since[at] or now()
+        self._refused[at] = self._refused[at] or REPORTED
+        self._next(at)
         return True
 
-    def lose(self, model: str, born: float, crashed: bool = False) -> bool:
-        """End the model's generation because a process of it is gone. Only the supervisor calls it.
+    def decide(self, model: str, number: int, crashed: bool) -> None:
+        """Publish that a model is out, of which a generation was reported. Only the supervisor calls it.
+
+        Its calls wait until :meth:`refuse` says whether another process serves.
 
         Args:
             model: The model.
-            born: When that process was started, on the boot clock.
+            number: The generation.
+            crashed: True if a process had died by itself, perhaps of a call.
+        """
+        at = slot(model)
+        if crashed:
+            self._crashed[at] = number + 1 & 0xFFFFFFFF
+        self._out_since[at] = self._out_since[at] or now()
+
+    def take_out(self, model: str, born: float, crashed: bool = False) -> bool:
+        """End the model's generation and publish that it is out. Only the supervisor calls it.
+
+        Args:
+            model: The model.
+            born: When the process that died or was killed was started, on the boot clock.
             crashed: True if it died by itself, perhaps of a call.
 
         Returns:
-            False if the process did not serve the model, or if the model is already being loaded again.
+            False if the process did not serve the model, or if the model is out already.
         """
         at = slot(model)
         if born <= max(self._loaded_since[at], self._out_since[at]):
@@ -186,7 +209,7 @@ class SharedGeneration:
         """True if this generation of the model was the last one that ended with a crash."""
         return self._crashed[slot(model)] == number + 1 & 0xFFFFFFFF
 
-    def refuse(self, model: str, reason: int = GONE) -> None:
+    def refuse(self, model: str, reason: int = NO_PROCESS) -> None:
         """Refuse calls of a model. Only the supervisor calls it."""
         self._refused[slot(model)] = reason
 
@@ -208,7 +231,7 @@ class SharedGeneration:
         self._next(at)
         self._loaded_since[at] = out_since
         self._out_since[at] = 0.0
-        if self._refused[at] == GONE:
+        if self._refused[at] == NO_PROCESS:
             self._refused[at] = 0
         return True
 

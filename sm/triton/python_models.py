@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,24 +146,6 @@ def triton_pid(box: Box) -> int | None:
     except (OSError, ValueError, KeyError):
         return None
     return int(pid) if pid else None
-
-
-def kill_stubs(box: Box, model: str, instance: str, before: float) -> bool:
-    """Kill the processes of a Python model that were started ``before`` a time on the boot clock.
-
-    If one has the name of the ``instance``, only that. Returns False if none is alive.
-    """
-    stubs = {
-        pid: arguments
-        for pid in hardware.children(triton_pid(box) or 0)
-        if model_of(arguments := hardware.command_line(pid), box.served) == model
-        and hardware.born(pid) <= before
-    }
-    named = [pid for pid, arguments in stubs.items() if instance in arguments]
-    for pid in named or stubs:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return bool(stubs)
 
 
 def model_of(arguments: Iterable[str], repository: Path) -> str:

@@ -37,6 +37,7 @@ from sm.settings import Settings
 from sm.triton import server
 from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
 from sm.triton.python_models import DeadStub, StubWatch
+from sm.triton.reports import read_reports
 from sm.triton.shared_memory_cleanup import make_private
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
@@ -97,6 +98,7 @@ class Loop:
         self._last_activity = time.monotonic()
         #: Wakes the control plane, which loads models again; not before this time.
         self._reloads, self._next_wake = os.open(box.reloads_pipe, os.O_RDWR | os.O_NONBLOCK), 0.0
+        self._reports = os.open(box.reports_pipe, os.O_RDWR | os.O_NONBLOCK)
         keys = (KEYS,) if settings.api_keys_file else ()
         front = (*keys, NGINX) if box.fronted else ()
         self.manager = ProcessManager(
@@ -123,6 +125,7 @@ class Loop:
                 self.log,
             )
         selector.register(signals.receiver, EVENT_READ, self._handle_signals)
+        selector.register(self._reports, EVENT_READ, self._handle_reports)
 
     def run(self) -> int:
         """Run until everything has ended; return the exit code."""
@@ -334,6 +337,12 @@ class Loop:
         for pid, status in self._processes.reap():
             self._log_last_lines(pid)
             self.manager.handle_exit(pid, status)
+
+    def _handle_reports(self) -> None:
+        for report in read_reports(self._reports):
+            if sentence := self._stub_monitor.decide(report):
+                self.log("error", f"{sentence}; reloading the model")
+            self._last_activity = time.monotonic()
 
     def _read(self, pid: int) -> bool:
         """Read what a child printed. Returns False if there is nothing more for now."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from sm import hardware
 from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.triton.generation import GONE, UNSTABLE, SharedGeneration
+from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
 from sm.triton.python_models import model_of
+from sm.triton.reports import Report
 
 #: Seconds between two searches for new stubs: Triton has some 170 threads, each with a list of children.
 #: While a model is loaded again there are new ones, and each poll is a search.
@@ -46,8 +47,8 @@ class Stub:
     """A process of a model instance."""
 
     model: str
-    #: Triton's name of the instance.
-    instance: str
+    #: What it was started with; Triton's name of the instance is among it.
+    arguments: tuple[str, ...]
     #: When it was started, on the boot clock.
     born: float
     #: When it was first seen stopped or dead; None while it runs.
@@ -62,6 +63,11 @@ class Stub:
     #: The byte's last value, and how often others changed it.
     last_health: int = 1
     changes: int = 0
+
+    @property
+    def instance(self) -> str:
+        """Return Triton's name of the instance; empty if it does not begin with the model's."""
+        return next((word for word in self.arguments if word.startswith(f"{self.model}_")), "")
 
 
 class StubMonitor:
@@ -97,6 +103,8 @@ class StubMonitor:
         self._keeps_healthy = False
         self._crashes: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_CRASHES))
         self._unstable: dict[str, float] = {}
+        #: The models of which the last poll found a report that had not come.
+        self._undecided: set[str] = set()
 
     @property
     def has_stubs(self) -> bool:
@@ -155,7 +163,42 @@ class StubMonitor:
             self._next_search = self._clock() + SEARCH_INTERVAL_S
             self._search()
         self._admit_calm()
+        self._decide_lost_reports()
         return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
+
+    def decide(self, report: Report) -> str:
+        """Kill the processes whose answers a worker doubts, and take their model out.
+
+        Returns a sentence if they had died by themselves.
+        """
+        self._search()
+        model, shared = report.model, self._shared
+        # Younger ones belong to the next load.
+        before = shared.out_since(model) or now()
+        suspects = {
+            pid: stub for pid, stub in self._stubs.items() if stub.model == model and stub.born <= before
+        }
+        named = {pid: stub for pid, stub in suspects.items() if report.instance in stub.arguments}
+        alive = [pid for pid in named or suspects if self._state(pid) not in (DEAD, None)]
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self._stubs[pid].reported = True
+        for stub in () if alive else (named or suspects).values():
+            stub.crashed = True
+        is_new_crash = not alive and not shared.out_since(model)
+        shared.decide(model, report.number, crashed=not alive)
+        if is_new_crash:
+            self._count_crash(model)
+        shared.refuse(model, self._refusal(model))
+        return self._describe_death(model, is_new=True) if is_new_crash else ""
+
+    def _decide_lost_reports(self) -> None:
+        """Decide about generations that a worker has ended, but of which its report never came."""
+        reported = {model for model in self._models if self._shared.refusal(model) == REPORTED}
+        for model in reported & self._undecided:
+            self.decide(Report(model, self._shared.number(model) - 1))
+        self._undecided = reported
 
     def _admit_calm(self) -> None:
         for model, since in list(self._unstable.items()):
@@ -177,18 +220,22 @@ class StubMonitor:
                 self._models.add(model)
                 self._stubs[pid] = Stub(
                     model,
-                    next((word for word in arguments if word.startswith(f"{model}_")), ""),
+                    tuple(arguments),
                     hardware.born(pid),
                     health=_map_health(arguments),
                     wakes=self._watch_end(pid),
                 )
 
-    def _check(self, pid: int, stub: Stub) -> str:
+    def _state(self, pid: int) -> bytes | None:
+        """Return the state of a process; None if Triton has waited for it."""
         fields = hardware.status_fields(pid)
         # The number may be another process's by now.
-        if not fields or int(fields[1]) != self.pid:
+        return fields[0] if fields and int(fields[1]) == self.pid else None
+
+    def _check(self, pid: int, stub: Stub) -> str:
+        state = self._state(pid)
+        if state is None:
             return self._handle_absence(pid, stub)
-        state = fields[0]
         is_kept = self._keeps_healthy and stub.health is not None
         if state != DEAD and (is_kept or state not in STOPPED):
             stub.since = None
@@ -207,7 +254,7 @@ class StubMonitor:
         # A worker that takes a model out kills its processes.
         killed = stub.born <= self._shared.out_since(stub.model)
         if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
-            return self._describe_death(stub, self._take_out(stub))
+            return self._describe_death(stub.model, self._take_out(stub))
         return ""
 
     def _handle_absence(self, pid: int, stub: Stub) -> str:
@@ -221,7 +268,7 @@ class StubMonitor:
         since = self._shared.out_since(stub.model), self._shared.loaded_since(stub.model)
         if stub.reported or since[0] or stub.born <= since[1]:
             del self._stubs[pid]
-            return "" if stub.reported else self._describe_death(stub, is_new=False)
+            return "" if stub.reported else self._describe_death(stub.model, is_new=False)
         if self._clock() < self._next_question:
             return ""
         is_served = self._is_served(stub.model)
@@ -237,33 +284,41 @@ class StubMonitor:
         if not is_served or is_replaced:
             return ""
         stub.crashed = True
-        return self._describe_death(stub, self._take_out(stub))
+        return self._describe_death(stub.model, self._take_out(stub))
 
-    def _describe_death(self, stub: Stub, is_new: bool) -> str:
+    def _describe_death(self, model: str, is_new: bool) -> str:
         """Return a sentence, unless a worker took the model out and memory did not run out."""
         cause = OOM_KILLED if self._oom_killed() else ""
-        if is_new and stub.model in self._unstable:
+        if is_new and model in self._unstable:
             cause += f", {MAX_CRASHES} times within a minute: calls get 503 until it has run for {CALM_S:g} s"
-        return f"a Python model process of {stub.model!r} died{cause}" if is_new or cause else ""
+        return f"a Python model process of {model!r} died{cause}" if is_new or cause else ""
 
     def _take_out(self, stub: Stub) -> bool:
         """Take the model out; False if a worker did, or if the process did not serve it."""
         stub.reported = True
-        is_new = self._shared.lose(stub.model, stub.born, stub.crashed)
+        is_new = self._shared.take_out(stub.model, stub.born, stub.crashed)
         if is_new and stub.crashed:
-            crashes = self._crashes[stub.model]
-            crashes.append(self._clock())
-            if len(crashes) == MAX_CRASHES and crashes[-1] - crashes[0] < CRASH_WINDOW_S:
-                self._unstable[stub.model] = self._clock()
-                self._shared.refuse(stub.model, UNSTABLE)
-        since = self._shared.loaded_since(stub.model), self._shared.out_since(stub.model)
-        serving = (
-            other.model == stub.model and since[0] < other.born <= since[1] and not other.reported
-            for other in self._stubs.values()
-        )
-        if since[1] and stub.model not in self._unstable and not any(serving):
-            self._shared.refuse(stub.model, GONE)
+            self._count_crash(stub.model)
+        if refusal := self._refusal(stub.model):
+            self._shared.refuse(stub.model, refusal)
         return is_new
+
+    def _count_crash(self, model: str) -> None:
+        crashes = self._crashes[model]
+        crashes.append(self._clock())
+        if len(crashes) == MAX_CRASHES and crashes[-1] - crashes[0] < CRASH_WINDOW_S:
+            self._unstable[model] = self._clock()
+
+    def _refusal(self, model: str) -> int:
+        """Return why calls of a model must be refused: it is out, and none of its processes serves."""
+        loaded, out = self._shared.loaded_since(model), self._shared.out_since(model)
+        serving = (
+            stub.model == model and loaded < stub.born <= out and not stub.reported and not stub.crashed
+            for stub in self._stubs.values()
+        )
+        if not out or (any(serving) and model not in self._unstable):
+            return 0
+        return UNSTABLE if model in self._unstable else NO_PROCESS
 
 
 def _map_health(arguments: Sequence[str]) -> tuple[mmap.mmap, int] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sm.settings import HERE
-from sm.triton.generation import SharedGeneration, now
+from sm.triton.generation import REPORTED, SharedGeneration, now
 
 pytestmark = pytest.mark.core
 
@@ -23,44 +23,51 @@ def supervisor(tmp_path: Path) -> SharedGeneration:
 def test_a_generation_ended_by_one_process_has_ended_for_all(supervisor: SharedGeneration) -> None:
     code = (
         "import sys; from pathlib import Path; from sm.triton.generation import SharedGeneration\n"
-        "assert SharedGeneration(Path(sys.argv[1])).end('echo', 0)"
+        "assert SharedGeneration(Path(sys.argv[1])).report('echo', 0)"
     )
     subprocess.run([sys.executable, "-c", code, str(supervisor.path)], check=True, cwd=HERE)
     assert supervisor.number("echo") == 1
+    # Its calls wait until the supervisor has decided.
+    assert (supervisor.refusal("echo"), supervisor.out_since("echo")) == (REPORTED, 0.0)
+    assert supervisor.ticket(("echo",)) is None
+    assert not supervisor.report("echo", 0)
+    supervisor.decide("echo", 0, crashed=True)
+    supervisor.refuse("echo", 0)
     assert supervisor.out_since("echo") == pytest.approx(now(), abs=60)
-    assert not supervisor.end("echo", 0)
+    assert supervisor.crashed("echo", 0)
+    assert supervisor.ticket(("echo",)) is not None
     # The neighbour serves on.
     assert (supervisor.number("resnet"), supervisor.out_since("resnet")) == (0, 0.0)
 
 
 def test_calls_that_began_during_a_reload_belong_to_no_later_generation(supervisor: SharedGeneration) -> None:
     """They went to the processes before: a late report about those must not end the new ones."""
-    supervisor.end("echo", 0)
+    supervisor.take_out("echo", now())
     during = supervisor.number("echo")
     supervisor.refuse("echo")
     assert supervisor.refusal("echo")
     assert supervisor.admit("echo", supervisor.out_since("echo"))
     assert not supervisor.refusal("echo")
-    assert not supervisor.end("echo", during)
+    assert not supervisor.report("echo", during)
     assert supervisor.out_since("echo") == 0.0
 
 
 def test_only_the_end_of_a_process_that_serves_takes_a_model_out(supervisor: SharedGeneration) -> None:
     old = now()
-    assert supervisor.lose("echo", old)
+    assert supervisor.take_out("echo", old)
     # The other process of the same load.
-    assert not supervisor.lose("echo", old)
+    assert not supervisor.take_out("echo", old)
     time.sleep(0.01)
     out_since, new = supervisor.out_since("echo"), now()
     assert supervisor.admit("echo", out_since)
     # What is left of the load before.
-    assert not supervisor.lose("echo", old)
+    assert not supervisor.take_out("echo", old)
     assert supervisor.out_since("echo") == 0.0
-    assert supervisor.lose("echo", new)
+    assert supervisor.take_out("echo", new)
 
 
 def test_a_new_triton_admits_all_models(supervisor: SharedGeneration) -> None:
-    supervisor.lose("echo", now())
+    supervisor.take_out("echo", now())
     supervisor.refuse("echo")
     supervisor.admit_all()
     assert not supervisor.refusal("echo")

@@ -18,7 +18,7 @@ from sm.metrics import RELOADS
 from sm.models.model_processes import DEAD_GRACE_S, ImportWatch, NeedsNewTriton, Reloads, Stubs
 from sm.run_state import Box, write_atomically
 from sm.triton.generation import SharedGeneration, now
-from sm.triton.python_models import DeadStub, StubWatch, kill_stubs, triton_pid
+from sm.triton.python_models import DeadStub, StubWatch, triton_pid
 from tests.support.boxes import wait_until
 
 
@@ -55,7 +55,7 @@ def test_a_model_that_was_taken_out_is_loaded_again_and_admitted(tmp_path: Path)
     box.poll()
     assert box.loaded == []
     before = RELOADS.labels("one").value
-    box.shared.end("one", 0)
+    box.shared.take_out("one", now())
     box.shared.refuse("one")
     box.poll()
     box.poll()
@@ -68,7 +68,7 @@ def test_a_model_that_was_taken_out_is_loaded_again_and_admitted(tmp_path: Path)
 def test_a_model_that_does_not_load_is_tried_again_later(tmp_path: Path) -> None:
     box = Reloading(tmp_path)
     box.errors = [BadInput("it does not load")]
-    box.shared.end("one", 0)
+    box.shared.take_out("one", now())
     box.poll()
     box.poll()
     assert box.loaded == ["one"]
@@ -81,12 +81,12 @@ def test_a_model_that_does_not_load_is_tried_again_later(tmp_path: Path) -> None
 
 def test_a_process_that_dies_during_the_reload_causes_another(tmp_path: Path) -> None:
     box = Reloading(tmp_path)
-    box.shared.end("one", 0)
+    box.shared.take_out("one", now())
 
     def lose_once() -> None:
         box.during = lambda: None
         time.sleep(0.01)
-        box.shared.lose("one", now())
+        box.shared.take_out("one", now())
 
     box.during = lose_once
     box.poll()
@@ -99,7 +99,7 @@ def test_a_process_that_dies_during_the_reload_causes_another(tmp_path: Path) ->
 def test_a_load_that_this_triton_cannot_do_replaces_triton(tmp_path: Path) -> None:
     box = Reloading(tmp_path)
     box.errors = [NeedsNewTriton("Triton cannot load 'one'")]
-    box.shared.end("one", 0)
+    box.shared.take_out("one", now())
     box.poll()
     assert box.replaced == ["Triton cannot load 'one': Triton is started again"]
 
@@ -135,9 +135,6 @@ def test_a_stub_is_attributed_to_its_model_by_its_open_files(tmp_path: Path) -> 
         assert not stubs.has_died("graph")
         children += map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         assert len(children) == 2
-        # A process that was started later belongs to the next load.
-        kill_stubs(box, "one", "one_0", before=0.0)
-        assert stubs.alive(parent.pid) == {"one"}
         # The kernel may leave a process out of the list of children for a moment. Here it does so for good.
         parent.kill()
         wait_until(lambda: not Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text())

@@ -19,7 +19,7 @@ from sm.models.load_records import Record, Records
 from sm.run_state import Box
 from sm.server.supervisor.processes import Probes
 from sm.triton import server
-from sm.triton.generation import SharedGeneration
+from sm.triton.generation import SharedGeneration, now
 from tests.support.boxes import free_port
 from tests.support.model_archives import multiplying_model
 
@@ -86,7 +86,7 @@ def reason(box: Box) -> str:
 def lose(box: Box, model: str) -> None:
     assert box.generation_file
     shared = SharedGeneration(box.generation_file)
-    assert shared.end(model, shared.number(model))
+    assert shared.take_out(model, now())
 
 
 def test_a_ready_triton_is_enough(box: Box) -> None:

@@ -27,7 +27,8 @@ from sm.server.supervisor.model_process_monitor import (
     StubMonitor,
 )
 from sm.server.supervisor.process_manager import OOM_KILLED
-from sm.triton.generation import UNSTABLE, SharedGeneration, now
+from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
+from sm.triton.reports import Report
 from tests.support.boxes import wait_until
 
 #: Where the object with the health byte is in the stub's shared memory.
@@ -244,6 +245,40 @@ def test_a_process_that_reads_a_configuration_is_not_an_instance(parent: Parent)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
+def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(parent: Parent) -> None:
+    stalled, other = parent.start_stub("one", "one_0_0"), parent.start_stub("one", "one_0_1")
+    neighbour = parent.start_stub("two", "two_0_0")
+    assert parent.shared.report("one", 0)
+    assert parent.monitor.decide(Report("one", 0, "one_0_0")) == ""
+    wait_until(lambda: hardware.status_fields(stalled)[0] == b"Z")
+    assert {hardware.status_fields(pid)[0] for pid in (other, neighbour)} <= {b"S", b"R"}
+    assert parent.shared.out_since("one")
+    assert not parent.shared.out_since("two")
+    assert not parent.shared.refusal("one")
+    assert not parent.shared.crashed("one", 0)
+    assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
+    # What was started since the model is out belongs to the next load.
+    wait_until(lambda: now() > parent.shared.out_since("one") + 0.02)
+    new = parent.start_stub("one", "one_0_2")
+    number = parent.shared.number("one")
+    assert parent.shared.report("one", number)
+    parent.monitor.decide(Report("one", number))
+    wait_until(lambda: hardware.status_fields(other)[0] == b"Z")
+    assert hardware.status_fields(new)[0] in b"SR"
+    assert parent.shared.refusal("one") == NO_PROCESS
+
+
+def test_a_report_that_never_came_is_decided_by_the_second_poll(parent: Parent) -> None:
+    child = parent.start_stub("one", "one_0_0")
+    parent.poll_after(0)
+    assert parent.shared.report("one", 0)
+    parent.poll_after(0)
+    assert parent.shared.refusal("one") == REPORTED
+    parent.poll_after(0)
+    assert parent.shared.refusal("one") == NO_PROCESS
+    wait_until(lambda: hardware.status_fields(child)[0] == b"Z")
+
+
 @pytest.mark.parametrize("waited_for", [False, True])
 @pytest.mark.parametrize("memory_ran_out", [False, True])
 def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
@@ -253,12 +288,17 @@ def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
     parent.poll_after(0)
     parent.oom_kills = int(memory_ran_out)
     parent.send(child, signal.SIGKILL, b"Z")
-    assert parent.shared.end("one", parent.shared.number("one"))
-    # Triton waits for it as the model is loaded again.
+    assert parent.shared.report("one", 0)
+    # Triton may have waited for it already.
     if waited_for:
         parent.wait_for_first()
-    sentence = f"a Python model process of 'one' died{OOM_KILLED}"
-    assert parent.poll_after(0) == ([sentence] if memory_ran_out else [])
+    cause = OOM_KILLED if memory_ran_out else ""
+    assert (
+        parent.monitor.decide(Report("one", 0, "one_0_0")) == f"a Python model process of 'one' died{cause}"
+    )
+    assert parent.shared.crashed("one", 0)
+    assert parent.shared.refusal("one") == NO_PROCESS
+    assert parent.poll_after(0) == []
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
     assert not parent.oom_kills
 

@@ -194,7 +194,9 @@ def answer_in_doubt(
         answer = callers.submit(send, router.http)
         wait_until(lambda: answer.done() or (router.notes / "began").exists(), description="the work")
         for model in ("echo", "slow"):
-            assert router.generation.end(model, 0)
+            assert router.generation.report(model, 0)
+            router.generation.decide(model, 0, crashed=False)
+            router.generation.refuse(model, 0)
         (router.notes / "go-on").touch()
         for model in ("echo", "slow") if reload else ():
             assert router.generation.admit(model, router.generation.out_since(model))

@@ -17,8 +17,9 @@ from sm.run_state import Box
 from sm.triton import answer_guard, server
 from sm.triton.answer_guard import AnswerGuard, HangWatch
 from sm.triton.call_failures import translate_status
-from sm.triton.generation import MAX_HEARTBEAT_AGE_S, SETTLING_S, SharedGeneration, now
+from sm.triton.generation import MAX_HEARTBEAT_AGE_S, REPORTED, SETTLING_S, SharedGeneration, now
 from sm.triton.python_models import PythonModels, Reach
+from sm.triton.reports import Report
 
 
 @pytest.fixture
@@ -34,28 +35,47 @@ def guard(shared: SharedGeneration) -> AnswerGuard:
     return AnswerGuard(SharedGeneration(shared.path))
 
 
+def decide_as_supervisor(shared: SharedGeneration, report: Report) -> bool:
+    shared.decide(report.model, report.number, crashed=True)
+    shared.refuse(report.model, 0)
+    return True
+
+
+def test_calls_wait_for_the_supervisors_decision_about_a_report(
+    guard: AnswerGuard, shared: SharedGeneration
+) -> None:
+    """A process that is about to be killed may give the next call another call's answer."""
+    ticket = guard.admit("resnet")
+    guard.report_stall(ticket, "resnet_0_0")
+    assert not shared.out_since("resnet")
+    with pytest.raises(NotReady):
+        guard.admit("resnet")
+    decide_as_supervisor(shared, Report("resnet", 0, ""))
+    assert shared.out_since("resnet")
+    guard.confirm(guard.admit("resnet"))
+
+
 def test_a_stall_reported_by_one_worker_puts_that_models_answers_in_doubt(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
     ticket, neighbour = guard.admit("resnet"), guard.admit("echo")
-    killed: list[tuple[str, str, float]] = []
+    reports: list[Report] = []
 
-    def kill(model: str, instance: str, before: float) -> bool:
-        killed.append((model, instance, before))
-        return False
+    def decide(report: Report) -> bool:
+        reports.append(report)
+        threading.Timer(0.05, decide_as_supervisor, (shared, report)).start()
+        return True
 
-    other = AnswerGuard(shared, kill=kill)
+    other = AnswerGuard(shared, send=decide)
     other.report_stall(other.admit("resnet"), "resnet_0_0")
+    # It has waited for the decision, which says that the process had died by itself.
+    assert shared.crashed("resnet", 0)
+    other.report_stall(ticket, "resnet_0_0")
+    assert reports == [("resnet", 0, "resnet_0_0")]
     for operation in (guard.confirm, lambda ticket: guard.confirm_delivery([ticket])):
         with pytest.raises(NotReady, match="'resnet' stalled"):
             operation(ticket)
         operation(neighbour)
-    # Only what was started before: the next load has processes of the same names.
-    ((model, instance, before),) = killed
-    assert (model, instance) == ("resnet", "resnet_0_0")
-    assert before <= shared.out_since("resnet")
-    # There was none to kill: it had died by itself.
-    assert shared.crashed("resnet", 0)
 
 
 def test_an_answer_that_names_its_request_needs_no_doubt(
@@ -73,7 +93,7 @@ def test_an_answer_that_names_its_request_needs_no_doubt(
 def test_a_model_without_a_process_is_refused_until_it_is_back(
     guard: AnswerGuard, shared: SharedGeneration
 ) -> None:
-    shared.lose("resnet", now())
+    shared.take_out("resnet", now())
     shared.refuse("resnet")
     with pytest.raises(NotReady, match="'resnet' died; the model is reloading") as refusal:
         guard.admit("resnet")
@@ -86,6 +106,7 @@ def test_a_model_without_a_process_is_refused_until_it_is_back(
 def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared: SharedGeneration) -> None:
     late = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
+    decide_as_supervisor(shared, Report("resnet", 0))
     shared.admit("resnet", shared.out_since("resnet"))
     ticket = guard.admit("resnet")
     guard.report_stall(late, "resnet_0_0")
@@ -96,14 +117,15 @@ def test_a_late_report_does_not_concern_the_next_load(guard: AnswerGuard, shared
 def test_a_stall_in_an_ensemble_takes_out_the_step_that_triton_names(shared: SharedGeneration) -> None:
     guard = AnswerGuard(shared, lambda model: ("first", "first_more", "second"))
     guard.report_stall(guard.admit("all"), "first_more_0_0")
-    assert [bool(shared.out_since(model)) for model in ("first", "first_more", "second")] == [
+    assert [shared.refusal(model) == REPORTED for model in ("first", "first_more", "second")] == [
         False,
         True,
         False,
     ]
     # Without a name it may be any.
+    decide_as_supervisor(shared, Report("first_more", 0))
     guard.report_stall(guard.admit("all"), "")
-    assert all(map(shared.out_since, ("first", "first_more", "second")))
+    assert all(map(shared.refusal, ("first", "first_more", "second")))
 
 
 def test_after_a_standstill_an_answer_waits_for_what_triton_says(
@@ -118,7 +140,7 @@ def test_after_a_standstill_an_answer_waits_for_what_triton_says(
 
     # Another worker reads a moment later that Triton gave up on the process.
     threading.Timer(0.1, resume_supervisor).start()
-    threading.Timer(0.1 + SETTLING_S / 2, shared.end, ("resnet", 0)).start()
+    threading.Timer(0.1 + SETTLING_S / 2, shared.report, ("resnet", 0)).start()
     with pytest.raises(NotReady, match="may be another request's"):
         guard.confirm(ticket)
 
@@ -139,10 +161,10 @@ def test_a_call_that_nobody_reads_after_a_standstill_takes_its_model_out(
     """Triton may have given up on its process, and the message went nowhere."""
     ticket = guard.admit("resnet")
     guard.report_abandoned(ticket, "resnet")
-    assert not shared.out_since("resnet")
+    assert not shared.refusal("resnet")
     shared.resume()
     guard.report_abandoned(ticket, "resnet")
-    assert shared.out_since("resnet")
+    assert shared.refusal("resnet") == REPORTED
 
 
 def test_without_a_heartbeat_only_identified_answers_are_delivered(
@@ -167,8 +189,8 @@ def test_a_mismatch_is_counted_and_takes_the_model_out(guard: AnswerGuard, share
     ticket = guard.admit("resnet")
     assert isinstance(guard.report_mismatch(ticket, "resnet"), NotReady)
     assert MISMATCHED_ANSWERS.value == count_before + 1
-    assert shared.out_since("resnet")
-    assert not shared.out_since("echo")
+    assert shared.refusal("resnet") == REPORTED
+    assert not shared.refusal("echo")
 
 
 def test_without_a_supervisor_every_answer_is_delivered() -> None:
@@ -185,10 +207,10 @@ def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
     """The caller who left after 3 s says nothing of how long the model has answered nobody."""
     model_timeout_s = 1000.0
     box = Box("id", tmp_path, tmp_path, 1, 2, 3, "nginx", 0, model_timeout=model_timeout_s)
-    taken_out, done = [], threading.Event()
+    reported, done = [], threading.Event()
 
-    def take_out(model: str, number: int, reason: str) -> bool:
-        taken_out.append((model, number))
+    def report(model: str, number: int, reason: str) -> bool:
+        reported.append((model, number))
         done.set()
         return True
 
@@ -197,7 +219,7 @@ def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
     monkeypatch.setattr(server, "last_end", lambda *_: 1.0)
     models = PythonModels(box)
     monkeypatch.setattr(models, "of", lambda _: Reach(("resnet",), ("resnet",), False, False))
-    watch = HangWatch(box, shared, models, take_out)
+    watch = HangWatch(box, shared, models, report)
     impatient, patient = Invocation(time.monotonic() + 60), Invocation(time.monotonic() - 1)
     impatient.began = time.monotonic() - 3
     patient.began = time.monotonic() - 2 * model_timeout_s
@@ -205,7 +227,7 @@ def test_a_model_hangs_since_the_first_of_its_requests_began_whoever_left_first(
     watch.add(ticket, "resnet", impatient, streamed=False)
     watch.add(ticket, "resnet", patient, streamed=False)
     assert done.wait(10)
-    assert taken_out == [("resnet", 0)]
+    assert reported == [("resnet", 0)]
 
 
 @pytest.mark.parametrize(

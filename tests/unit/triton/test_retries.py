@@ -52,7 +52,7 @@ def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = Fal
 
 def crash(shared: SharedGeneration, model: str) -> None:
     """What the supervisor and the control plane do when a model's process dies."""
-    shared.lose(model, now(), crashed=True)
+    shared.take_out(model, now(), crashed=True)
     shared.admit(model, shared.out_since(model))
 
 
@@ -75,7 +75,7 @@ class Call:
 
 def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
     call = Call(Interrupted("the process is gone"))
-    shared.lose("m", now())
+    shared.take_out("m", now())
     threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
     assert repeats_of(shared).run("m", call) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
@@ -85,7 +85,7 @@ def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, d
 def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
     shared: SharedGeneration, deadline: Invocation
 ) -> None:
-    shared.lose("m", now())
+    shared.take_out("m", now())
     shared.refuse("m")
     threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
     # A model with state too: nothing has happened yet.
@@ -198,7 +198,7 @@ def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
     shared: SharedGeneration, deadline: Invocation
 ) -> None:
     def stall() -> None:
-        shared.lose("m", now())
+        shared.take_out("m", now())
         shared.admit("m", shared.out_since("m"))
 
     assert repeats_of(shared).run("m", Call(*[stall] * 4)) == "answer"
