@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,10 @@ from sm.errors import CallerGone, DeadlinePassed
 
 PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
+#: Stands for every model that the router does not know: it may come, or the answer is a 404.
+UNKNOWN = "-"
+#: Seconds between two looks whether the caller of a request is still there that waits for its model.
+LOOK_INTERVAL_S = 0.2
 Value = str | int
 
 
@@ -198,6 +202,10 @@ class Invocation:
         #: The caller's :class:`~sm.client.sessions.Session`, if it names one.
         self.session: Any = None
 
+    def waiting_for(self, model: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        """Wait for a model in the block. Where requests share threads, its share bounds such waits."""
+        return nullcontext()
+
     def extend(self, seconds: float) -> None:
         """Allow more time, within what :meth:`limit` set."""
         self.at = min(self.at + seconds, self.latest)
@@ -243,6 +251,28 @@ def running(invocation: Invocation) -> Iterator[Invocation]:
         yield invocation
     finally:
         end(token)
+
+
+@contextmanager
+def turn(lock: threading.Lock, model: str) -> Iterator[None]:
+    """Have a lock in the block, for which the current request waits as one of those for its model.
+
+    Raises:
+        Overloaded: No further request for the model may wait.
+        DeadlinePassed, CallerGone: The request ended first.
+    """
+    request = current()
+    if request is None:
+        with lock:
+            yield
+        return
+    with request.waiting_for(model):
+        while not lock.acquire(timeout=min(LOOK_INTERVAL_S, request.remaining())):
+            request.check()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 class SilentPart:

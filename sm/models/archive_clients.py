@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sm.client.base import Array, Client, ModelMetadata, Tensors, Triton
 from sm.errors import BadInput, ClientFailed, NotReady, StartError, UnknownModel
-from sm.invocation import Hold, Invocation, current
+from sm.invocation import Hold, Invocation, current, turn
 from sm.models.holds import Holds
 from sm.models.load_records import CANARY, EMPTY_SNAPSHOT, STABLE, Record, Records, Snapshot
 from sm.plugins import registry
@@ -106,13 +106,13 @@ class LoadedClients(Mapping[str, Client]):
             if record.id not in self._snapshot.ids:
                 raise KeyError(name)
             slot = self._slots.setdefault(record.id, ClientSlot(record))
-        # Only requests for this archive wait.
-        with slot.lock:
-            is_new = slot.client is None and not slot.error
-            if is_new and self._create_client(slot) and not self._is_loaded(record):
-                # The archive was unloaded meanwhile: its files and models are gone.
-                slot.client, slot.error = None, "it has been unloaded"
-                _unload_in_background([record])
+        if slot.client is None:
+            with turn(slot.lock, name):
+                is_new = slot.client is None and not slot.error
+                if is_new and self._create_client(slot) and not self._is_loaded(record):
+                    # The archive was unloaded meanwhile: its files and models are gone.
+                    slot.client, slot.error = None, "it has been unloaded"
+                    _unload_in_background([record])
         if slot.client is None:
             if not self._is_loaded(record):
                 raise KeyError(name)

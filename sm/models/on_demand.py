@@ -21,7 +21,7 @@ from pathlib import Path
 from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
-from sm.invocation import NO_HEADERS, Listener, current, part
+from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, current, part
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
 from sm.models.load_records import Record, Records
@@ -298,57 +298,36 @@ def models_bytes(box: Box) -> int:
     return sum(map(hardware.anonymous_bytes, hardware.with_descendants(triton))) if triton else 0
 
 
-class Places:
-    """Bounds the requests that wait for models, which hold a thread each and have no slot yet.
-
-    A model's requests take no more places than are left free, so those for another model find some.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._free, self._lock = count, threading.Lock()
-        self._taken: dict[str, int] = {}
-
-    @contextlib.contextmanager
-    def take(self, name: str) -> Iterator[None]:
-        """Take a place until the end of the block. Raises :class:`Overloaded`."""
-        with self._lock:
-            taken = self._taken.get(name, 0)
-            if taken >= self._free:
-                raise Overloaded(f"more requests wait for {name[:200]!r} to be loaded than there is room for")
-            self._free, self._taken[name] = self._free - 1, taken + 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._free += 1
-                self._taken[name] -= 1
-                if not self._taken[name]:
-                    del self._taken[name]
-
-
 class Demand:
-    """Asks the control plane for models. Runs in each worker; ``places`` requests may wait there."""
+    """Asks the control plane for models. Runs in each worker."""
 
-    def __init__(self, control: Path, records: Records, keys: Mapping[str, str], places: int) -> None:
+    def __init__(self, control: Path, records: Records, keys: Mapping[str, str]) -> None:
         self._control, self._records, self._keys = control, records, keys
-        self._places = Places(places)
 
     def load(self, name: str) -> bool:
         """Wait until a model is loaded. Returns False if the repository does not have it.
 
         Raises:
-            Overloaded: It is not loaded in time, or too many requests wait already.
+            Overloaded: It is not loaded in time, or too many requests wait for it already.
             OutOfMemory: It alone is too large.
             NotReady: It cannot be loaded.
         """
-        with self._places.take(name), part("load") as load:
-            return self._wait(name, load.headers)
+        request = current() or Invocation(time.monotonic() + MARGIN_S)
+        with part("load") as load:
+            with request.waiting_for(UNKNOWN):
+                answer = self._ask(name, load.headers)
+            # Only now its name is known to be one of the repository's, and no caller's invention.
+            if answer[0] == UnknownModel.status:
+                return False
+            with request.waiting_for(name):
+                return self._wait(name, load.headers, request, answer)
 
-    def _wait(self, name: str, headers: Mapping[str, str]) -> bool:
-        request = current()
-        end = time.monotonic() if request is None else request.at - MARGIN_S
+    def _wait(
+        self, name: str, headers: Mapping[str, str], request: Invocation, answer: tuple[int, str]
+    ) -> bool:
+        end = request.at - MARGIN_S
         while True:
-            asked, (status, sentence) = time.monotonic(), self._ask(name, headers)
+            asked, (status, sentence) = time.monotonic(), answer
             if status == UnknownModel.status:
                 return False
             if status == OutOfMemory.status:
@@ -362,11 +341,11 @@ class Demand:
                     raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
                 if now - asked >= QUESTION_INTERVAL_S:
                     break
-                if request is not None:
-                    request.check_caller()
+                request.check_caller()
                 time.sleep(LOOK_INTERVAL_S)
             else:
                 return True
+            answer = self._ask(name, headers)
 
     def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""

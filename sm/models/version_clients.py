@@ -16,7 +16,7 @@ import numpy as np
 
 from sm.client.base import Client
 from sm.errors import CommandError, UnknownModel
-from sm.invocation import Hold, Invocation, running
+from sm.invocation import Hold, Invocation, running, turn
 from sm.models.archive_clients import LoadedClients, RenamedModels
 from sm.models.load_records import SEPARATOR, Record
 from sm.models.versions import staged
@@ -57,6 +57,8 @@ class VersionClients(Mapping[str, Client]):
         self._first, self.versions, self._triton = first, versions, triton
         self._lock = threading.Lock()
         self._made: dict[tuple[str, ...], Client] = {}
+        #: By the name of a client: its requests wait for each other, those of others do not.
+        self._making: dict[str, threading.Lock] = {}
 
     def __getitem__(self, name: str) -> Client:
         first, own = self._first.get(name), self.versions.find(name)
@@ -73,8 +75,11 @@ class VersionClients(Mapping[str, Client]):
         client = self._made.get(key)
         if client is None:
             with self._lock:
+                lock = self._making.setdefault(name, threading.Lock())
+            with turn(lock, name):
                 client = self._made.get(key) or self._make(name, first, records)
-                self._made[key] = client
+                with self._lock:
+                    self._made[key] = client
         return client
 
     def __iter__(self) -> Iterator[str]:

@@ -17,6 +17,7 @@ from sm.client.own_metrics import setting_up
 from sm.client.readiness import Question, ask
 from sm.client.tensor_roles import UnsuitableModel, record_shape
 from sm.errors import StartError, TriremeError, UnknownModel
+from sm.invocation import turn
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
 from sm.plugins.toolkit.scripts import ToolkitClient
 from sm.repository.models import CodeFolder, read_config
@@ -430,6 +431,7 @@ class LateClients(Mapping[str, Client]):
     def __init__(self, clients: Mapping[str, Client], unserved: Mapping[str, UnservedClient]) -> None:
         self._clients, self._unserved = dict(clients), dict(unserved)
         self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in unserved}
         self._next_check: dict[str, float] = {}
         self._on_change: Callable[[], None] = lambda: None
 
@@ -450,15 +452,16 @@ class LateClients(Mapping[str, Client]):
 
     def _check(self, name: str) -> None:
         """Add the client if its models are served now."""
-        with self._lock:
+        with turn(self._locks[name], name):
             unserved, now = self._unserved.get(name), time.monotonic()
             if unserved is None or now < self._next_check.get(name, 0.0):
                 return
             self._next_check[name] = now + RETRY_INTERVAL_S
             if not unserved.can_serve():
                 return
-            # A new dictionary: another thread may be iterating over the old one.
-            self._clients = {**self._clients, name: unserved.client}
-            del self._unserved[name]
+            with self._lock:
+                # A new dictionary: another thread may be iterating over the old one.
+                self._clients = {**self._clients, name: unserved.client}
+                del self._unserved[name]
         log.info("the client %r is served now: its model was missing when this worker started", name)
         self._on_change()

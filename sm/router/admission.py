@@ -19,7 +19,8 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from sm import metrics
@@ -37,9 +38,6 @@ WAIT_MARGIN = 1.25
 TURN_MARGIN = 1.1
 #: Models whose time is remembered.
 MAX_MODELS = 1024
-
-#: Stands for every model that the router does not know: Triton may know it, or the answer is a 404.
-UNKNOWN = "-"
 
 Outcome = Literal["waiting", "admitted", "refused", "late"]
 
@@ -301,6 +299,15 @@ class Admission:
         model, self._model = self._model, ""
         if self._gate is not None and model:
             self._gate.leave(model, time.monotonic() - self._since)
+
+    @contextmanager
+    def waiting(self, model: str) -> Iterator[None]:
+        """Take a slot of ``model`` before it can serve. The model's times begin when the block ends."""
+        self.enter(model)
+        try:
+            yield
+        finally:
+            self._since = time.monotonic()
 
     def borrow(self) -> bool:
         """Borrow a slot for another thread of this request; False if none is free."""

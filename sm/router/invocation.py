@@ -8,6 +8,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from sm import metrics
@@ -150,6 +151,10 @@ class RunningInvocation(Invocation):
     def caller(self) -> str:
         """The name of the caller's API key, or the caller's address; of IPv6, the network of one customer."""
         return self.api_key_name or caller_network(self.address)
+
+    def waiting_for(self, model: str) -> AbstractContextManager[object]:
+        # Once it is admitted it has its slot, and its lines share that.
+        return super().waiting_for(model) if self.share else self.slot.waiting(model)
 
     def __enter__(self) -> RunningInvocation:
         if not self._entered:

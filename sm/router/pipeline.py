@@ -17,9 +17,9 @@ from sm.client.sessions import Sessions
 from sm.errors import Interrupted, NotReady
 from sm.http.media_types import negotiate
 from sm.http.messages import JSON, Answer
-from sm.invocation import Invocation, begin, end
+from sm.invocation import UNKNOWN, Invocation, begin, end
 from sm.plugins.registry import Registry
-from sm.router.admission import UNKNOWN, Admission, FairGate
+from sm.router.admission import Admission, FairGate
 from sm.router.answers import record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
 from sm.router.classify import (
@@ -83,9 +83,9 @@ class Pipeline:
         token = begin(invocation)
         try:
             with invocation:
+                invocation.slot = Admission(self.gate)
                 message = read()
                 invocation.bytes_in = len(message.body)
-                invocation.slot = Admission(self.gate)
                 if self.gate is not None and self.gate.has_queue:
                     self._admit_unparsed(invocation, message)
                 is_small = len(message.body) < MIN_BASE64_BYTES

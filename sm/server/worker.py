@@ -234,9 +234,7 @@ class DataPlane(Plane):
             records = Records(self.box.models_file)
             loaded = LoadedClients(records, transport)
             if self.box.catalog:
-                # Half of what may be served and wait: the other threads are for models that are loaded.
-                places = max(1, self.settings.max_invocations // 2)
-                demand = Demand(self.box.control_socket, records, self.box.repository_keys, places)
+                demand = Demand(self.box.control_socket, records, self.box.repository_keys)
                 loaded = LoadedClients(records, transport, demand.load, Holds(self.box.holds_folder))
             return LoadedRegistry(
                 loaded, lists_models=not self.box.repository_keys, loads_on_demand=bool(self.box.catalog)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 from sm.client.base import ModelMetadata
-from sm.errors import BadInput, ClientFailed, NotReady, UnknownModel
+from sm.errors import BadInput, ClientFailed, NotReady, Overloaded, UnknownModel
 from sm.models.archive_clients import LoadedClients, LoadedRegistry
 from sm.models.load_records import Record, Records
+from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
+from tests.support.invocations import Callers
 from tests.support.model_archives import ArchiveFolder
 
 pytestmark = pytest.mark.core
@@ -29,6 +32,14 @@ class Mine(Client):
     models = ("model",)
     def inference(self, payload):
         return [NAME, helper.NAME, self.triton.metadata("model").name]
+"""
+
+WAIT_FOR_FILE = """
+import pathlib, time
+here = pathlib.Path(__file__)
+here.with_name('begun').touch()
+while not (here.parents[3] / 'go-on').exists():
+    time.sleep(0.01)
 """
 
 
@@ -163,14 +174,7 @@ def test_a_client_that_raises_to_end_the_process_only_fails_itself(
 def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_modules(
     worker: Worker,
 ) -> None:
-    wait_for_file = (
-        "import pathlib, time\n"
-        "here = pathlib.Path(__file__)\n"
-        "here.with_name('begun').touch()\n"
-        "while not (here.parents[3] / 'go-on').exists():\n"
-        "    time.sleep(0.01)\n"
-    )
-    worker.load("one", "1", client=wait_for_file + CLIENT, helper="NAME = 1")
+    worker.load("one", "1", client=WAIT_FOR_FILE + CLIENT, helper="NAME = 1")
     errors: list[Exception] = []
 
     def get_client() -> None:
@@ -190,6 +194,17 @@ def test_unloading_during_a_clients_import_makes_it_unknown_and_leaves_no_module
     thread.join()
     assert [type(error) for error in errors] == [UnknownModel]
     wait_until(lambda: not modules_below(str(worker.platform.home)), description="freeing its modules")
+
+
+def test_requests_that_wait_for_a_client_use_the_share_of_its_model_alone(worker: Worker) -> None:
+    worker.load("slow", "1", client=WAIT_FOR_FILE + CLIENT, helper="NAME = 1")
+    worker.load("plain", "2")
+    with Callers(FairGate(share=2, room=2), 10) as callers:
+        calls = [callers.call(lambda: worker.run_client("slow")) for _ in range(8)]
+        wait_until(lambda: sum(call.done() for call in calls) == 4, description="those above the share")
+        assert callers.call(lambda: worker.registry.triton_model("plain")).result() == "plain-in-triton"
+        (worker.platform.home / "go-on").touch()
+    assert Counter(type(call.exception()) for call in calls) == {Overloaded: 4, type(None): 4}
 
 
 def test_a_client_is_not_ready_until_triton_is_reachable(worker: Worker) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,10 @@ from sm.models import on_demand
 from sm.models.holds import Holds
 from sm.models.load_records import Record, Records
 from sm.models.model_loader import Loader
-from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, OnDemand, Places
+from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, Demand, OnDemand
+from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
+from tests.support.invocations import Callers
 
 
 @dataclass
@@ -145,17 +149,24 @@ def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
     assert asked == ["--list", "s3://bucket/models"]
 
 
-def test_requests_that_wait_for_loads_are_bounded_and_leave_places_to_other_models() -> None:
-    places = Places(8)
-    with ExitStack() as stack:
-        taken = []
-        for name in ["slow"] * 8 + ["other"] * 8 + ["third"] * 8:
-            try:
-                stack.enter_context(places.take(name))
-                taken.append(name)
-            except Overloaded:
-                pass
-        assert Counter(taken) == {"slow": 4, "other": 2, "third": 1}
-    with ExitStack() as stack:
-        for _ in range(4):
-            stack.enter_context(places.take("slow"))
+class AnsweredDemand(Demand):
+    """A worker's questions, which a control plane answers that loads the models of a repository."""
+
+    def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        return (202, "") if name in ("slow", "other") else (UnknownModel.status, "")
+
+
+def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path: Path) -> None:
+    records = Records(tmp_path / "models.json")
+    demand = AnsweredDemand(tmp_path / "no socket", records, {})
+    with Callers(FairGate(share=2, room=2), 10) as callers:
+        slow = [callers.call(partial(demand.load, "slow")) for _ in range(8)]
+        wait_until(lambda: sum(call.done() for call in slow) == 4, description="those above the share")
+        # Two have the slots of their model, two are in its queue; there are slots for others.
+        assert callers.call(partial(demand.load, "nobody")).result() is False
+        other = callers.call(partial(demand.load, "other"))
+        records.put(Record("other", "", "1", "other", {}, loaded=True))
+        assert other.result() is True
+        assert not any(call.done() and call.exception() is None for call in slow)
+        records.put(Record("slow", "", "2", "slow", {}, loaded=True))
+    assert Counter(type(call.exception()) for call in slow) == {Overloaded: 4, type(None): 4}
