@@ -9,7 +9,8 @@ import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
@@ -18,8 +19,6 @@ from sm.run_state import write_atomically
 
 #: Loaded models that an error names at most; there may be thousands.
 MAX_NAMES = 20
-#: Between a model's name and the id of a version that is not the current one.
-SEPARATOR = "@"
 #: The version that serves, and the one that gets a share of the requests.
 STABLE, CANARY = "stable", "canary"
 
@@ -42,11 +41,25 @@ class Canary:
         return int.from_bytes(digest, "big") % 100 < self.percent
 
 
+class State(StrEnum):
+    """What a loaded model is for."""
+
+    #: It is being loaded or unloaded, or that was interrupted.
+    CHANGING = "changing"
+    #: A new version, of which the workers make their clients.
+    STAGED = "staged"
+    #: A new version that gets a share of the requests.
+    CANARY = "canary"
+    SERVES = "serves"
+    #: An old version, which finishes the requests that it has.
+    RETIRED = "retired"
+
+
 @dataclass(frozen=True)
 class Record:
     """One archive. If it is loaded again under the same name, it gets a new ``id``."""
 
-    #: The platform's name of the archive.
+    #: The platform's name of the archive; of a version that does not serve, one of its own.
     name: str
     #: The archive's folder, as list and get show it.
     url: str
@@ -68,8 +81,9 @@ class Record:
     folder: str = ""
     #: What its files were, for an archive that may be replaced.
     version: str = ""
-    #: False while it is being loaded or unloaded, and if that was interrupted.
-    loaded: bool = False
+    state: State = State.CHANGING
+    #: The model of which it is a version beside the one that serves; else empty.
+    version_of: str = ""
     #: The share of a new version beside the one that serves.
     canary: Canary | None = None
     #: Why newer files do not serve, by what they are: they were rolled back.
@@ -78,7 +92,15 @@ class Record:
     @property
     def model(self) -> str:
         """The name of the model of which this is a version."""
-        return self.name.partition(SEPARATOR)[0]
+        return self.version_of or self.name
+
+    @property
+    def loaded(self) -> bool:
+        return self.state is not State.CHANGING
+
+    def beside(self, state: State) -> Record:
+        """Return it as a version that does not serve: callers cannot name it."""
+        return replace(self, name=f"{self.model}@{self.id}", version_of=self.model, state=state)
 
 
 @dataclass(frozen=True)
@@ -88,9 +110,9 @@ class Snapshot:
     records: Mapping[str, Record]
 
     def find(self, name: str) -> Record | None:
-        """Find a loaded archive by the platform's name, or by its Target-Model."""
+        """Find the archive that serves, by the platform's name or by its Target-Model."""
         record = self.records.get(name)
-        if record is None or not record.loaded:
+        if record is None or record.state is not State.SERVES:
             record = self._targets.get(name)
         return record
 
@@ -102,7 +124,7 @@ class Snapshot:
         sentence = f"no model {name[:200]!r} is loaded" if name else "the request names no model"
         if not list_loaded:
             return UnknownModel(sentence)
-        names = sorted(record.name for record in self.loaded())
+        names = sorted(record.name for record in self.loaded() if not record.version_of)
         listed_names = [other[:200] for other in names[:MAX_NAMES]]
         suffix = f" and {len(names) - len(listed_names)} more" if len(names) > len(listed_names) else ""
         return UnknownModel(
@@ -117,11 +139,15 @@ class Snapshot:
     @cached_property
     def canaries(self) -> Mapping[str, Record]:
         """The new versions that get a share of the requests, by model."""
-        return {record.model: record for record in self.loaded() if record.canary}
+        return {record.model: record for record in self.records.values() if record.state is State.CANARY}
 
     @cached_property
     def _targets(self) -> Mapping[str, Record]:
-        return {record.target: record for record in self.loaded() if record.target}
+        return {
+            record.target: record
+            for record in self.records.values()
+            if record.target and record.state is State.SERVES
+        }
 
 
 EMPTY_SNAPSHOT = Snapshot({})
@@ -146,7 +172,8 @@ class Records:
         if cached_version != version:
             rows = json.loads(self._file.read_bytes())
             for row in rows:
-                row["canary"] = row.get("canary") and Canary(**row["canary"])
+                row["state"] = State(row["state"])
+                row["canary"] = row["canary"] and Canary(**row["canary"])
             snapshot = Snapshot({row["name"]: Record(**row) for row in rows})
             self._cached = (version, snapshot)
         return snapshot

@@ -29,7 +29,7 @@ from sm.errors import (
 )
 from sm.models.archive_layout import Archive, Plugin, callable_names, resolve_folder
 from sm.models.holds import alone
-from sm.models.load_records import SEPARATOR, Record, Records
+from sm.models.load_records import Record, Records, State
 from sm.models.memory_room import MemoryRoom, needed_bytes
 from sm.models.staging import Staging, lost_file
 from sm.plugins.loading import discover
@@ -141,8 +141,8 @@ class Loader:
         """
         with self.using(repository / name), self._claim_name(name), _translate_full_disk():
             identity = secrets.token_hex(4)
-            record = Record(f"{name}{SEPARATOR}{identity}", str(repository / name), identity, "", {})
-            record = replace(record, folder=record.url, version=version)
+            url = str(repository / name)
+            record = Record(name, url, identity, "", {}, folder=url, version=version).beside(State.CHANGING)
             self.records.put(record)
             with self._undone_if_it_fails(record.name), self._translate_lost_files(record, repository):
                 archive = self._read_copy(record, (repository / name).resolve(), is_model=True)
@@ -158,8 +158,8 @@ class Loader:
     def take_over(self, record: Record) -> Record | None:
         """Let a version take the place of the one that serves; return that, under its new name."""
         old = self.records.read().records.get(record.model)
-        retired = None if old is None else replace(old, name=f"{old.name}{SEPARATOR}{old.id}")
-        new = replace(record, name=record.model, canary=None)
+        retired = None if old is None else old.beside(State.RETIRED)
+        new = replace(record, name=record.model, version_of="", state=State.SERVES, canary=None)
         self.records.change((new, retired) if retired else (new,), (record.name,))
         return retired
 
@@ -175,7 +175,7 @@ class Loader:
                 raise snapshot.unknown(name)
             started = time.monotonic()
             # From now on no request finds it.
-            self.records.put(replace(record, loaded=False))
+            self.records.put(replace(record, state=State.CHANGING))
             try:
                 self._unload_from_triton(record)
             except NotReady:
@@ -419,7 +419,7 @@ class Loader:
                     f"Triton has not loaded {record.name[:200]!r} within {self._load_timeout:g} s "
                     "(SAGEMAKER_STARTUP_TIMEOUT, at most 300)"
                 ) from None
-        record = replace(record, loaded=True)
+        record = replace(record, state=State.STAGED if record.version_of else State.SERVES)
         self.records.put(record)
         return record
 

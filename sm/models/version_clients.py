@@ -18,7 +18,7 @@ from sm.client.base import Client
 from sm.errors import CommandError, UnknownModel
 from sm.invocation import Hold, Invocation, running, turn
 from sm.models.archive_clients import LoadedClients, RenamedModels
-from sm.models.load_records import SEPARATOR, Record
+from sm.models.load_records import Record, State
 from sm.models.versions import staged
 from sm.plugins import registry
 from sm.plugins.golden import differences
@@ -83,8 +83,9 @@ class VersionClients(Mapping[str, Client]):
         return client
 
     def __iter__(self) -> Iterator[str]:
-        own = {record.name for record in self.versions.refresh().loaded() if record.client}
-        return iter({*self._first, *(name for name in own if SEPARATOR not in name)})
+        records = self.versions.refresh().records.values()
+        own = (record.name for record in records if record.client and record.state is State.SERVES)
+        return iter({*self._first, *own})
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -205,8 +206,9 @@ class VersionRegistry(Registry):
 
     def is_repeatable(self, model: str) -> bool:
         records = self.clients.versions.refresh().loaded()
-        name = next((record.name for record in records if record.entry == model), model)
-        return super().is_repeatable(name.partition(SEPARATOR)[0])
+        return super().is_repeatable(
+            next((record.model for record in records if record.entry == model), model)
+        )
 
     def triton_model(self, name: str) -> str:
         record = self._record(super().triton_model(name))
@@ -220,4 +222,4 @@ class VersionRegistry(Registry):
         return super().triton_model(name)
 
     def _record(self, name: str) -> Record | None:
-        return self.clients.versions.find(name) if SEPARATOR not in name else None
+        return self.clients.versions.find(name)

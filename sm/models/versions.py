@@ -21,7 +21,7 @@ from typing import Any
 from sm import hardware
 from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownModel
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
-from sm.models.load_records import SEPARATOR, Canary, Record
+from sm.models.load_records import Canary, Record, State
 from sm.models.model_loader import Loader
 from sm.polling import Poll
 from sm.repository import models
@@ -85,9 +85,9 @@ class Versions:
         for record in list(loader.records.read().records.values()):
             for version, reason in record.refused.items():
                 self._refused[record.name], self.failures[record.name] = version, reason
-            if record.canary:
+            if record.state is State.CANARY:
                 self._watch(record)
-            elif SEPARATOR in record.name:  # an earlier control plane was replacing it
+            elif record.state in (State.STAGED, State.RETIRED):  # an earlier control plane was replacing it
                 self._retire_later(record)
 
     def look(self) -> None:
@@ -157,7 +157,7 @@ class Versions:
         """Let the old version serve all requests again. Raises :class:`Conflict` if there is no canary."""
         with self._decision:
             canary = self._find_canary(name, identity)
-            retired = replace(canary, canary=None)
+            retired = replace(canary, canary=None, state=State.RETIRED)
             stable = self._loader.records.read().records[name]
             # Polling must not take the same files again, even by the next control plane.
             refused = {canary.version: OF_ROLLED_BACK.format(reason)}
@@ -202,7 +202,7 @@ class Versions:
 
     def _first_records(self) -> Iterator[Record]:
         for name, (url, version) in self._box.first_versions.items():
-            yield Record(name, url, f"first-{name}", name, {name: name}, version=version, loaded=True)
+            yield Record(name, url, f"first-{name}", name, {name: name}, version=version, state=State.SERVES)
 
     def _update(self, name: str, folder: Path, again: bool, canary: Canary | None = None) -> str:
         version, snapshot = models.digest(folder, name), self._loader.records.read()
@@ -245,7 +245,7 @@ class Versions:
             return SERVES
         self.failures.pop(name, None)
         canary = replace(canary, since=time.time(), counted=self._count(name))
-        self._loader.records.put(replace(record, canary=canary))
+        self._loader.records.put(replace(record, canary=canary, state=State.CANARY))
         VERSIONS.labels(MODELS.of(name), IS_CANARY).inc()
         log.info(
             "a canary gets %d %% of the requests", canary.percent, extra={"model": name, "version": record.id}
@@ -312,11 +312,11 @@ class Versions:
 
 def staged(record: Record, box: Box) -> bool:
     """True if a record is a new version that waits for the workers."""
-    return SEPARATOR in record.name and (box.prepared_folder / record.id).is_dir()
+    return record.state is State.STAGED and (box.prepared_folder / record.id).is_dir()
 
 
 def current_index(records: Mapping[str, Record], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return Triton's list of models under the names that callers use, without old and new versions."""
-    current = [record for record in records.values() if SEPARATOR not in record.name]
+    current = [record for record in records.values() if not record.version_of]
     names = {model: record.name for record in current for model in record.models.values()}
     return [{**row, "name": names[row["name"]]} for row in index if row["name"] in names]

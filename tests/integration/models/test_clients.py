@@ -15,7 +15,7 @@ import pytest
 from sm.client.base import ModelMetadata
 from sm.errors import BadInput, ClientFailed, NotReady, Overloaded, UnknownModel
 from sm.models.archive_clients import LoadedClients, LoadedRegistry
-from sm.models.load_records import Record, Records
+from sm.models.load_records import Record, Records, State
 from sm.router.admission import FairGate
 from tests.support.boxes import wait_until
 from tests.support.invocations import Callers
@@ -87,7 +87,7 @@ class Worker:
             "",
             url,
             triton_names,
-            loaded=True,
+            state=State.SERVES,
         )
         self.records.put(record)
 

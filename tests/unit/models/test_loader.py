@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sm.errors import BadInput, Conflict, DeadlinePassed, NotReady, OutOfMemory, UnknownModel
-from sm.models.load_records import Records
+from sm.models.load_records import Records, State
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import Loader, plain
 from sm.models.staging import Staging
@@ -164,7 +164,7 @@ def test_a_model_that_triton_lost_may_be_loaded_again(setup: LoaderSetup) -> Non
 
 def test_a_new_load_replaces_a_half_done_one(setup: LoaderSetup) -> None:
     record = setup.loader().load("one", setup.platform.write_nested("one", ENSEMBLE))
-    setup.records.put(replace(record, loaded=False))
+    setup.records.put(replace(record, state=State.CHANGING))
     second_record = setup.loader().load("one", setup.platform.write_flat("one", multiplying_model(2)))
     assert second_record.models == {"model": "one"}
     assert setup.staged() == ["one"]

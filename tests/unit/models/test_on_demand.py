@@ -17,7 +17,7 @@ import pytest
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.models import on_demand
 from sm.models.holds import Holds
-from sm.models.load_records import Record, Records
+from sm.models.load_records import Record, Records, State
 from sm.models.model_loader import Loader
 from sm.models.on_demand import FAILED, LOADED, LOADING, UNLOADED, Catalog, Demand, OnDemand
 from sm.router.admission import FairGate
@@ -37,7 +37,7 @@ class SmallLoader:
         self.loads.append(name)
         if len([*self.records.read().loaded()]) >= self.room:
             raise OutOfMemory("there is no room")
-        record = Record(name, url, f"id-{name}", name, {name: name}, loaded=True)
+        record = Record(name, url, f"id-{name}", name, {name: name}, state=State.SERVES)
         self.records.put(record)
         return record
 
@@ -130,7 +130,7 @@ def test_while_s3_is_away_the_list_is_asked_for_once_and_the_failure_remembered(
     catalog = Catalog("s3://bucket/models", tmp_path)
     (tmp_path / "holds").mkdir()
     loader = SmallLoader(Records(tmp_path / "models.json"))
-    loader.records.put(Record("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, loaded=True))
+    loader.records.put(Record("loaded", "", "id-loaded", "loaded", {"loaded": "loaded"}, state=State.SERVES))
     models = OnDemand(loader, catalog, tmp_path / "holds")  # type: ignore[arg-type]
 
     def ask(name: str) -> str:
@@ -165,8 +165,8 @@ def test_requests_that_wait_for_a_load_use_the_share_of_its_model_alone(tmp_path
         # Two have the slots of their model, two are in its queue; there are slots for others.
         assert callers.call(partial(demand.load, "nobody")).result() is False
         other = callers.call(partial(demand.load, "other"))
-        records.put(Record("other", "", "1", "other", {}, loaded=True))
+        records.put(Record("other", "", "1", "other", {}, state=State.SERVES))
         assert other.result() is True
         assert not any(call.done() and call.exception() is None for call in slow)
-        records.put(Record("slow", "", "2", "slow", {}, loaded=True))
+        records.put(Record("slow", "", "2", "slow", {}, state=State.SERVES))
     assert Counter(type(call.exception()) for call in slow) == {Overloaded: 4, type(None): 4}

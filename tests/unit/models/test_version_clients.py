@@ -10,7 +10,7 @@ import pytest
 from sm.models import version_clients
 from sm.models.archive_clients import LoadedClients
 from sm.models.holds import Holds, alone
-from sm.models.load_records import Record, Records
+from sm.models.load_records import Record, Records, State
 from sm.models.version_clients import CurrentModels, VersionClients
 
 
@@ -28,8 +28,8 @@ def test_a_version_that_is_prepared_leaves_the_other_models_of_its_clients_alone
     (tmp_path / "holds").mkdir()
     records = Records(tmp_path / "models.json")
     for name in ("a", "b"):
-        records.put(Record(name, "", f"first-{name}", name, {name: name}, version="1", loaded=True))
-    new = Record("a@new", "", "new", "a-new", {"a": "a-new"}, version="2", loaded=True)
+        records.put(Record(name, "", f"first-{name}", name, {name: name}, version="1", state=State.SERVES))
+    new = Record("a", "", "new", "a-new", {"a": "a-new"}, version="2").beside(State.STAGED)
     records.put(new)
     triton: Any = None
     versions = LoadedClients(records, triton, holds=Holds(tmp_path / "holds"))

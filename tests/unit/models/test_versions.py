@@ -16,7 +16,7 @@ import pytest
 from sm import hardware
 from sm.errors import BadInput, Conflict
 from sm.models import versions as versions_module
-from sm.models.load_records import Canary, Record, Records
+from sm.models.load_records import Canary, Record, Records, State
 from sm.models.model_loader import Loader
 from sm.models.versions import (
     UNCHANGED,
@@ -44,7 +44,7 @@ class NotingLoader:
         self.may_end.wait(10)
         if self.failure:
             raise BadInput(self.failure)
-        record = Record(f"{name}@new", "", "new", "", {}, version=version, loaded=True)
+        record = Record(name, "", "new", "", {}, version=version).beside(State.STAGED)
         self.records.put(record)
         return record
 
@@ -138,8 +138,8 @@ def test_a_change_of_a_client_is_a_new_version_too(tmp_path: Path) -> None:
 
 def test_callers_see_the_current_version_under_its_own_name() -> None:
     records = {
-        "cats": Record("cats", "", "2", "cats-2", {"cats": "cats-2"}, loaded=True),
-        "cats@1": Record("cats@1", "", "1", "cats", {"cats": "cats"}, loaded=True),
+        "cats": Record("cats", "", "2", "cats-2", {"cats": "cats-2"}, state=State.SERVES),
+        "cats@1": Record("cats", "", "1", "cats", {"cats": "cats"}).beside(State.RETIRED),
     }
     index = [{"name": "cats", "state": "READY"}, {"name": "cats-2", "state": "LOADING"}, {"name": "cats-0"}]
     assert current_index(records, index) == [{"name": "cats", "state": "LOADING"}]
