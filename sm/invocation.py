@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from sm.errors import CallerGone, DeadlinePassed
 
@@ -23,6 +23,10 @@ UNKNOWN = "-"
 #: Seconds between two looks whether the caller of a request is still there that waits for its model.
 LOOK_INTERVAL_S = 0.2
 Value = str | int
+Done = TypeVar("Done")
+#: Seconds until a wait first looks whether its caller has gone, and between the next looks. Most waits end
+#: before the first.
+FIRST_LOOK_S, LOOK_S = 0.05, 0.1
 
 
 class Part(Protocol):
@@ -241,6 +245,35 @@ def check() -> None:
     """Raise if the time of the current request is over or its caller is gone."""
     if (request := current()) is not None:
         request.check()
+
+
+def wait(
+    until: Callable[[float], Done | Literal[False] | None],
+    invocation: Invocation | None,
+    check: Callable[[], object] | None = None,
+) -> Done:
+    """Wait for something while its caller waits too: every wait within an invocation is this one.
+
+    Args:
+        until: Waits for it, for up to so many seconds, and returns it; None or False if it did not come.
+        invocation: The one that waits. None if nobody can leave.
+        check: Called between two looks at the caller. It raises if the wait must end.
+
+    Raises:
+        DeadlinePassed, CallerGone: The invocation ended first.
+    """
+    seconds = FIRST_LOOK_S
+    while True:
+        if invocation is not None:
+            seconds = min(seconds, max(0.0, invocation.at - time.monotonic()))
+        done = until(seconds)
+        if done is not None and done is not False:
+            return done
+        if invocation is not None:
+            invocation.check()
+        if check is not None:
+            check()
+        seconds = LOOK_S
 
 
 @contextmanager

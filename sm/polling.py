@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes that are read at once: so many calls to wake a poll count as one.
 MAX_WAKES = 4096
+#: Seconds between two looks at what nobody announces, while somebody waits for it.
+POLL_S = 0.02
 T = TypeVar("T")
 
 
@@ -76,6 +78,14 @@ class Poll:
             self._function()
         except BaseException:  # a client that is reloaded may call sys.exit()
             log.exception("%s failed; next try in %g s", self._name, self._interval_s)
+
+
+def poll_until(look: Callable[[], T], seconds: float) -> T:
+    """Call ``look`` until it returns something true, or ``seconds`` have passed; return its last value."""
+    end = time.monotonic() + seconds
+    while not (found := look()) and (left := end - time.monotonic()) > 0:
+        time.sleep(min(POLL_S, left))
+    return found
 
 
 class SharedQuestion(Generic[T]):

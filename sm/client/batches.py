@@ -13,21 +13,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from sm import metrics
 from sm.client.base import Client
 from sm.client.payloads import Payload
 from sm.errors import CallerGone, ClientFailed, DeadlinePassed, NotReady, TriremeError
-from sm.invocation import Invocation, Suspicion, current, part, running
+from sm.invocation import Invocation, Suspicion, current, part, running, wait
 
 log = logging.getLogger(__name__)
 
 Answers = TypeVar("Answers")
 #: Batches of a client that run at once. The second and later ones begin only if they are full.
 AT_ONCE = 4
-#: Seconds between two checks whether the caller of a waiting record is still connected.
-POLL_INTERVAL_S = 0.2
 #: The stage in which a record waits for its batch.
 GATHER = "gather"
 
@@ -62,8 +61,7 @@ class _Record:
     def wait(self) -> object:
         """Return the result or the exception; raise if the invocation ends before."""
         try:
-            while not self.answered.acquire(timeout=min(POLL_INTERVAL_S, self.limit.remaining())):
-                self.limit.check()
+            wait(partial(self.answered.acquire, True), self.limit)
         except BaseException:
             self.is_gone = True
             raise

@@ -9,14 +9,16 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sm.errors import Overloaded, TooLarge
 from sm.hardware import memory_limit
-from sm.invocation import check, current
+from sm.invocation import current, wait
 from sm.metrics import DECODED_BYTES
+from sm.polling import poll_until
 from sm.settings import Settings
 
 #: Bytes of memory for each comma or bracket of JSON: 26 to 60 for numbers, 46 for lists, 128 for objects.
@@ -25,8 +27,6 @@ BYTES_PER_MARK = 64
 MAX_UNCOUNTED_MARKS = 1000
 #: A request that finds no room for this long is rejected. Other decodes usually end within that time.
 MAX_WAIT_S = 5.0
-#: A waiting request polls, because finalizers give bytes back without notifying anybody.
-POLL_INTERVAL_S = 0.05
 #: The share of a budget that is kept free for models that hold less than that: of 256 MiB it is a JPEG of 11
 #: megapixels, and a model alone loses little.
 RESERVED_SHARE = 1 / 8
@@ -111,16 +111,17 @@ class DecodeBudget:
         self.release(0)
 
     def _wait(self, size: int, model: str) -> None:
-        """Poll until there is room."""
+        """Poll until there is room: finalizers give bytes back without notifying anybody."""
         give_up_at = time.monotonic() + MAX_WAIT_S
+
+        def give_up() -> None:
+            if time.monotonic() > give_up_at:
+                raise Overloaded("the memory for pictures and large JSON is in use")
+
         with self._lock:
             self._waiting[model] += 1
         try:
-            while not self._try_acquire(size, model):
-                check()
-                if time.monotonic() > give_up_at:
-                    raise Overloaded("the memory for pictures and large JSON is in use")
-                time.sleep(POLL_INTERVAL_S)
+            wait(partial(poll_until, partial(self._try_acquire, size, model)), current(), give_up)
         finally:
             with self._lock:
                 self._waiting[model] -= 1

@@ -21,14 +21,12 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 from sm import metrics
 from sm.errors import DeadlinePassed, Overloaded
-from sm.invocation import Invocation, current
-
-#: Seconds between two checks whether the caller of a waiting request is still connected.
-POLL_INTERVAL_S = 0.2
+from sm.invocation import Invocation, current, wait
 
 #: How much the last request's time counts in the mean: after 8 requests, a change is known by two thirds.
 NEWEST_SHARE = 1 / 8
@@ -122,8 +120,8 @@ class FairGate:
                     raise self._refuse(model)
                 request = limit()
                 waiter = _Waiter(math.inf if request is None else request.at)
-                wait = WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
-                late_by = time.monotonic() + wait + model.seconds - waiter.until if model.seconds else 0.0
+                turn = time.monotonic() + WAIT_MARGIN * model.wait_before(len(model.queue) + 1)
+                late_by = turn + model.seconds - waiter.until if model.seconds else 0.0
                 if late_by > 0:
                     raise self._refuse(model, late_by)
             # Last: nobody loses a place to a request that is refused itself.
@@ -176,9 +174,7 @@ class FairGate:
     def _wait(self, model: _Model, waiter: _Waiter, limit: Invocation | None) -> None:
         """Wait until the request is admitted or refused; leave the queue if its deadline passes first."""
         try:
-            while not waiter.decided.acquire(timeout=self._poll_interval(limit)):
-                if limit is not None:
-                    limit.check()
+            wait(partial(waiter.decided.acquire, True), limit)
         except BaseException as error:
             with self._lock:
                 if waiter.outcome == "waiting":
@@ -197,10 +193,6 @@ class FairGate:
             raise self._refuse(model)
         if waiter.outcome == "late":
             raise self._refuse(model, model.seconds)
-
-    @staticmethod
-    def _poll_interval(limit: Invocation | None) -> float:
-        return POLL_INTERVAL_S if limit is None else min(POLL_INTERVAL_S, limit.remaining())
 
     def _may_serve(self, model: _Model) -> bool:
         return model.served == 0 or model.served < min(self._share, self._places - self._places_in_use)

@@ -7,14 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from sm.errors import CallerGone, Interrupted, NotReady, TriremeError, Unavailable
-from sm.invocation import NO_HEADERS, Invocation, Value, current, part
+from sm.errors import CallerGone, DeadlinePassed, Interrupted, NotReady, TriremeError, Unavailable
+from sm.invocation import NO_HEADERS, Invocation, Value, current, part, wait
 from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
@@ -23,8 +24,6 @@ from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
 log = logging.getLogger(__name__)
 
-#: Seconds until the first check whether the caller is still connected, and between the next ones.
-FIRST_CALLER_CHECK_S, CALLER_CHECK_INTERVAL_S = 0.05, 0.1
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.
 REGISTRATION_TIMEOUT_S = 2.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -108,7 +107,7 @@ class Channel:
         method: str,
         request: Any,
         seconds: float | None = None,
-        interrupt: Callable[[], None] = lambda: None,
+        interrupt: Callable[[], None] | None = None,
     ) -> Any:
         """Make a call within the time that the invocation has left.
 
@@ -116,42 +115,38 @@ class Channel:
             method: The name of Triton's gRPC method.
             request: Its message.
             seconds: The limit outside of an invocation.
-            interrupt: Called every 0.1 s during the call; if it raises, the call ends.
+            interrupt: Called now and then during the call; if it raises, the call ends.
 
         Raises:
             Failed: The call failed.
         """
-        deadline = _checked_deadline()
-        seconds = deadline.remaining() if deadline else self._timeout if seconds is None else seconds
-        return self._call(method, request, seconds, deadline, interrupt)
+        return self._call(method, request, self._invocation(seconds), interrupt)
 
-    def infer(self, request: Any, interrupt: Callable[[], None] = lambda: None) -> Any:
+    def infer(self, request: Any, interrupt: Callable[[], None] | None = None) -> Any:
         """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on.
 
         Args:
             request: The message.
-            interrupt: Called every 0.1 s during the call; if it raises, the call ends.
+            interrupt: Called now and then during the call; if it raises, the call ends.
         """
-        deadline = _checked_deadline()
-        seconds = max(0.0, deadline.at - time.monotonic()) if deadline else self._timeout
-        is_heard = deadline is not None and deadline.listener is not None
-        with self._part(INFER, request) if is_heard else UNHEARD as headers:
+        invocation = self._invocation()
+        with UNHEARD if invocation.listener is None else self._part(INFER, request) as headers:
             pool = self._pool
             if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
-                return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
+                return self._call("ModelInfer", request, invocation, interrupt, headers)
             if headers:
                 pool = pool.with_metadata(headers)
             try:
-                answer = _infer_on_own_wire(pool, message, seconds, deadline, interrupt)
+                answer = _infer_on_own_wire(pool, message, invocation, interrupt)
             except Unreadable as error:
                 unusable, self._pool = self._pool, None
                 if unusable is not None:
                     unusable.close()
                     log.warning(UNREADABLE, error)
                     GRPC_CLIENT_FALLBACKS.inc()
-                if deadline is not None and not deadline.repeatable:
+                if not invocation.repeatable:
                     raise Failed(Interrupted, "Triton's answer cannot be read", finished=True) from None
-                return self._call("ModelInfer", request, seconds, deadline, interrupt, headers)
+                return self._call("ModelInfer", request, invocation, interrupt, headers)
             return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any, interrupt: Callable[[], None]) -> Generator[Any, None, None]:
@@ -159,28 +154,35 @@ class Channel:
 
         Args:
             request: A ModelInferRequest.
-            interrupt: Called every 0.1 s of a wait for the next answer; if it raises, the stream ends.
+            interrupt: Called now and then during a wait for the next answer; if it raises, the stream ends.
         """
         with self._part(STREAM_INFER, request, nests=False) as headers, self._methods() as stub:
-            deadline = _checked_deadline()
-            seconds = deadline.remaining() if deadline else self._timeout
-            metadata = (*self._keys, *headers.items())
+            invocation = self._invocation()
+            metadata, seconds = (*self._keys, *headers.items()), invocation.remaining()
             try:
                 call = stub.ModelStreamInfer(iter((request,)), timeout=seconds, metadata=metadata)
             except ValueError:
                 raise Failed(Unavailable, "the worker is ending", finished=True) from None
             size_of = pb.ModelInferResponse.ByteSize
-
-            def check() -> None:
-                _check_caller(deadline)
-                interrupt()
-
             try:
-                yield from read_ahead(_answers(call), size_of, call.cancel, check)
+                yield from read_ahead(_answers(call), size_of, call.cancel, invocation, interrupt)
+            except (CallerGone, DeadlinePassed) as error:
+                raise _unfinished(error) from None
             except grpc.RpcError as error:
                 raise translate_client_status(error.code(), error.details() or "") from None
             finally:
                 call.cancel()
+
+    def _invocation(self, seconds: float | None = None) -> Invocation:
+        """Return the current invocation, or one of so many seconds; :class:`Failed` if it has ended."""
+        invocation = current()
+        if invocation is None:
+            return Invocation(time.monotonic() + (self._timeout if seconds is None else seconds))
+        try:
+            invocation.check()
+        except TriremeError as error:
+            raise Failed(type(error), error.sentence, finished=True) from None
+        return invocation
 
     @contextlib.contextmanager
     def _part(self, method: str, request: Any, nests: bool = True) -> Iterator[Mapping[str, str]]:
@@ -228,7 +230,7 @@ class Channel:
 
     def _call_registration(self, method: str, request: Any) -> Any:
         try:
-            return self._call(method, request, REGISTRATION_TIMEOUT_S, None)
+            return self._call(method, request, Invocation(time.monotonic() + REGISTRATION_TIMEOUT_S))
         except Failed as failure:
             raise failure.error from None
 
@@ -236,27 +238,22 @@ class Channel:
         self,
         method: str,
         request: Any,
-        seconds: float,
-        deadline: Invocation | None,
-        interrupt: Callable[[], None] = lambda: None,
+        invocation: Invocation,
+        interrupt: Callable[[], None] | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Any:
         metadata = (*self._keys, *headers.items())
         with self._methods() as stub:
             # gRPC sends the deadline to Triton, which then drops a request that is still queued.
             try:
+                seconds = invocation.remaining()
                 future = getattr(stub, method).future(request, timeout=seconds, metadata=metadata)
             except ValueError:
                 raise Failed(Unavailable, "the worker is ending", finished=True) from None
-            interval = FIRST_CALLER_CHECK_S
             try:
-                while True:
-                    try:
-                        return future.result(timeout=interval)
-                    except grpc.FutureTimeoutError:
-                        interval = CALLER_CHECK_INTERVAL_S
-                        _check_caller(deadline)
-                        interrupt()
+                return wait(partial(_result, future), invocation, interrupt)
+            except (CallerGone, DeadlinePassed) as error:
+                raise _unfinished(error) from None
             except grpc.RpcError as error:
                 # The error is the future, and its traceback refers to it. Break this cycle: it would keep the
                 # call's memory until the garbage collector runs.
@@ -266,25 +263,26 @@ class Channel:
                 future.cancel()
 
 
-def _infer_on_own_wire(
-    pool: ConnectionPool,
-    message: bytes,
-    seconds: float,
-    deadline: Invocation | None,
-    interrupt: Callable[[], None],
-) -> bytes:
-    end = time.monotonic() + seconds
-    connection = pool.acquire(message, seconds)
+def _result(future: Any, seconds: float) -> Any:
+    """Return the answer of gRPC's client; None if there is none yet."""
     try:
-        while (answer := connection.receive(min(FIRST_CALLER_CHECK_S, end - time.monotonic()))) is None:
-            _check_caller(deadline)
-            interrupt()
-            if time.monotonic() >= end:
-                raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+        return future.result(timeout=seconds)
+    except grpc.FutureTimeoutError:
+        return None
+
+
+def _infer_on_own_wire(
+    pool: ConnectionPool, message: bytes, invocation: Invocation, interrupt: Callable[[], None] | None
+) -> bytes:
+    connection = pool.acquire(message, max(0.0, invocation.at - time.monotonic()))
+    try:
+        answer = wait(connection.receive, invocation, interrupt)
     except BaseException as error:
         # Triton drops the requests of a connection that closes.
         connection.close()
-        if isinstance(error, Failed) and issubclass(error.kind, NotReady) and time.monotonic() >= end:
+        if isinstance(error, CallerGone | DeadlinePassed):
+            raise _unfinished(error) from None
+        if isinstance(error, Failed) and issubclass(error.kind, NotReady) and not invocation.remaining():
             raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
         raise
     pool.release(connection)
@@ -310,17 +308,8 @@ def _answers(call: Any) -> Generator[Any, None, None]:
         raise error
 
 
-def _checked_deadline() -> Invocation | None:
-    """Return the deadline of the current invocation. Raises :class:`Failed` if it has passed."""
-    deadline = current()
-    try:
-        if deadline:
-            deadline.check()
-    except TriremeError as error:
-        raise Failed(type(error), error.sentence, finished=True) from None
-    return deadline
-
-
-def _check_caller(deadline: Invocation | None) -> None:
-    if deadline and deadline.is_disconnected():
-        raise Failed(CallerGone, "the caller hung up", finished=False)
+def _unfinished(error: CallerGone | DeadlinePassed) -> Failed:
+    """Return the failure of a call whose invocation ended before Triton answered."""
+    if isinstance(error, DeadlinePassed):
+        return translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "")
+    return Failed(CallerGone, error.sentence, finished=False)

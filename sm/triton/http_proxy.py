@@ -38,15 +38,13 @@ from sm.errors import (
     UnsupportedType,
 )
 from sm.http.messages import not_json
-from sm.invocation import Invocation, Ticket, Value, current, part
+from sm.invocation import Invocation, Ticket, Value, current, part, wait
 from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
 from sm.triton.read_ahead import read_ahead
 from sm.triton.retries import Retries
 from sm.triton.server import LOOPBACK
 from sm.triton.v2_body import check_tensors
 
-#: Milliseconds until the first check whether the caller is still connected, and between the next ones.
-FIRST_CHECK_MS, CHECK_INTERVAL_MS = 50, 100
 #: Bytes of one read.
 READ_BYTES = 2**18
 #: Statuses without a body. Bytes that follow such a reply would be read as the reply to the next request.
@@ -184,9 +182,10 @@ class Upstream:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
                 if reply.status == 200 and reply.headers.get("content-type", "").startswith(STREAM):
-                    check = partial(self._check_stream, deadline, ticket)
+                    # Triton ends no stream whose model's process is gone.
+                    check = partial(self._guard.confirm_delivery, (ticket,))
                     parts = connection.stream_body(deadline, check)
-                    return replace(reply, body=self._confirm_parts(parts, model, ticket, began, check))
+                    return replace(reply, body=self._confirm_parts(parts, model, ticket, began, deadline))
                 body = b"".join(connection.body_chunks(deadline))
                 complete = replace(reply, body=body)
         except BaseException as error:
@@ -206,23 +205,18 @@ class Upstream:
             raise Refused(failure.sentence)
         return replace(complete, failure=failure)
 
-    def _check_stream(self, deadline: Invocation, ticket: Ticket) -> None:
-        """Raise if a stream must end now: Triton ends none whose model's process is gone."""
-        deadline.check()
-        self._guard.confirm_delivery((ticket,))
-
     def _confirm_parts(
         self,
         parts: Generator[bytes, None, None],
         model: str,
         ticket: Ticket,
         began: float,
-        check: Callable[[], None],
+        deadline: Invocation,
     ) -> Iterator[bytes]:
         """Yield a stream's parts. Raises :class:`NotReady` at one that may be another request's."""
         try:
             for piece in parts:
-                check()
+                deadline.check()
                 self._confirm(_failure(200, piece, model, began), ticket)
                 self._guard.note_part(model)
                 yield piece
@@ -262,7 +256,7 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._protocol = h11.Connection(h11.CLIENT)
-        #: Called every 0.1 s of an exchange; if it raises, the exchange ends.
+        #: Called now and then during an exchange; if it raises, the exchange ends.
         self.check: Callable[[], None] = lambda: None
         #: Set to False by an answer whose end cannot be told from the bytes after it.
         self._reusable = True
@@ -300,7 +294,7 @@ class Connection:
         """Yield the body in chunks, and close the connection at the end. ``check`` may end a wait."""
         try:
             with _errors_for_caller(Interrupted):
-                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, check)
+                yield from read_ahead(self.body_chunks(deadline), len, self.interrupt, deadline, check)
         finally:
             self.close()
 
@@ -327,19 +321,15 @@ class Connection:
     def _next(self, deadline: Invocation) -> h11.Event:
         event = self._protocol.next_event()
         while event is h11.NEED_DATA:
-            self._wait(deadline)
+            wait(self._has_news, deadline, self.check)
             self._protocol.receive_data(self._socket.recv(READ_BYTES))
             event = self._protocol.next_event()
         if not isinstance(event, h11.Event) or isinstance(event, h11.ConnectionClosed):
             raise ConnectionResetError
         return event
 
-    def _wait(self, deadline: Invocation) -> None:
-        interval_ms = FIRST_CHECK_MS
-        while not self._poll.poll(min(interval_ms, 1 + deadline.remaining() * 1000)):
-            deadline.check()
-            self.check()
-            interval_ms = CHECK_INTERVAL_MS
+    def _has_news(self, seconds: float) -> bool:
+        return bool(self._poll.poll(seconds * 1000))
 
 
 @contextlib.contextmanager

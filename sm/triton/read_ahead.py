@@ -13,14 +13,13 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Generic, TypeVar
 
 from sm.errors import StreamStalled
+from sm.invocation import Invocation, wait
 
 #: Bytes that every stream may be behind, and bytes of all streams of the process above which no stream may be
 #: further behind, nor further than its equal share of them.
 STREAM_BYTES, TOTAL_BYTES = 2**23, 2**25
 #: Bytes that each part counts for besides its own.
 PART_OVERHEAD_BYTES = 2**11
-#: Seconds between two checks of a caller who waits for the next part.
-POLL_INTERVAL_S = 0.1
 
 Part = TypeVar("Part")
 
@@ -74,21 +73,18 @@ class _Buffer(Generic[Part]):
                 cancel()
             self._end(error)
 
-    def take(self, check: Callable[[], None]) -> tuple[Part] | None:
-        """Return the next part; None at the end. ``check`` is called while there is none, and may raise."""
-        while True:
-            with self._changed:
-                if not self._parts and not self._ended:
-                    self._changed.wait(POLL_INTERVAL_S)
-                if self._parts:
-                    part, size = self._parts.popleft()
-                    self._count(-size)
-                    return (part,)
-                if self._ended:
-                    if self._error is not None:
-                        raise self._error
-                    return None
-            check()
+    def take(self, seconds: float) -> tuple[Part, ...] | None:
+        """Return the next part, nothing at the end; None if there is no part for so many seconds."""
+        with self._changed:
+            if not self._parts and not self._ended:
+                self._changed.wait(seconds)
+            if self._parts:
+                part, size = self._parts.popleft()
+                self._count(-size)
+                return (part,)
+            if self._ended and self._error is not None:
+                raise self._error
+            return () if self._ended else None
 
     def close(self) -> None:
         """Drop what was not taken, and everything that still comes."""
@@ -142,7 +138,8 @@ def read_ahead(
     source: Iterable[Part],
     size_of: Callable[[Part], int],
     cancel: Callable[[], object],
-    check: Callable[[], None],
+    invocation: Invocation | None,
+    check: Callable[[], object] | None = None,
 ) -> Generator[Part, None, None]:
     """Yield the parts of ``source``, which another thread reads.
 
@@ -150,16 +147,18 @@ def read_ahead(
         source: Blocks until the next part.
         size_of: Returns a part's bytes.
         cancel: Makes ``source`` end soon. It may be called from any thread, more than once.
-        check: Called while the caller waits for a part. It raises if nobody waits any more.
+        invocation: The one that takes the parts; see :func:`sm.invocation.wait`.
+        check: Called while it waits for a part; may raise.
 
     Raises:
         StreamStalled: The caller is too far behind.
+        DeadlinePassed, CallerGone: The invocation ended first.
     """
     buffer: _Buffer[Part] = _Buffer(size_of)
     thread = threading.Thread(target=buffer.fill, args=(source, cancel), name="read-ahead", daemon=True)
     thread.start()
     try:
-        while taken := buffer.take(check):
+        while taken := wait(buffer.take, invocation, check):
             yield taken[0]
     finally:
         cancel()

@@ -15,19 +15,19 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from sm.errors import DeadlinePassed, Interrupted, ModelCrashed, NotReady, Refused, Unavailable
-from sm.invocation import Invocation, Patience, Suspicion, Ticket, current
+from sm.invocation import Invocation, Patience, Suspicion, Ticket, current, wait
 from sm.metrics import REPEATS
+from sm.polling import POLL_S, poll_until
 from sm.run_state import Box
 from sm.triton.answer_guard import AnswerGuard
 from sm.triton.generation import SERVES, STOPPED, TRITON_ITSELF, SharedGeneration, now, slot
 from sm.triton.python_models import PythonModels
 
-#: Seconds between two checks whether a call may be sent.
-POLL_INTERVAL_S = 0.02
 #: Seconds that one check keeps new calls waiting, while others are sent alone.
 RESERVATION_S = 0.3
 #: Seconds after which a call is sent although an instance is still missing, if another one serves.
@@ -159,30 +159,37 @@ class Retries:
     ) -> Ticket:
         """Wait until a call of the model may be sent."""
         began = time.monotonic()
-        while True:
-            # At least once: what is gone may not have been noticed yet.
-            time.sleep(min(POLL_INTERVAL_S, deadline.remaining()))
+
+        def check() -> None:
             sentence = failures.last.sentence
-            if not deadline.remaining():
-                raise DeadlinePassed(f"the invocation's time ended during a wait: {sentence}")
-            deadline.check_caller()
             if self._shared.triton == STOPPED:
                 raise Unavailable(f"the box is stopping: {sentence}")
             if patience.spent() > self._seconds:
                 raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
+
+        def admit() -> Ticket | None:
+            check()
             if self._shared.triton != SERVES or not take_turn():
-                continue
+                return None
             try:
                 ticket = self.guard.admit(model, failures.suspect)
             except Unavailable:
                 raise
             except NotReady as error:
                 failures.last = error.with_traceback(None)
-                continue
-            if not any(self._is_being_replaced(each) for each, _ in ticket.generations):
-                stages = deadline.stages
-                stages[WAIT] = stages.get(WAIT, 0.0) + time.monotonic() - began
-                return ticket
+                return None
+            return None if any(self._is_being_replaced(each) for each, _ in ticket.generations) else ticket
+
+        # At least once: what is gone may not have been noticed yet.
+        time.sleep(min(POLL_S, deadline.remaining()))
+        try:
+            deadline.check()
+            ticket = wait(partial(poll_until, admit), deadline)
+        except DeadlinePassed:
+            sentence = f"the invocation's time ended during a wait: {failures.last.sentence}"
+            raise DeadlinePassed(sentence) from None
+        deadline.stages[WAIT] = deadline.stages.get(WAIT, 0.0) + time.monotonic() - began
+        return ticket
 
     def _is_being_replaced(self, model: str) -> bool:
         since = self._shared.out_since(model)

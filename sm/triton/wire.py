@@ -229,16 +229,17 @@ class Connection:
         block = b"%b%b%c%b" % (head, TIMEOUT_NAME, len(timeout), timeout)
         size, stream = len(message) + 5, self._stream
         self._window -= size
-        self._send(
-            b"%b%b%b\0%b%b"
-            % (
-                FRAME_HEAD.pack(len(block) >> 8, len(block) & 255, HEADERS, END_HEADERS, stream),
-                block,
-                FRAME_HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream),
-                (size - 5).to_bytes(4, "big"),
-                message,
-            )
+        call = b"%b%b%b\0%b%b" % (
+            FRAME_HEAD.pack(len(block) >> 8, len(block) & 255, HEADERS, END_HEADERS, stream),
+            block,
+            FRAME_HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream),
+            (size - 5).to_bytes(4, "big"),
+            message,
         )
+        try:
+            self._socket.sendall(call)
+        except OSError:
+            raise lost_connection() from None
 
     def receive(self, seconds: float) -> bytes | None:
         """Return the answer's message; None if it did not arrive in time.
@@ -378,6 +379,8 @@ class ConnectionPool:
         self._head = encode_call_headers(path, f"127.0.0.1:{port}", metadata)
         #: The last used is taken first, because its memory is still cached.
         self._idle: list[Connection] = []
+        #: Gives back a connection whose answer was read.
+        self.release = self._idle.append
 
     def with_metadata(self, metadata: Mapping[str, str]) -> ConnectionPool:
         """Return a pool of the same connections whose calls carry more metadata."""
@@ -402,10 +405,6 @@ class ConnectionPool:
             connection.close()
             raise
         return connection
-
-    def release(self, connection: Connection) -> None:
-        """Give back a connection whose answer was read."""
-        self._idle.append(connection)
 
     def close(self) -> None:
         while self._idle:

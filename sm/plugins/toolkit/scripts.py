@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from inspect import Parameter
 from pathlib import Path
@@ -46,7 +47,7 @@ from sm.errors import (
 )
 from sm.http.media_types import acceptable, kind_of, most_wanted, quality_of, read_accept
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY
-from sm.invocation import current
+from sm.invocation import current, wait
 from sm.plugins.toolkit import codecs
 from sm.plugins.toolkit.code_imports import plain_names
 
@@ -519,11 +520,13 @@ class ToolkitClient(Client):
     @contextmanager
     def _exclusive_access(self) -> Iterator[None]:
         deadline = current()
-        if not self._lock.acquire(timeout=deadline.remaining() if deadline else -1):
+        try:
+            wait(partial(self._lock.acquire, True), deadline)
+        except DeadlinePassed:
             self._replace_if_stuck()
             raise DeadlinePassed(
                 f"{self.name} was busy with earlier requests until the invocation's time was over"
-            )
+            ) from None
         try:
             if deadline:
                 deadline.check()

@@ -10,14 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from sm.errors import CallerGone, ModelFailed, StreamStalled
+from sm.invocation import Invocation
 from sm.triton import read_ahead as module
 from sm.triton.read_ahead import PATIENCE, STREAM_BYTES, TOTAL_BYTES, read_ahead
 
 MIB = 2**20
-
-
-def nobody_left() -> None:
-    raise CallerGone("the caller hung up")
 
 
 def wait_for(condition: threading.Event) -> None:
@@ -32,7 +29,7 @@ def test_parts_come_in_order_and_are_read_before_they_are_taken() -> None:
             yield b"%d" % number
         all_read.set()
 
-    parts = read_ahead(source(), len, lambda: None, lambda: None)
+    parts = read_ahead(source(), len, lambda: None, None)
     assert next(parts) == b"0"
     wait_for(all_read)
     assert list(parts) == [b"%d" % number for number in range(1, 100)]
@@ -44,7 +41,7 @@ def test_an_error_comes_after_the_parts_before_it() -> None:
         yield b"a"
         raise ModelFailed("no such luck")
 
-    parts = read_ahead(source(), len, lambda: None, lambda: None)
+    parts = read_ahead(source(), len, lambda: None, None)
     assert next(parts) == b"a"
     with pytest.raises(ModelFailed):
         next(parts)
@@ -58,7 +55,7 @@ def endless(cancelled: threading.Event, sizes: list[int]) -> Iterator[bytes]:
 
 def test_a_stream_that_fills_the_buffers_of_its_worker_is_given_up_at_once() -> None:
     cancelled, sizes = threading.Event(), list[int]()
-    parts = read_ahead(endless(cancelled, sizes), len, cancelled.set, lambda: None)
+    parts = read_ahead(endless(cancelled, sizes), len, cancelled.set, None)
     with pytest.raises(StreamStalled):
         for _ in parts:
             wait_for(cancelled)
@@ -74,7 +71,7 @@ def test_many_slow_callers_share_the_buffers_of_their_worker() -> None:
             sizes.append(PATIENCE.buffered_bytes)
             yield bytes(MIB // 8)
 
-    streams = [read_ahead(source(), len, given_up.release, lambda: None) for _ in range(count)]
+    streams = [read_ahead(source(), len, given_up.release, None) for _ in range(count)]
     for stream in streams:
         # Each takes a part and then stops, far below what one stream may be behind.
         with contextlib.suppress(StreamStalled):
@@ -96,7 +93,7 @@ def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytes
             time.sleep(0.01)
             yield b"x"
 
-    parts = read_ahead(source(), len, cancelled.set, lambda: None)
+    parts = read_ahead(source(), len, cancelled.set, None)
     next(parts)
     # It has everything that there is, so it may take its time.
     assert not cancelled.wait(0.6)
@@ -104,7 +101,7 @@ def test_a_caller_who_is_behind_for_too_long_loses_the_stream(monkeypatch: pytes
     parts.close()
 
     cancelled.clear()
-    parts = read_ahead(source_behind(cancelled), len, cancelled.set, lambda: None)
+    parts = read_ahead(source_behind(cancelled), len, cancelled.set, None)
     next(parts)
     wait_for(cancelled)
     with pytest.raises(StreamStalled):
@@ -126,7 +123,8 @@ def test_a_caller_that_leaves_while_it_waits_cancels_the_stream() -> None:
         yield b"a"
         wait_for(cancelled)
 
-    parts = read_ahead(source(), len, cancelled.set, nobody_left)
+    gone = Invocation(time.monotonic() + 20, lambda: True)
+    parts = read_ahead(source(), len, cancelled.set, gone)
     assert next(parts) == b"a"
     with pytest.raises(CallerGone):
         next(parts)
@@ -141,7 +139,7 @@ def test_many_tiny_parts_count_for_the_memory_that_they_take() -> None:
             sent.append(1)
             yield b"x"
 
-    parts = read_ahead(source(), len, cancelled.set, lambda: None)
+    parts = read_ahead(source(), len, cancelled.set, None)
     with pytest.raises(StreamStalled):
         for _ in parts:
             wait_for(cancelled)
