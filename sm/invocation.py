@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -20,8 +21,6 @@ PASSED = "the invocation's time is over"
 NO_HEADERS: Mapping[str, str] = {}
 #: Stands for every model that the router does not know: it may come, or the answer is a 404.
 UNKNOWN = "-"
-#: Seconds between two looks whether the caller of a request is still there that waits for its model.
-LOOK_INTERVAL_S = 0.2
 Value = str | int
 Done = TypeVar("Done")
 #: Seconds until a wait first looks whether its caller has gone, and between the next looks. Most waits end
@@ -300,8 +299,7 @@ def turn(lock: threading.Lock, model: str) -> Iterator[None]:
             yield
         return
     with request.waiting_for(model):
-        while not lock.acquire(timeout=min(LOOK_INTERVAL_S, request.remaining())):
-            request.check()
+        wait(partial(lock.acquire, True), request)
         try:
             yield
         finally:
