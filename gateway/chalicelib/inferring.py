@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import orjson
 from sm.client.base import Client
 from sm.errors import BadInput, WrongPayload
 from sm.http import messages
+from sm.invocation import Invocation
 from sm.router.answers import write
 from sm.router.classify import DispatchRequest, RawRecord
 from sm.router.dispatch import run_record
@@ -118,7 +120,7 @@ class Inference:
         return orjson.loads(cached)
 
     def _compute(self, call: DispatchRequest) -> Any:
-        answer = write(call, run_record(call))
+        answer = write(call, run_record(call, Invocation(math.inf)))
         if answer.content_type != messages.JSON:
             return answer.read().decode("utf-8", "replace")
         written = orjson.loads(answer.read())

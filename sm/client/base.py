@@ -240,6 +240,8 @@ class Client(ABC):
     readiness: Question | None = None
     #: Why the client cannot serve now; empty if it can.
     unready: str = ""
+    #: True in a box that loads edited clients again: its caller is its author.
+    is_edited: bool = False
 
     def __init__(self, triton: Triton, folder: Path, repository: Path) -> None:
         #: Calls models.

@@ -129,15 +129,6 @@ class Registry:
             f"no model {name[:200]!r}{reason}; there are: {', '.join(exists) or 'none'}", models=exists
         )
 
-    @staticmethod
-    def name_error(_client: Client, error: BaseException) -> str:
-        """Describe an exception of a client for a caller: only its class, as the rest is for the log."""
-        return type(error).__name__
-
-    def describe_error(self, client: Client, error: BaseException) -> str:
-        """Describe an exception of a client for a caller."""
-        return self.name_error(client, error)
-
     def is_served(self, name: str) -> bool:
         """True if a model or a client of that name is served."""
         return name in self.clients or name in self.models

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
-from sm.plugins.loading import ClientSource, describe_failure
+from sm.plugins.loading import ClientSource
 from sm.plugins.registry import RETRY_INTERVAL_S, Registry
 from sm.polling import Poll
 
@@ -133,6 +133,8 @@ class LiveClients(Mapping[str, Client]):
             self._log_once(logging.ERROR, describe_change(source, error), changes)
 
         self.registry = self._build(reusable=reusable, report=report)
+        for client in reusable.values():
+            client.is_edited = True
         self._clients, self.load_errors, self.reload_errors = reusable, load_errors, {}
 
     def _publish(self, before: Mapping[Path, Client], changes: str) -> None:
@@ -166,14 +168,6 @@ class LiveRegistry(Registry):
     def get(self, name: str) -> Client:
         client = self.clients.get(name)
         return replace(self.clients.registry, models=self.models).get(name) if client is None else client
-
-    def describe_error(self, client: Client, error: BaseException) -> str:
-        """Name file and line, as for a client that cannot load: the caller is the client's author."""
-        files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-        file = next((file for file in reversed(files) if file.is_relative_to(client.folder)), None)
-        if file is None:
-            return super().describe_error(client, error)
-        return f"{file}: {describe_failure(error, file).rstrip('.')}"
 
     @property
     def load_errors(self) -> Mapping[str, str]:

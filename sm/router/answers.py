@@ -18,7 +18,7 @@ from sm.client.results import Boxes, Encoded, Picture, encodable
 from sm.errors import NotAcceptable, TriremeError
 from sm.http.media_types import acceptable, negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, NPY, PNG, Answer, strict_json
-from sm.invocation import current
+from sm.invocation import Invocation
 from sm.router.classify import OFFERS, DispatchRequest
 
 #: What a list may be sent as, the best first.
@@ -40,10 +40,8 @@ def write(request: DispatchRequest, result: object) -> Answer:
 
     Raises:
         NotAcceptable: It can have none that the caller accepts.
-        TriremeError: The result is one.
+        ClientFailed: It has no encoded form.
     """
-    if isinstance(result, TriremeError):
-        raise result
     if isinstance(result, Encoded):
         is_json = result.content_type.startswith((JSON, JSON_LINES))
         body = strict_json(result.body) if is_json else result.body
@@ -69,12 +67,9 @@ def write(request: DispatchRequest, result: object) -> Answer:
 
 
 def write_pipeline(request: DispatchRequest, results: Sequence[object]) -> Answer:
-    """Encode the answer to a request in Hugging Face's form. Raises the first failure of a record."""
+    """Encode the answer to a request in Hugging Face's form."""
     call = request.pipeline
     assert call is not None
-    for result in results:
-        if isinstance(result, TriremeError):
-            raise result
     try:
         answer = call.pipeline.write(call.inputs, call.parameters, results, request.client)
         return Answer(dumps(answer), headers=request.answer_headers)
@@ -95,20 +90,22 @@ def record_encoder(request: DispatchRequest) -> Callable[[object], EncodedRecord
     return partial(encode_row, request) if request.accept == CSV else partial(encode_record, request.model)
 
 
-def write_list(request: DispatchRequest, records: Iterable[EncodedRecord]) -> Answer:
+def write_list(request: DispatchRequest, records: Iterable[EncodedRecord], invocation: Invocation) -> Answer:
     """Join encoded records to a JSON list, to JSON lines or CSV. Raises the first failure if none succeeded.
 
     CSV has no place for an error, so that every failure is raised.
     """
     if request.accept in (JSON_LINES, CSV):
-        body = join_records(records, b"\n", has_errors=request.accept == JSON_LINES)
+        body = join_records(records, invocation, b"\n", has_errors=request.accept == JSON_LINES)
         return Answer(body, request.accept, headers=request.answer_headers)
     start = b'{"modelname":' + dumps(request.model) + b',"result":['
-    return Answer(join_records(records, b",", start, b"]}"), headers=request.answer_headers)
+    body = join_records(records, invocation, b",", start, b"]}")
+    return Answer(body, headers=request.answer_headers)
 
 
 def join_records(
     records: Iterable[EncodedRecord],
+    invocation: Invocation,
     separator: bytes,
     start: bytes = b"",
     end: bytes = b"",
@@ -118,7 +115,7 @@ def join_records(
 
     Raises the first failure if no record succeeded, or if the form has no errors in it.
     """
-    body, first_failure, succeeded, running = io.BytesIO(), None, False, current()
+    body, first_failure, succeeded = io.BytesIO(), None, False
     body.write(start)
     for number, record in enumerate(records):
         if number:
@@ -130,8 +127,8 @@ def join_records(
         if not has_errors:
             raise record.failure
         first_failure = first_failure or record.failure
-        if running is not None and record.failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            running.failed_status = record.failure.status
+        if record.failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            invocation.failed_status = record.failure.status
     if first_failure is not None and not succeeded:
         raise first_failure
     body.write(end)
@@ -139,25 +136,19 @@ def join_records(
 
 
 def encode_record(model: str, result: object) -> EncodedRecord:
-    """Encode a result or a :class:`TriremeError` as an entry of a list."""
-    if isinstance(result, TriremeError):
-        return encode_failure(result)
+    """Encode a result as an entry of a list. Raises :class:`TriremeError` if it has no such form."""
     try:
         return EncodedRecord(dumps(result))
-    except (TypeError, ValueError):
-        return encode_failure(_unencodable(model, result))
+    except (TypeError, ValueError) as error:
+        raise _unencodable(model, result) from error
 
 
 def encode_row(request: DispatchRequest, result: object) -> EncodedRecord:
-    """Encode a result or a :class:`TriremeError` as CSV."""
-    if isinstance(result, TriremeError):
-        return encode_failure(result)
+    """Encode a result as CSV. Raises :class:`NotAcceptable` if it has no such form."""
     row = _encode_as(CSV, request, result)
     if row is None:
-        return encode_failure(
-            NotAcceptable(
-                f"the result of {request.model!r} has no form of one line of CSV; {JSON} has it all"
-            )
+        raise NotAcceptable(
+            f"the result of {request.model!r} has no form of one line of CSV; {JSON} has it all"
         )
     return EncodedRecord(row)
 
@@ -181,10 +172,7 @@ def dumps(value: object) -> bytes:
 def _encode_as(kind: str, request: DispatchRequest, result: object) -> bytes | None:
     """Encode a result as a type other than JSON; None if it cannot be."""
     if kind == JSON_LINES:
-        record = encode_record(request.model, result)
-        if record.failure is not None:
-            raise record.failure
-        return record.body
+        return encode_record(request.model, result).body
     if isinstance(result, Picture):
         return result.png() if kind == PNG else None
     if kind == CSV:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -82,8 +82,6 @@ class DispatchRequest(RequestContext):
     path: str = "payload"
     #: How a request in Hugging Face's form is answered; None for any other.
     pipeline: PipelineCall | None = None
-    #: Describes an exception of the client for the caller.
-    describe_error: Callable[[Client, BaseException], str] = Registry.name_error
 
     def place(self, number: int) -> str:
         """Return the place of a record in the request, for errors."""
@@ -377,10 +375,10 @@ class Classifier:
             return self._dispatch_request(message, model, models.find(model), address, members, session, None)
         takes_json, body = kind == JSON, JsonBody(message.body, is_line)
 
-        def dispatch(members: Mapping[str, Any]) -> DispatchRequest:
+        def dispatch(members: Mapping[str, Any], call: PipelineCall | None = None) -> DispatchRequest:
             model = message.model or members.get("modelname") or name
             found = client if model == name else models.find(model)
-            return self._dispatch_request(message, model, found, address, members, session, limit)
+            return self._dispatch_request(message, model, found, address, members, session, limit, call)
 
         if client is not None and client.payload.takes_bodies:
             # Such a client gets every body unchanged, except a dispatch request that names a model.
@@ -412,10 +410,7 @@ class Classifier:
                 if client is None or not takes_json or body.is_v2():
                     return TritonRequest(message, name, version)
                 call, members = body.pipeline_call(client)
-                request = dispatch(members)
-                request.pipeline, request.path = call, "inputs"
-                request.many = isinstance(call.inputs, list) and len(request.records) == len(call.inputs)
-                return request
+                return dispatch(members, call)
         elif (takes_json or OBJECT.match(message.body)) and not body.is_dispatch():
             return TritonRequest(message, name, version, "generate" if is_line else self.inference_type)
         if takes_json:
@@ -441,9 +436,11 @@ class Classifier:
         members: Mapping[str, Any],
         session: Session | None,
         limit: RecordLimit | None,
+        call: PipelineCall | None = None,
     ) -> DispatchRequest:
         payload = members["payload"]
         many = isinstance(payload, list)
+        records = payload if many else [payload]
         if limit is not None:
             limit.add(len(payload) if many else 1)
         elif many and self.max_records is not None:
@@ -459,21 +456,24 @@ class Classifier:
         if message.query:
             query = {name: value for name, value in message.query.items() if name not in ADDRESS_MEMBERS}
             parameters = {**query, **parameters}
+        if call is not None:
+            many = isinstance(call.inputs, list) and len(records) == len(call.inputs)
         return DispatchRequest(
             model,
-            payload if many else [payload],
+            records,
             many,
             parameters,
             address.attributes,
             message.request_id,
             chosen_accept == EVENTS or (message.in_parts and found.streams()),
             client=found,
-            describe_error=self.models.describe_error,
             version=str(members.get("version") or address.version),
             accept=chosen_accept,
             headers=platform_headers,
             session=session,
             accept_header=accept,
+            path="payload" if call is None else "inputs",
+            pipeline=call,
         )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -23,8 +25,9 @@ from sm.errors import (
     WrongTensor,
 )
 from sm.http.messages import JSON, JSON_LINES
-from sm.invocation import PASSED, check, current, part
+from sm.invocation import PASSED, Invocation, part
 from sm.metrics import stage
+from sm.plugins.loading import describe_failure
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
 from sm.router.classify import DispatchRequest, RawRecord
@@ -34,18 +37,20 @@ log = logging.getLogger(__name__)
 MAX_NAME_CHARACTERS = 40
 
 
-def run_record(request: DispatchRequest, number: int = 0, path: str = "payload") -> object:
-    """Run a record of a request; return its result, or its :class:`TriremeError`.
+def run_record(
+    request: DispatchRequest, invocation: Invocation, number: int = 0, path: str = "payload"
+) -> object:
+    """Run a record of a request and return its result. Raises :class:`TriremeError`.
 
     Args:
         request: The request.
+        invocation: Its scope.
         number: Of the record.
         path: The record's place in the request, for errors.
     """
     client, payload = request.client, None
-    running = current()
-    if running is not None and running.crashes and (crash := crash_of(request, number)) is not None:
-        return crash
+    if invocation.crashes:
+        raise_crash(request, invocation, number)
     try:
         with stage(client.name, "decode"):
             payload = validate_payload(client, request, request.records[number], path)
@@ -56,36 +61,35 @@ def run_record(request: DispatchRequest, number: int = 0, path: str = "payload")
             if isinstance(result, BaseException):
                 raise result
         # A result that is too late reaches no caller, so it is not a success.
-        if running is not None and running.at <= time.monotonic():
+        if invocation.at <= time.monotonic():
             raise DeadlinePassed(PASSED)
         return result
     except BaseException as error:  # a client may call sys.exit(): its record alone fails
-        note_crash(request, number, error)
-        return to_error(error, request, path, payload)
+        note_crash(request, invocation, number, error)
+        raise to_error(error, request, path, payload) from None
 
 
-def note_crash(request: DispatchRequest, number: int, error: BaseException) -> None:
+def note_crash(request: DispatchRequest, invocation: Invocation, number: int, error: BaseException) -> None:
     """Remember a record that crashed its model: its request may have to run again, the record may not."""
-    running = current()
-    if isinstance(error, ModelCrashed) and running is not None:
-        running.crashes.append((request.client, request.records[number], error))
+    if isinstance(error, ModelCrashed):
+        invocation.crashes.append((request.client, request.records[number], error))
 
 
-def crash_of(request: DispatchRequest, number: int) -> TriremeError | None:
-    """Return the error of a record that has crashed its model in this invocation; None if it has not."""
-    running = current()
-    for client, record, error in running.crashes if running is not None else ():
+def raise_crash(request: DispatchRequest, invocation: Invocation, number: int) -> None:
+    """Raise the error of a record that has crashed its model in this invocation."""
+    for client, record, error in invocation.crashes:
         if client is request.client and record == request.records[number]:
-            assert isinstance(error, TriremeError)
-            return error
-    return None
+            raise error
 
 
-def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[object, None, None]:
+def stream(
+    request: DispatchRequest, invocation: Invocation, confirm: Callable[[], None]
+) -> Generator[object, None, None]:
     """Yield the parts of the answer to the single record. Raises :class:`TriremeError`.
 
     Args:
         request: The request.
+        invocation: Its scope.
         confirm: Called before each part is sent.
     """
     client, payload, count = request.client, None, 0
@@ -104,7 +108,7 @@ def stream(request: DispatchRequest, confirm: Callable[[], None]) -> Generator[o
                         span.notice("first part")
                     span.describe({"trireme.stream.parts": count})
                     yield answer_part
-                    check()
+                    invocation.check()
             finally:
                 finish(parts)
         except GeneratorExit:
@@ -128,7 +132,20 @@ def to_error(
     if isinstance(error, MemoryError):
         return OutOfMemory(f"{client.name} ran out of memory")
     log.error("client %s failed", client.name, exc_info=error, extra=known)
-    return ClientFailed(f"the client of {client.name!r} failed ({request.describe_error(client, error)})")
+    return ClientFailed(f"the client of {client.name!r} failed ({_describe(client, error)})")
+
+
+def _describe(client: Client, error: BaseException) -> str:
+    """Describe an exception of a client for a caller: its class only, as the rest is for the log.
+
+    While a client is being edited, the caller is its author, and gets file and line.
+    """
+    if client.is_edited:
+        files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+        for file in reversed(files):
+            if file.is_relative_to(client.folder):
+                return f"{file}: {describe_failure(error, file).rstrip('.')}"
+    return type(error).__name__
 
 
 def _with_path(error: TriremeError, path: str) -> TriremeError:

@@ -9,18 +9,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Never
 
 from sm.client.decode_budget import DECODED
 from sm.client.payloads import MIN_BASE64_BYTES
 from sm.client.readiness import Readiness
 from sm.client.sessions import Sessions
-from sm.errors import Interrupted, NotReady
+from sm.errors import Interrupted, NotReady, TriremeError
 from sm.http.media_types import negotiate
 from sm.http.messages import JSON, Answer
 from sm.invocation import UNKNOWN, Invocation, begin, end
 from sm.plugins.registry import Registry
 from sm.router.admission import Admission, FairGate
-from sm.router.answers import record_encoder, write, write_list, write_pipeline
+from sm.router.answers import encode_failure, record_encoder, write, write_list, write_pipeline
 from sm.router.capture import Capture
 from sm.router.classify import (
     Classifier,
@@ -39,6 +40,12 @@ from sm.router.records import OrderedRunner, answer_lines, run_records
 from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
 from sm.triton.answer_guard import AnswerGuard
+
+
+def fail_request(error: TriremeError) -> Never:
+    """Fail the whole request with the error of one of its records."""
+    raise error
+
 
 #: The memory that a small body needs.
 NOTHING: AbstractContextManager[object] = nullcontext()
@@ -167,7 +174,7 @@ class Pipeline:
             with DECODED.reserve(estimate_parsed_bytes(line)):
                 return self._run(invocation, self.classifier.parse_line(line, request))
 
-        answer = answer_lines(request, answer_line, self.lines, invocation.slot)
+        answer = answer_lines(request, answer_line, self.lines, invocation, invocation.slot)
         if request.session is not None:
             answer.headers = {SESSION_ID: request.session.id}
         invocation.records = answer.read().count(b"\n") + 1
@@ -201,17 +208,18 @@ class Pipeline:
             request.answer_headers[SESSION_ID] = request.session.id
         invocation.model = request.model
         if request.streamed:
-            parts = stream(request, partial(self._confirm, invocation))
-            return write_stream(request, parts)
+            return write_stream(request, stream(request, invocation, partial(self._confirm, invocation)))
         if request.pipeline is not None:
             negotiate(request.accept_header, (JSON,))  # before the model runs
-            return write_pipeline(
-                request, list(run_records(request, lambda result: result, self.records, invocation.slot))
+            results = run_records(
+                request, invocation, lambda result: result, fail_request, self.records, invocation.slot
             )
+            return write_pipeline(request, list(results))
         if not request.many:
-            return write(request, run_record(request))
+            return write(request, run_record(request, invocation))
         encode = record_encoder(request)
-        return write_list(request, run_records(request, encode, self.records, invocation.slot))
+        records = run_records(request, invocation, encode, encode_failure, self.records, invocation.slot)
+        return write_list(request, records, invocation)
 
     def _confirm(self, invocation: Invocation) -> None:
         """Refuse to deliver what may be made from another's answers."""

@@ -17,12 +17,12 @@ from sm.client.payloads import Payload
 from sm.errors import BadInput, DeadlinePassed, TooLarge, TriremeError
 from sm.http.media_types import negotiate
 from sm.http.messages import CSV, JSON, JSON_LINES, Answer
-from sm.invocation import PASSED, check, current, part
+from sm.invocation import PASSED, Invocation, part
 from sm.metrics import stage
 from sm.router.admission import Admission
 from sm.router.answers import EncodedRecord, encode_failure, join_records
 from sm.router.classify import DispatchRequest, LinesRequest, Message
-from sm.router.dispatch import crash_of, note_crash, run_record, to_error, validate_payload
+from sm.router.dispatch import note_crash, raise_crash, run_record, to_error, validate_payload
 
 #: Batches for each thread that may be submitted before the oldest has its results.
 MAX_BATCHES_PER_THREAD = 2
@@ -100,6 +100,7 @@ class OrderedRunner:
         items: Iterable[Item],
         work: Callable[[Item], Result],
         when_late: Callable[[], Result],
+        invocation: Invocation,
         slot: Admission | None = None,
     ) -> Iterator[Result]:
         """Yield the results of ``work`` in the order of ``items``.
@@ -111,7 +112,7 @@ class OrderedRunner:
             CallerGone: The caller disconnected.
         """
         source, context = iter(items), contextvars.copy_context()
-        limit, stopped = current(), threading.Event()
+        stopped = threading.Event()
         batches: _Batches[Item, tuple[list[Result], float]] = _Batches(self._threads, slot or Admission(None))
 
         def run_batch(batch: list[Item]) -> tuple[list[Result], float]:
@@ -119,7 +120,7 @@ class OrderedRunner:
             for item in batch:
                 if stopped.is_set():
                     break
-                if limit is not None and not limit.remaining():
+                if not invocation.remaining():
                     results.append(when_late())
                 else:
                     results.append(context.copy().run(work, item))
@@ -138,7 +139,7 @@ class OrderedRunner:
         try:
             while True:
                 while (
-                    (limit is None or limit.remaining())
+                    invocation.remaining()
                     and len(waiting) < self._max_waiting
                     and (batch := list(islice(source, size)))
                 ):
@@ -149,13 +150,12 @@ class OrderedRunner:
                     self._executor.submit(run_batches, is_borrowed)
                 results, seconds = waiting.popleft().result()
                 size = min(2 * size, MAX_BATCH) if seconds < QUICK_BATCH_S else 1
-                if limit is not None:
-                    limit.check_caller()
+                invocation.check_caller()
                 yield from results
             for number, _ in enumerate(source):
                 # The caller of many late items may leave too.
-                if limit is not None and number % CHECK_INTERVAL == 0:
-                    limit.check_caller()
+                if number % CHECK_INTERVAL == 0:
+                    invocation.check_caller()
                 yield when_late()
         finally:
             stopped.set()
@@ -164,57 +164,71 @@ class OrderedRunner:
 
 def run_records(
     request: DispatchRequest,
+    invocation: Invocation,
     encode: Callable[[object], EncodedResult],
+    fail: Callable[[TriremeError], EncodedResult],
     runner: OrderedRunner,
     slot: Admission | None = None,
 ) -> Iterator[EncodedResult]:
-    """Yield the encoded result of each record, in order; of a record that failed, its :class:`TriremeError`.
+    """Yield the encoded result of each record, in order.
 
     Args:
         request: The request.
+        invocation: Its scope.
         encode: Runs on ``runner`` as soon as a record has its result: the encoded form is often smaller,
             and a hundred thousand results would not fit into memory.
+        fail: Returns what stands for a record that failed; raises if none may.
         runner: Runs several records at a time, so that Triton's dynamic batching has something to batch.
         slot: That of the request.
     """
-    deadline_failure = encode(DeadlinePassed(PASSED))
     numbers = range(len(request.records))
+
+    def fail_late() -> EncodedResult:
+        return fail(DeadlinePassed(PASSED))
+
     if request.client.batches is not None:
         size = request.client.batches.max_batch
         groups = [numbers[start : start + size] for start in numbers[::size]]
 
         def run_group(group: Sequence[int]) -> list[EncodedResult]:
-            return [*map(encode, run_together(request, group))]
+            return run_together(request, invocation, group, encode, fail)
 
-        results: Iterator[list[EncodedResult]] = runner.run(groups, run_group, list, slot)
+        results: Iterator[list[EncodedResult]] = runner.run(groups, run_group, list, invocation, slot)
         return chain.from_iterable(
-            group_results or [deadline_failure] * len(group)
+            group_results or [fail_late() for _ in group]
             for group, group_results in zip(groups, results, strict=True)
         )
 
     def run_one(number: int) -> EncodedResult:
         path = request.place(number)
         with part("record", {"trireme.record": path}) as record:
-            result = run_record(request, number, path)
-            if isinstance(result, TriremeError):
-                record.fail(result)
-        return encode(result)
+            try:
+                return encode(run_record(request, invocation, number, path))
+            except TriremeError as error:
+                record.fail(error)
+                return fail(error)
 
-    return runner.run(numbers, run_one, lambda: deadline_failure, slot)
+    return runner.run(numbers, run_one, fail_late, invocation, slot)
 
 
-def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[object]:
-    """Run records of a list through a client with batches; return the result or the error of each."""
+def run_together(
+    request: DispatchRequest,
+    invocation: Invocation,
+    numbers: Sequence[int],
+    encode: Callable[[object], EncodedResult],
+    fail: Callable[[TriremeError], EncodedResult],
+) -> list[EncodedResult]:
+    """Run records of a list through a client with batches; see :func:`run_records`."""
     client = request.client
     assert client.batches is not None
-    results: dict[int, object] = {}
+    results: dict[int, EncodedResult] = {}
     payloads: dict[int, Payload] = {}
 
-    def fail(number: int, error: BaseException) -> None:
-        path, payload = request.place(number), payloads.get(number)
-        note_crash(request, number, error)
-        results[number] = failure = to_error(error, request, path, payload)
+    def fail_record(number: int, error: BaseException) -> None:
+        note_crash(request, invocation, number, error)
+        failure = to_error(error, request, request.place(number), payloads.get(number))
         spans[number].fail(failure)
+        results[number] = fail(failure)
 
     with ExitStack() as stack:
         spans = {
@@ -224,25 +238,30 @@ def run_together(request: DispatchRequest, numbers: Sequence[int]) -> list[objec
             for number in numbers
         }
         for number in numbers:
-            if (crash := crash_of(request, number)) is not None:
-                results[number] = crash
+            try:
+                raise_crash(request, invocation, number)
+            except TriremeError as crash:  # the crash of an earlier run is not counted again
+                results[number] = fail(crash)
                 continue
             try:
                 with stage(client.name, "decode"):
                     record = request.records[number]
                     payloads[number] = validate_payload(client, request, record, request.place(number))
             except BaseException as error:
-                fail(number, error)
+                fail_record(number, error)
         try:
-            for number, answer in zip(payloads, client.batches.answer([*payloads.values()]), strict=True):
-                if isinstance(answer, BaseException):
-                    fail(number, answer)
-                else:
-                    results[number] = answer
-            check()
+            answers = client.batches.answer([*payloads.values()])
+            invocation.check()
         except TriremeError as error:
-            for number in payloads:
-                fail(number, error)
+            answers = [error] * len(payloads)
+        for number, answer in zip(payloads, answers, strict=True):
+            if isinstance(answer, BaseException):
+                fail_record(number, answer)
+                continue
+            try:
+                results[number] = encode(answer)
+            except TriremeError as error:
+                fail_record(number, error)
     return [results[number] for number in numbers]
 
 
@@ -256,6 +275,7 @@ def answer_lines(
     request: LinesRequest,
     answer_line: Callable[[Message], Answer],
     runner: OrderedRunner,
+    invocation: Invocation,
     slot: Admission | None = None,
 ) -> Answer:
     """Answer each line, in order and several at a time; a line that failed gets ``{"error", "code"}``.
@@ -265,13 +285,14 @@ def answer_lines(
         answer_line: Answers one.
         runner: Runs the lines. It must not have the executor of the records: lines that wait for their
             records could take all of its threads.
+        invocation: The request's scope.
         slot: That of the request.
 
     Raises:
         TooLarge: The body has too many lines.
         TriremeError: The first failure, if no line succeeded.
     """
-    check_count(request)
+    check_count(request, invocation)
     deadline_failure = encode_failure(DeadlinePassed(PASSED))
 
     def answer(line: Message) -> EncodedRecord:
@@ -284,31 +305,31 @@ def answer_lines(
 
     kind = negotiate(request.message.headers.get("accept", ""), (JSON_LINES, JSON, CSV))
     line_accept = CSV if kind == CSV else JSON
-    records = runner.run(messages(request.message, line_accept), answer, lambda: deadline_failure, slot)
+    lines = messages(request.message, line_accept)
+    records = runner.run(lines, answer, lambda: deadline_failure, invocation, slot)
     if kind == JSON:
-        body = join_records(records, b",\n", b"[", b"]")
+        body = join_records(records, invocation, b",\n", b"[", b"]")
     else:
-        body = join_records(records, b"\n", has_errors=kind != CSV)
+        body = join_records(records, invocation, b"\n", has_errors=kind != CSV)
     if body in (b"", b"[]"):
         raise BadInput("the body has no line")
     return Answer(body, kind)
 
 
-def check_count(request: LinesRequest) -> None:
+def check_count(request: LinesRequest, invocation: Invocation) -> None:
     """Raise :class:`TooLarge` if the body has more lines than the request may have records."""
     limit, body = request.limit, request.message.body
     # Counting line breaks is fast, and usually enough: only blank lines make it too high.
     if limit is None or body.count(b"\n") < limit.max_records:
         return
-    running = current()
     for number, _ in enumerate(split(body), 1):
         if number > limit.max_records:
             raise TooLarge(
                 f"the body has more than {limit.max_records:,} lines, the most that are accepted",
                 max_records=limit.max_records,
             )
-        if running is not None and number % LINES_PER_CHECK == 0:
-            running.check()
+        if number % LINES_PER_CHECK == 0:
+            invocation.check()
 
 
 def split(body: bytes) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from sm.client.base import Client
+from sm.invocation import Invocation
 from sm.plugins.registry import Registry
 from sm.router.answers import write_pipeline
 from sm.router.classify import Classifier, DispatchRequest, Message
@@ -255,5 +257,6 @@ def ask(client: Client, inputs: Any, **parameters: Any) -> Any:
 def ask_body(client: Client, body: Any) -> Any:
     request = parse(client, body)
     assert isinstance(request, DispatchRequest)
-    results = [run_record(request, number, request.place(number)) for number in range(len(request.records))]
+    numbers = range(len(request.records))
+    results = [run_record(request, Invocation(math.inf), number, request.place(number)) for number in numbers]
     return json.loads(write_pipeline(request, results).read())

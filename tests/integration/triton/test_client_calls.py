@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from sm.client import Client, Payload, TensorClient, Tensors
 from sm.errors import ClientFailed
+from sm.invocation import Invocation
 from sm.metrics import DURATIONS
 from sm.plugins.loading import ClientSource
 from sm.plugins.registry import Registry, check
@@ -50,7 +52,7 @@ def pipeline(transport: Transport) -> Client:
 
 def run(client: Client, **payload: object) -> object:
     request = DispatchRequest(client.name, [payload], client=client)
-    return run_record(request)
+    return run_record(request, Invocation(math.inf))
 
 
 @pytest.mark.parametrize("rows", [1, MAX_ROWS, MAX_ROWS + 1, 3 * MAX_ROWS, 50])
@@ -61,9 +63,8 @@ def test_rows_are_split_along_the_batch_and_their_outputs_joined(pipeline: Clien
 def test_more_rows_than_the_model_takes_are_the_clients_fault(
     pipeline: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR):
-        failure = run(pipeline, rows=MAX_ROWS + 1)
-    assert isinstance(failure, ClientFailed)
+    with caplog.at_level(logging.ERROR), pytest.raises(ClientFailed):
+        run(pipeline, rows=MAX_ROWS + 1)
     assert "it gives 'echo' 9 rows at once, which takes 8" in caplog.text
 
 
@@ -75,7 +76,8 @@ def test_inputs_with_different_numbers_of_rows_are_not_split(transport: Transpor
 
     client = Uneven(transport, Path(), Path())
     client.name = "uneven"
-    assert isinstance(run(client, rows=1), ClientFailed)
+    with pytest.raises(ClientFailed):
+        run(client, rows=1)
 
 
 def test_a_pipelines_calls_are_stages_by_model(
@@ -116,9 +118,8 @@ def test_a_preprocess_that_returns_no_tensors_is_named(
 
     client = Forgetful(transport, Path(), Path())
     client.name = "forgetful"
-    failure = run(client, rows=1)
-    assert isinstance(failure, ClientFailed)
-    assert f"preprocess returned {word}" in failure.sentence
+    with pytest.raises(ClientFailed, match=f"preprocess returned {word}"):
+        run(client, rows=1)
 
 
 class Doubling(TensorClient):

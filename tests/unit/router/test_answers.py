@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,11 @@ from sm.errors import (
     BadInput,
     ClientFailed,
     NotAcceptable,
+    TriremeError,
 )
 from sm.http.messages import Answer
-from sm.router.answers import encode_record, record_encoder, write, write_list
+from sm.invocation import Invocation
+from sm.router.answers import EncodedRecord, encode_failure, encode_record, record_encoder, write, write_list
 from sm.router.classify import DispatchRequest
 
 
@@ -37,7 +42,20 @@ def request(**fields: Any) -> DispatchRequest:
 
 def write_all(list_request: DispatchRequest, *results: object) -> Answer:
     """Encode the results of a list."""
-    return write_list(list_request, (encode_record("m", result) for result in results))
+    encode = partial(encode_record, "m")
+    return write_list(list_request, map(failures_too(encode), results), Invocation(math.inf))
+
+
+def failures_too(encode: Callable[[object], EncodedRecord]) -> Callable[[object], EncodedRecord]:
+    def encode_or_fail(result: object) -> EncodedRecord:
+        try:
+            if isinstance(result, TriremeError):
+                raise result
+            return encode(result)
+        except TriremeError as error:
+            return encode_failure(error)
+
+    return encode_or_fail
 
 
 def test_arrays_that_are_not_contiguous_are_sent() -> None:
@@ -121,7 +139,7 @@ def test_found_objects_are_no_line_of_csv() -> None:
 def write_list_for(accept: str, *results: object) -> Answer:
     asked = request(many=True, records=[*results], accept_header=accept)
     encode = record_encoder(asked)
-    return write_list(asked, map(encode, results))
+    return write_list(asked, map(failures_too(encode), results), Invocation(math.inf))
 
 
 def test_a_list_is_sent_as_the_caller_accepts_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -144,13 +145,21 @@ def dispatcher() -> Iterator[Dispatcher]:
         yield Dispatcher(Registry(clients), OrderedRunner(pool, 4))
 
 
+def as_it_is(result: object) -> object:
+    return result
+
+
 def run(dispatcher: Dispatcher, model: str, *records: object, **fields: Any) -> list[object]:
     """Run one request with these records; return their results."""
     client = dispatcher.registry.get(model)
     request = DispatchRequest(model, records, len(records) > 1, client=client, **fields)
-    if not request.many:
-        return [run_record(request)]
-    return list(run_records(request, lambda result: result, dispatcher.runner))
+    invocation = current() or Invocation(math.inf)
+    if request.many:
+        return list(run_records(request, invocation, as_it_is, as_it_is, dispatcher.runner))
+    try:
+        return [run_record(request, invocation)]
+    except TriremeError as error:
+        return [error]
 
 
 def only_error(results: list[object]) -> TriremeError:
@@ -297,7 +306,7 @@ def test_a_client_that_raises_an_exit_exception_fails_like_any_other(
     assert isinstance(second, ClientFailed)
     with pytest.raises(ClientFailed, match=type(exit_error).__name__):
         request = DispatchRequest("echo", ["end"], client=dispatcher.registry.get("echo"))
-        list(stream(request, lambda: None))
+        list(stream(request, Invocation(math.inf), lambda: None))
 
 
 def test_a_client_out_of_memory_is_a_507(dispatcher: Dispatcher) -> None:

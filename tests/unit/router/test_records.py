@@ -11,7 +11,7 @@ import pytest
 
 from sm.errors import BadInput, CallerGone, DeadlinePassed, TooLarge, UnknownModel
 from sm.http.messages import JSON_LINES, Answer
-from sm.invocation import Invocation, running
+from sm.invocation import Invocation
 from sm.router.classify import LinesRequest, Message, RecordLimit
 from sm.router.records import (
     MAX_BATCH,
@@ -37,6 +37,10 @@ def lines_request(body: bytes, limit: RecordLimit | None = None) -> LinesRequest
     return LinesRequest(lines_message(body), limit=limit)
 
 
+def endless() -> Invocation:
+    return Invocation(math.inf)
+
+
 def echo(line: Message) -> Answer:
     if line.body == b"bad":
         raise BadInput("bad line", field="payload")
@@ -49,7 +53,7 @@ def test_answers_are_in_the_order_of_the_lines_whichever_ends_first(runner: Orde
         return Answer(line.body)
 
     body = b"\n".join(str(index).encode() for index in range(200))
-    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner)
+    answer = answer_lines(lines_request(body), answer_first_line_slowly, runner, endless())
     assert (answer.body, answer.content_type) == (body, JSON_LINES)
 
 
@@ -65,20 +69,20 @@ def test_if_all_lines_fail_the_first_error_is_raised(runner: OrderedRunner) -> N
         raise UnknownModel(f"no {line.body.decode()}")
 
     with pytest.raises(UnknownModel, match="no a"):
-        answer_lines(lines_request(b"a\nb"), always_fail, runner)
+        answer_lines(lines_request(b"a\nb"), always_fail, runner, endless())
 
 
 @pytest.mark.parametrize("body", [b"", b"\n \n"], ids=["empty", "blank lines"])
 def test_a_body_without_a_line_is_an_error(runner: OrderedRunner, body: bytes) -> None:
     with pytest.raises(BadInput, match="no line"):
-        answer_lines(lines_request(body), echo, runner)
+        answer_lines(lines_request(body), echo, runner, endless())
 
 
 def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_count(
     runner: OrderedRunner,
 ) -> None:
     body = b"\n\n1\n\n2\n\n3"
-    assert answer_lines(lines_request(body, RecordLimit(3)), echo, runner).body == b"1\n2\n3"
+    assert answer_lines(lines_request(body, RecordLimit(3)), echo, runner, endless()).body == b"1\n2\n3"
     answered: list[Message] = []
 
     def record_line(line: Message) -> Answer:
@@ -86,7 +90,7 @@ def test_too_many_lines_are_refused_before_any_is_run_and_blank_ones_do_not_coun
         return Answer(b"")
 
     with pytest.raises(TooLarge, match="more than 2 lines"):
-        answer_lines(lines_request(body, RecordLimit(2)), record_line, runner)
+        answer_lines(lines_request(body, RecordLimit(2)), record_line, runner, endless())
     assert answered == []
 
 
@@ -95,8 +99,8 @@ def test_25_mb_of_blank_lines_are_counted_at_the_speed_of_memory(runner: Ordered
     body = blank * (25 * 2**20 // len(blank))
     started = time.process_time()
     with pytest.raises(BadInput, match="no line"):
-        answer_lines(lines_request(body, RecordLimit(1000)), echo, runner)
-    assert answer_lines(lines_request(body + b"1", RecordLimit(1000)), echo, runner).body == b"1"
+        answer_lines(lines_request(body, RecordLimit(1000)), echo, runner, endless())
+    assert answer_lines(lines_request(body + b"1", RecordLimit(1000)), echo, runner, endless()).body == b"1"
     # A loop over the lines takes 7 s for each of the two; this takes 0.2 s.
     assert time.process_time() - started < 3
 
@@ -107,8 +111,8 @@ def test_the_count_ends_when_the_caller_has_gone_or_the_time_is_over(runner: Ord
         (Invocation(time.monotonic() + 60, lambda: True), CallerGone),
         (Invocation(time.monotonic()), DeadlinePassed),
     ):
-        with running(limit), pytest.raises(error):
-            check_count(lines_request(body, RecordLimit(90_000)))
+        with pytest.raises(error):
+            check_count(lines_request(body, RecordLimit(90_000)), limit)
 
 
 THREADS = 4
@@ -141,7 +145,7 @@ def test_only_as_many_items_are_consumed_as_may_be_in_flight(runner: OrderedRunn
             consumed.append(item)
             yield item
 
-    results = runner.run(items(), RecordingWork(), result_after_deadline)
+    results = runner.run(items(), RecordingWork(), result_after_deadline, endless())
     assert [next(results) for _ in range(1000)] == list(range(1000))
     assert len(consumed) <= 1000 + MAX_IN_FLIGHT + MAX_BATCH
 
@@ -155,8 +159,7 @@ def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runne
         def remaining(self) -> float:
             return 60.0 if len(work.started) < 50 else 0.0
 
-    with running(CountedDeadline(math.inf)):
-        results = list(runner.run(range(100_000), work, result_after_deadline))
+    results = list(runner.run(range(100_000), work, result_after_deadline, CountedDeadline(math.inf)))
     started = set(work.started)
     # A thread may take an item before the deadline passes, and see afterwards that it has passed.
     assert results == [item if item in started else -1 for item in range(100_000)]
@@ -165,7 +168,7 @@ def test_after_the_deadline_no_item_is_started_and_every_item_has_a_result(runne
 
 def test_after_the_results_are_closed_no_item_is_started(runner: OrderedRunner) -> None:
     work = RecordingWork(0.001)
-    results = runner.run(range(100_000), work, result_after_deadline)
+    results = runner.run(range(100_000), work, result_after_deadline, endless())
     next(results)
     results.close()  # type: ignore[attr-defined]
     time.sleep(0.1)

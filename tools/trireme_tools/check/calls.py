@@ -20,7 +20,7 @@ from sm.http.messages import Answer, write_error
 from sm.invocation import Invocation, running
 from sm.metrics import stage
 from sm.plugins.registry import Registry
-from sm.router.answers import dumps, encode_record, write, write_list
+from sm.router.answers import EncodedRecord, dumps, encode_failure, encode_record, write, write_list
 from sm.router.classify import Classifier, DispatchRequest, Message
 from sm.router.dispatch import run_record
 from sm.router.records import OrderedRunner, run_records
@@ -94,21 +94,25 @@ class InProcessCaller:
     def reply(self, request: Request) -> Reply:
         """Call in the current thread, without a time limit."""
         self._reasons.forget()
-        with running(Invocation(time.monotonic() + REQUEST_TIMEOUT_S)):
-            answer = self._answer(request.body(self.client.name))
+        with running(Invocation(time.monotonic() + REQUEST_TIMEOUT_S)) as invocation:
+            answer = self._answer(request.body(self.client.name), invocation)
         status = 0 if answer.status == 504 else answer.status
         return Reply(status, json.loads(answer.read()), self._reasons.last())
 
-    def _answer(self, body: bytes) -> Answer:
+    def _answer(self, body: bytes, invocation: Invocation) -> Answer:
         try:
             request = read_request(self.client, body)
             if not request.many:
-                result = run_record(request)
+                result = run_record(request, invocation)
                 with stage(self.client.name, "encode"):
                     return write(request, result)
-            results = list(run_records(request, lambda result: result, self._runner))
-            with stage(self.client.name, "encode"):
-                return write_list(request, (encode_record(request.model, result) for result in results))
+
+            def encode(result: object) -> EncodedRecord:
+                with stage(self.client.name, "encode"):
+                    return encode_record(request.model, result)
+
+            records = run_records(request, invocation, encode, encode_failure, self._runner)
+            return write_list(request, records, invocation)
         except TriremeError as error:
             return write_error(error, "check")
 
