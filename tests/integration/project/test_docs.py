@@ -29,6 +29,7 @@ INTERNAL_NAMES = {
     "batches",
     "readiness",
     "unready",
+    "is_edited",
     "watches_readiness",
     "required_models",
     "streams",
