@@ -179,7 +179,7 @@ class Refused(NotReady):
 
 
 class Unavailable(NotReady):
-    """What the call waits for does not come: it waited for too long, the box stops, or a model says so."""
+    """What the call waits for does not come, or is of no use: it may not be sent again."""
 
 
 class DeadlinePassed(TriremeError):

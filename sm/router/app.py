@@ -32,20 +32,22 @@ from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router
 from sm.run_state import SHARED_MEMORY, Box, read_json, unready_file, write_atomically
 from sm.settings import Settings
+from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
-from sm.triton.retries import Retries
 
 log = logging.getLogger(__name__)
 
 
-def create(settings: Settings, box: Box, registry: Registry, capture: Capture | None = None) -> Router:
+def create(
+    settings: Settings, box: Box, registry: Registry, calls: Calls, capture: Capture | None = None
+) -> Router:
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
     Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
     readiness = Readiness(registry.asked_clients, unready_file(box, os.getpid()))
     readiness.watch()
     app = Router(
-        pipeline_of(settings, box, registry, readiness, capture),
+        pipeline_of(settings, box, registry, calls, readiness, capture),
         LogSample(settings.log_sample),
         settings.max_body,
         settings.timeout,
@@ -76,7 +78,12 @@ def create(settings: Settings, box: Box, registry: Registry, capture: Capture | 
 
 
 def pipeline_of(
-    settings: Settings, box: Box, registry: Registry, readiness: Readiness, capture: Capture | None
+    settings: Settings,
+    box: Box,
+    registry: Registry,
+    calls: Calls,
+    readiness: Readiness,
+    capture: Capture | None,
 ) -> Pipeline:
     """Create the way of all invocations."""
     sessions = sessions_of(settings, box)
@@ -88,8 +95,7 @@ def pipeline_of(
         sessions,
         settings.max_records,
     )
-    retries = Retries.of(box, settings.wait_seconds, registry.is_repeatable)
-    upstream = Upstream(box.http_port, settings.timeout, retries, settings.max_body)
+    upstream = Upstream(box.http_port, settings.timeout, calls, settings.max_body)
     chosen = lru_cache(maxsize=256)(partial(chosen_outputs, box.served))
     # The gate, not the executors, decides how many threads a model has.
     gate = FairGate(settings.threads, settings.queue)
@@ -97,13 +103,12 @@ def pipeline_of(
         registry,
         classifier,
         Triton(upstream, registry, readiness, chosen if settings.caches_responses else None),
-        retries.guard,
+        calls,
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "records"), settings.threads),
         OrderedRunner(ThreadPoolExecutor(settings.max_threads, "lines"), settings.threads),
         gate,
         sessions,
         settings.longest_stream - settings.timeout,
-        settings.wait_seconds > 0,
         capture,
         readiness,
         OnceNotes(box.run / "once"),

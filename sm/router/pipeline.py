@@ -39,7 +39,7 @@ from sm.router.once import OnceNotes
 from sm.router.records import OrderedRunner, answer_lines, run_records
 from sm.router.session_commands import SESSION_ID, run_session_command
 from sm.router.triton_requests import Triton
-from sm.triton.answer_guard import AnswerGuard
+from sm.triton.calls import Calls
 
 
 def fail_request(error: TriremeError) -> Never:
@@ -59,8 +59,8 @@ class Pipeline:
     classifier: Classifier
     #: Answers requests in Triton's own protocol.
     triton: Triton
-    #: Refuses answers that may be another request's.
-    guard: AnswerGuard
+    #: Refuses answers that may be another request's, and decides what is made again.
+    calls: Calls
     #: Runs the records of lists.
     records: OrderedRunner
     #: Runs lines. Its threads are not those of ``records``: lines that wait for their records could take all.
@@ -71,8 +71,6 @@ class Pipeline:
     sessions: Sessions | None = None
     #: Seconds that a streamed invocation may take more than another.
     extra_stream_seconds: float = 0.0
-    #: True if requests wait for what is replaced, see :mod:`sm.triton.retries`.
-    waits: bool = False
     #: Keeps samples of payloads and answers; None if that is off.
     capture: Capture | None = None
     #: Why models are not ready, as their clients say.
@@ -161,8 +159,7 @@ class Pipeline:
                     if invocation.tickets:
                         self._confirm(invocation)
             except Interrupted:
-                is_over = not invocation.tickets or not invocation.repeatable or not self.waits
-                if is_over or getattr(request, "session", None) is not None:
+                if not self.calls.may_make_again(invocation):
                     raise
                 invocation.check()
                 invocation.tickets.clear()
@@ -225,4 +222,4 @@ class Pipeline:
         """Refuse to deliver what may be made from another's answers."""
         if invocation.tickets:
             # Copy in one step: other records of the request may still be running.
-            self.guard.confirm_delivery(tuple(invocation.tickets))
+            self.calls.guard.confirm_delivery(tuple(invocation.tickets))

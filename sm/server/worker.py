@@ -52,6 +52,7 @@ from sm.run_state import Box, unready_file, write_atomically
 from sm.server import logs
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
+from sm.triton.calls import Calls
 from sm.triton.read_ahead import PATIENCE
 from sm.triton.shared_memory_cleanup import remove_worker_files
 from sm.triton.transport import Transport
@@ -199,11 +200,12 @@ class DataPlane(Plane):
         cv2.setNumThreads(1)
         DECODED.limit = limit_per_worker(self.settings)
         metrics.DECODED_LIMIT.set(DECODED.limit)
-        self._transport = transport = Transport(self.settings, self.box)
+        calls = Calls.of(self.box, self.settings.wait_seconds)
+        self._transport = transport = Transport(self.settings, self.box, calls=calls)
         try:
             clients = self.registry(transport)
             self._capture = open_capture(self.settings, clients, self.box.multi_model)
-            flask = app.create(self.settings, self.box, clients, self._capture)
+            flask = app.create(self.settings, self.box, clients, calls, self._capture)
         except StartError as error:
             write_start_error(self.box, error)
         describe = partial(app.describe, clients, self.box)

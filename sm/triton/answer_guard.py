@@ -71,11 +71,11 @@ class AnswerGuard:
         self._hangs: HangWatch | None = None
 
     @classmethod
-    def of(cls, box: Box) -> AnswerGuard:
-        """Create the guard for a process of ``box``."""
+    def of(cls, box: Box, models: PythonModels) -> AnswerGuard:
+        """Create the guard for a process of ``box`` with these Python models."""
         if box.generation_file is None:
             return cls(None)
-        shared, models = SharedGeneration(box.generation_file), PythonModels(box)
+        shared = SharedGeneration(box.generation_file)
         guard = cls(
             shared, lambda model: models.of(model).python, partial(Report.send, pipe=box.reports_pipe)
         )

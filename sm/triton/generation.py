@@ -13,7 +13,7 @@ suspended laptop) workers continue at the same moment as Triton, which may have 
 answer that does not say whose it is waits for the next heartbeat, and a moment longer if there was a
 standstill: by then the worker that reads Triton's message has ended the generation.
 
-Calls whose process is gone wait for the next one (:mod:`sm.triton.retries`). What they wait for is here too:
+Calls whose process is gone wait for the next one (:mod:`sm.triton.calls`). What they wait for is here too:
 whether Triton serves, and which calls are sent alone because one of them may have crashed a process.
 
 The supervisor uses this too, so nothing large is imported.

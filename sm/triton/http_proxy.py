@@ -40,8 +40,8 @@ from sm.errors import (
 from sm.http.messages import not_json
 from sm.invocation import Invocation, Ticket, Value, current, part, wait
 from sm.triton.call_failures import UNREACHABLE, Failed, translate_http_status
+from sm.triton.calls import Calls
 from sm.triton.read_ahead import read_ahead
-from sm.triton.retries import Retries
 from sm.triton.server import LOOPBACK
 from sm.triton.v2_body import check_tensors
 
@@ -127,13 +127,13 @@ class Upstream:
     Args:
         port: Triton's.
         timeout: Seconds for a request without a deadline.
-        repeats: Sends calls of models again where needed.
+        calls: Those of the process.
         max_body: Bytes of a body after decompression.
     """
 
-    def __init__(self, port: int, timeout: float, repeats: Retries, max_body: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, port: int, timeout: float, calls: Calls, max_body: int = MAX_BODY_BYTES) -> None:
         self._port, self._timeout, self._max_body = port, timeout, max_body
-        self._guard, self._retries = repeats.guard, repeats
+        self._guard, self._calls = calls.guard, calls
         self._idle: deque[Connection] = deque()
 
     def send(self, request: Request) -> Reply:
@@ -166,7 +166,7 @@ class Upstream:
             check_json(request.body, request.headers, self._max_body, path.endswith("/infer"))
             send = partial(self._send, request, model, deadline)
             if request.method == "POST" and model:
-                reply = self._retries.run(model, send)
+                reply = self._calls.run(model, send)
             else:
                 reply = send(self._guard.admit(model))
             call.describe({"http.response.status_code": reply.status})
@@ -177,7 +177,7 @@ class Upstream:
     def _send(self, request: Request, model: str, deadline: Invocation, ticket: Ticket) -> Reply:
         began = time.monotonic()
         connection = self._connection()
-        connection.check = partial(self._retries.check, ticket)
+        connection.check = partial(self._calls.check, ticket)
         try:
             with _errors_for_caller(Interrupted):
                 reply = connection.exchange(request, deadline)
@@ -200,7 +200,7 @@ class Upstream:
         if failure is None:
             return complete
         version = VERSION_PATH.match(request.target)
-        is_lost = failure.kind is UnknownModel and self._retries.is_lost(model, version[1] if version else "")
+        is_lost = failure.kind is UnknownModel and self._calls.is_lost(model, version[1] if version else "")
         if failure.kind is Refused or is_lost:
             raise Refused(failure.sentence)
         return replace(complete, failure=failure)

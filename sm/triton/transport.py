@@ -37,10 +37,10 @@ from sm.metrics import SHARED_LIMIT, SHARED_MEMORY_FALLBACKS, TENSORS
 from sm.run_state import SHARED_MEMORY, Box
 from sm.settings import Settings
 from sm.triton.call_failures import Failed
+from sm.triton.calls import Calls
 from sm.triton.channel import Channel
 from sm.triton.inference_plan import REQUEST_TOKEN, InferencePlan, Plans, sizes_of
 from sm.triton.region_pool import Lease, RegionPool
-from sm.triton.retries import Retries
 from sm.triton.tensors import explain_refusal
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class Transport:
         box: Triton's ports, and the bytes of shared memory for this worker; 0: it is off.
         folder: For shared memory.
         channel: To remote Tritons; then the box has no shared memory.
+        calls: Those of the process.
     """
 
     def __init__(
@@ -69,17 +70,18 @@ class Transport:
         box: Box,
         folder: Path = SHARED_MEMORY,
         channel: Channel | None = None,
+        calls: Calls | None = None,
     ) -> None:
         self._channel = channel or Channel(box.grpc_port, settings.timeout, box.grpc_keys)
         self._min_shared_bytes = MIN_SHARED_BYTES if box.shared_bytes else None
         #: A model whose folder is gone was unloaded. None if Triton is not the box's own.
         self._served_folder = box.served if box.generation_file else None
-        self._retries = Retries.of(box, settings.wait_seconds)
-        self._guard = self._retries.guard
+        self._calls = calls or Calls.of(box, settings.wait_seconds)
+        self._guard = self._calls.guard
         self._tokens = itertools.count(secrets.randbits(TOKEN_BITS))
         SHARED_LIMIT.set(box.shared_bytes if self._min_shared_bytes else 0)
         self._pool = RegionPool(self._channel, box.shared_bytes, f"trireme-{box.id}-{os.getpid()}-", folder)
-        self._plans = Plans(self._retries.has_state)
+        self._plans = Plans(self._calls.has_state)
         self._metadata: dict[tuple[str, str], ModelMetadata] = {}
         #: Models and versions that Triton has served. If Triton does not know them now, it is loading them.
         self._served: set[tuple[str, str]] = set()
@@ -98,7 +100,7 @@ class Transport:
     ) -> dict[str, Array]:
         """Run ``model``; see :meth:`sm.client.base.Triton.infer`. Raises the classes of :mod:`sm.errors`."""
         make = partial(self._plan, model, inputs, version, outputs)
-        return self._retries.run(model, lambda ticket: self._infer(make(), ticket))
+        return self._calls.run(model, lambda ticket: self._infer(make(), ticket))
 
     def _infer(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
         began = time.monotonic()
@@ -130,7 +132,7 @@ class Transport:
             answers = self._stream(make(), ticket)
             return [*itertools.islice(answers, 1)], answers
 
-        first, others = self._retries.run(model, begin)
+        first, others = self._calls.run(model, begin)
         with contextlib.closing(others):
             yield from first
             yield from others
@@ -166,7 +168,7 @@ class Transport:
     def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Describe a model. The description is cached until Triton restarts."""
         known = self._metadata.get((model, version))
-        return known or self._retries.run(model, lambda _: self._describe(model, version))
+        return known or self._calls.run(model, lambda _: self._describe(model, version))
 
     def _describe(self, model: str, version: str) -> ModelMetadata:
         metadata = self._metadata.get((model, version))
@@ -253,7 +255,7 @@ class Transport:
 
     def _infer_in_lease(self, lease: Lease, plan: InferencePlan, ticket: Ticket) -> Any:
         """Return Triton's answer; None if Triton was restarted and now refuses the region."""
-        request, interrupt = plan.request(lease.region), partial(self._retries.check, ticket)
+        request, interrupt = plan.request(lease.region), partial(self._calls.check, ticket)
         try:
             return self._channel.infer(request, interrupt)
         except Failed as failure:
@@ -271,7 +273,7 @@ class Transport:
             raise Failed(type(error), error.sentence, finished=True) from None
 
     def _infer_by_message(self, plan: InferencePlan, ticket: Ticket) -> dict[str, Array]:
-        response = self._channel.infer(plan.request(), partial(self._retries.check, ticket))
+        response = self._channel.infer(plan.request(), partial(self._calls.check, ticket))
         self._accept(plan, response, ticket)
         self._message_count.inc()
         self._record_sizes(plan, response)
@@ -333,7 +335,7 @@ class Transport:
             was_served = (model, version) in self._served and (
                 self._served_folder is None or (self._served_folder / model).is_dir()
             )
-            if was_served or self._retries.is_lost(model, version):
+            if was_served or self._calls.is_lost(model, version):
                 return Refused(f"Triton has not loaded {subject} again yet")
             return UnknownModel(f"Triton has no {subject}")
         if isinstance(error, ModelFailed):

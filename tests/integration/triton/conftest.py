@@ -12,6 +12,7 @@ from sm.router import app
 from sm.router.wsgi import Router
 from sm.run_state import Box
 from sm.settings import Settings
+from sm.triton.calls import Calls
 from sm.triton.transport import Transport
 from tests.integration.triton.models import FOLDER_MODELS
 from tests.support.tritons import MODELS, CreateRouter, TritonProcess, prepare_triton
@@ -43,7 +44,7 @@ def create_router() -> Iterator[CreateRouter]:
     with ExitStack() as routers:
 
         def create(settings: Settings, box: Box, registry: Registry) -> Router:
-            router = app.create(settings, box, registry)
+            router = app.create(settings, box, registry, Calls.of(box, settings.wait_seconds))
             routers.callback(router.pipeline.triton.close)
             return router
 

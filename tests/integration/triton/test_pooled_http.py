@@ -15,8 +15,8 @@ from sm.errors import TriremeError
 from sm.invocation import Invocation, running
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
+from sm.triton.calls import Calls
 from sm.triton.http_proxy import Reply, Request, Upstream
-from sm.triton.retries import Retries
 from tests.integration.triton.socket_server import socket_server
 
 pytestmark = pytest.mark.core
@@ -131,7 +131,7 @@ def exchange(upstream: Upstream, number: int, kind: str, method: str = "GET") ->
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
     with socket_server(misbehave) as port:
-        upstream = Upstream(port, TIMEOUT_S, Retries(AnswerGuard(None)))
+        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
         for number in range(3):
             response = exchange(upstream, number, kind)
             if kind in GOOD_ANSWERS:
@@ -146,7 +146,7 @@ def test_the_request_after_any_answer_gets_its_own(kind: str) -> None:
 def test_a_body_sent_after_head_reaches_no_request(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANSWERS, "head", lambda body: answer_with_length(body * 100, status))
     with socket_server(misbehave) as port:
-        upstream = Upstream(port, TIMEOUT_S, Retries(AnswerGuard(None)))
+        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
         for number in range(10):
             reply = exchange(upstream, number, "head", "HEAD")
             assert reply is not None
@@ -165,7 +165,7 @@ def test_requests_with_good_answers_share_one_connection() -> None:
         misbehave(connection)
 
     with socket_server(serve) as port:
-        upstream = Upstream(port, TIMEOUT_S, Retries(AnswerGuard(None)))
+        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
         for number, kind in enumerate([*GOOD_ANSWERS] * 5):
             assert exchange(upstream, number, kind) is not None
         upstream.close()
@@ -184,7 +184,7 @@ def test_no_caller_gets_anothers_answer_from_a_server_that_misbehaves() -> None:
         for number in range(REQUEST_COUNT)
     ]
     with socket_server(misbehave) as port:
-        upstream = Upstream(port, TIMEOUT_S, Retries(AnswerGuard(None)))
+        upstream = Upstream(port, TIMEOUT_S, Calls(AnswerGuard(None)))
         with ThreadPoolExecutor(CALLER_COUNT) as callers:
             replies = list(callers.map(lambda arguments: exchange(upstream, *arguments), exchanges))
         upstream.close()

@@ -18,8 +18,8 @@ from sm.router.classify import Message, TritonRequest
 from sm.router.triton_requests import Triton
 from sm.triton import server
 from sm.triton.answer_guard import AnswerGuard
+from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
-from sm.triton.retries import Retries
 from sm.triton.transport import Transport
 from tests.support.boxes import wait_until
 from tests.support.tritons import TritonProcess, prepare_triton
@@ -147,7 +147,7 @@ def test_a_model_that_a_restarted_triton_could_not_load_is_a_503(killable_triton
     with pytest.raises(NotReady):
         transport.infer("fixed", {"x": X})
     # A caller of the v2 protocol gets the same error.
-    upstream = Upstream(killable_triton.box.http_port, 5.0, Retries(AnswerGuard(None)))
+    upstream = Upstream(killable_triton.box.http_port, 5.0, Calls(AnswerGuard(None)))
     v2 = Triton(upstream, Registry({}, models=("fixed",)))
     with contextlib.closing(upstream), pytest.raises(NotReady):
         v2.run(TritonRequest(Message(b'{"inputs": []}', {}, {}, "id"), "fixed"))

@@ -23,8 +23,8 @@ from sm.router.triton_requests import Triton
 from sm.router.wsgi import Router, blueprint
 from sm.server.logs import JsonFormatter
 from sm.triton.answer_guard import AnswerGuard
+from sm.triton.calls import Calls
 from sm.triton.http_proxy import Upstream
-from sm.triton.retries import Retries
 
 #: The WSGI variable of a chunked body.
 CHUNKED_BODY = {"HTTP_TRANSFER_ENCODING": "chunked"}
@@ -53,13 +53,14 @@ def http_client(request: pytest.FixtureRequest) -> Iterator[FlaskClient]:
         # These clients never call Triton.
         clients[name] = client_class(None, Path(), Path())  # type: ignore[arg-type]
         clients[name].name = name
+    calls = Calls(AnswerGuard(None))
     with ThreadPoolExecutor(2) as pool, ThreadPoolExecutor(2) as lines:
         registry = Registry(clients)
         pipeline = Pipeline(
             registry,
             Classifier(registry, "upper", max_records=100),
-            Triton(Upstream(1, 5.0, Retries(AnswerGuard(None))), registry),
-            AnswerGuard(None),
+            Triton(Upstream(1, 5.0, calls), registry),
+            calls,
             OrderedRunner(pool, 2),
             OrderedRunner(lines, 2),
         )

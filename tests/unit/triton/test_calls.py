@@ -22,6 +22,7 @@ from sm.errors import (
 )
 from sm.invocation import Invocation, Patience, Suspicion, Ticket, begin, end
 from sm.triton.answer_guard import AnswerGuard
+from sm.triton.calls import MAX_TRITON_CRASHES, RESERVATION_S, Calls
 from sm.triton.generation import (
     SERVES,
     STARTS_AGAIN,
@@ -30,7 +31,6 @@ from sm.triton.generation import (
     SharedGeneration,
     now,
 )
-from sm.triton.retries import MAX_TRITON_CRASHES, RESERVATION_S, Retries
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def deadline() -> Iterator[Invocation]:
     end(token)
 
 
-def repeats_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Retries:
-    return Retries(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
+def calls_of(shared: SharedGeneration, seconds: float = 5.0, state: bool = False) -> Calls:
+    return Calls(AnswerGuard(shared), lambda _: state, seconds, shared.path.parent)
 
 
 def crash(shared: SharedGeneration, model: str) -> None:
@@ -77,7 +77,7 @@ def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, d
     call = Call(Interrupted("the process is gone"))
     shared.take_out("m", now())
     threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
-    assert repeats_of(shared).run("m", call) == "answer"
+    assert calls_of(shared).run("m", call) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
     assert deadline.stages["wait"] >= 0.15
 
@@ -89,7 +89,7 @@ def test_a_call_that_was_not_sent_yet_is_not_counted_as_repeated(
     shared.refuse("m")
     threading.Timer(0.1, lambda: shared.admit("m", shared.out_since("m"))).start()
     # A model with state too: nothing has happened yet.
-    assert repeats_of(shared, state=True).run("m", Call()) == "answer"
+    assert calls_of(shared, state=True).run("m", Call()) == "answer"
     assert deadline.repeats == 0
 
 
@@ -100,7 +100,7 @@ def test_what_changes_later_answers_is_sent_once(
     deadline.repeatable = state
     call = Call(Interrupted("the process is gone"))
     with pytest.raises(NotReady, match="the process is gone"):
-        repeats_of(shared, state=state).run("m", call)
+        calls_of(shared, state=state).run("m", call)
     assert call.sent == 1
 
 
@@ -110,31 +110,31 @@ def test_a_wait_ends_with_the_request_and_says_for_what_it_was(
     shared.triton = STARTS_AGAIN
     deadline.at = time.monotonic() + 0.1
     with pytest.raises(DeadlinePassed, match="ended during a wait: Triton is not there"):
-        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
 
 
 def test_a_wait_ends_after_the_longest_time(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STARTS_AGAIN
     with pytest.raises(Unavailable, match=r"Triton is not there; this has lasted for more than 0\.1 s"):
-        repeats_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared, 0.1).run("m", Call(NotReady("Triton is not there")))
 
 
 def test_a_wait_ends_when_the_caller_hangs_up(shared: SharedGeneration, deadline: Invocation) -> None:
     deadline.is_disconnected = lambda: True
     with pytest.raises(CallerGone):
-        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
 
 
 def test_a_wait_ends_when_the_box_stops(shared: SharedGeneration, deadline: Invocation) -> None:
     shared.triton = STOPPED
     with pytest.raises(Unavailable, match="the box is stopping"):
-        repeats_of(shared).run("m", Call(NotReady("Triton is not there")))
+        calls_of(shared).run("m", Call(NotReady("Triton is not there")))
 
 
 def test_without_an_invocation_nothing_waits(shared: SharedGeneration) -> None:
     call = Call(NotReady("Triton is not there"))
     with pytest.raises(NotReady):
-        repeats_of(shared).run("m", call)
+        calls_of(shared).run("m", call)
     assert call.sent == 1
 
 
@@ -143,7 +143,7 @@ def test_a_model_whose_processes_keep_dying_is_refused_at_once(
 ) -> None:
     shared.refuse("m", UNSTABLE)
     with pytest.raises(Unavailable, match="keep dying"):
-        repeats_of(shared).run("m", Call())
+        calls_of(shared).run("m", Call())
 
 
 def test_a_call_under_which_a_process_crashes_twice_ends(
@@ -151,7 +151,7 @@ def test_a_call_under_which_a_process_crashes_twice_ends(
 ) -> None:
     call = Call(*[lambda: crash(shared, "m")] * 5)
     with pytest.raises(ModelCrashed, match="'m' died twice"):
-        repeats_of(shared).run("m", call)
+        calls_of(shared).run("m", call)
     assert call.sent == 2
 
 
@@ -162,21 +162,21 @@ def test_a_batch_under_which_a_process_crashes_is_sent_once(
     deadline.is_batch = True
     call = Call(*[lambda: crash(shared, "m")] * 5)
     with pytest.raises(ModelCrashed):
-        repeats_of(shared).run("m", call)
+        calls_of(shared).run("m", call)
     assert (call.sent, deadline.suspicion) == (1, ("m", 1, 0))
 
     deadline.is_batch = False
-    assert repeats_of(shared).run("m", Call()) == "answer"
+    assert calls_of(shared).run("m", Call()) == "answer"
     alone: list[str | None] = []
 
     def send(ticket: Ticket) -> str:
         alone.append(ticket.alone)
         return "answer"
 
-    assert repeats_of(shared).run("m", send) == "answer"
+    assert calls_of(shared).run("m", send) == "answer"
     assert alone == ["m"]
     with pytest.raises(ModelCrashed, match="'m' died twice"):
-        repeats_of(shared).run("m", call)
+        calls_of(shared).run("m", call)
     assert call.sent == 2
 
 
@@ -190,7 +190,7 @@ def test_a_record_of_a_batch_does_not_suspect_another_model(
         alone.append(ticket.alone)
         return "answer"
 
-    assert repeats_of(shared).run("other", send) == "answer"
+    assert calls_of(shared).run("other", send) == "answer"
     assert alone == [None]
 
 
@@ -201,7 +201,7 @@ def test_a_process_that_was_stopped_was_not_crashed_by_its_calls(
         shared.take_out("m", now())
         shared.admit("m", shared.out_since("m"))
 
-    assert repeats_of(shared).run("m", Call(*[stall] * 4)) == "answer"
+    assert calls_of(shared).run("m", Call(*[stall] * 4)) == "answer"
 
 
 def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
@@ -218,7 +218,7 @@ def test_a_call_under_which_triton_keeps_ending_ends_before_the_box_gives_up(
 
     call = Call(*[end_triton] * 5)
     with pytest.raises(ModelCrashed, match="Triton ended 3 times"):
-        repeats_of(shared).run("m", call)
+        calls_of(shared).run("m", call)
     assert call.sent == MAX_TRITON_CRASHES
 
 
@@ -248,7 +248,7 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
 
         token = begin(Invocation(time.monotonic() + 10))
         try:
-            repeats_of(shared).run("m", send)
+            calls_of(shared).run("m", send)
         finally:
             end(token)
 
@@ -267,14 +267,14 @@ def test_suspected_calls_are_sent_one_at_a_time_and_before_new_ones(shared: Shar
 def test_all_waits_of_a_request_share_its_time(shared: SharedGeneration, deadline: Invocation) -> None:
     """Triton refuses the call for ever; each refusal begins another wait."""
     call = Call(*[Refused("not at ready state")] * 1000)
-    retries = repeats_of(shared, 0.3)
+    calls = calls_of(shared, 0.3)
     with pytest.raises(Unavailable):
-        retries.run("m", call)
+        calls.run("m", call)
     sent = call.sent
     assert 1 < sent < 100
     # The same request calls another model, which has no time left.
     with pytest.raises(Unavailable):
-        retries.run("other", call)
+        calls.run("other", call)
     assert call.sent - sent <= 2
 
 
@@ -296,8 +296,8 @@ def test_what_triton_has_answered_is_not_sent_again_if_it_may_not_repeat(
 ) -> None:
     deadline.repeatable = reason != "the client"
     call = Call(failure)
-    with pytest.raises(type(failure)):
-        repeats_of(shared, state=reason == "the model").run("m", call)
+    with pytest.raises(Unavailable):  # final: the request's result is not made again either
+        calls_of(shared, state=reason == "the model").run("m", call)
     assert call.sent == 1
 
 
@@ -306,4 +306,19 @@ def test_what_was_not_sent_yet_waits_also_if_it_may_not_repeat(
 ) -> None:
     deadline.repeatable = False
     call = Call(NotReady("Triton is not there"))
-    assert repeats_of(shared).run("m", call) == "answer"
+    assert calls_of(shared).run("m", call) == "answer"
+
+
+def test_a_result_in_doubt_is_made_again_unless_its_calls_or_its_session_forbid_it(
+    shared: SharedGeneration, deadline: Invocation
+) -> None:
+    calls = calls_of(shared)
+    assert not calls.may_make_again(deadline), "no answer of a Python model is in it"
+    deadline.tickets.add(calls.guard.admit("m"))
+    assert calls.may_make_again(deadline)
+    assert not calls_of(shared, state=True).may_make_again(deadline)
+    assert not calls_of(shared, seconds=0.0).may_make_again(deadline)
+    deadline.session = object()
+    assert not calls.may_make_again(deadline)
+    deadline.session, deadline.repeatable = None, False
+    assert not calls.may_make_again(deadline)

@@ -1,4 +1,4 @@
-"""Wait for the next Triton, or for a model's next process, and send a call again.
+"""Send calls to Triton; wait for the next Triton, or for a model's next process, and send a call again.
 
 A part that died is back within seconds, and a caller's deadline is a minute. So a call that finds its Triton
 or its model's process gone, in doubt or being loaded waits, and is sent once more. It keeps its slot, so
@@ -7,14 +7,18 @@ admission bounds how many wait.
 A call may have crashed the process itself. Those that a process had when it crashed are sent one at a time,
 while new calls wait: the one under which a process crashes again ends with ``model_crashed``. A call with the
 records of several callers is not sent again: its records are, each alone (:mod:`sm.client.batches`).
+
+Whether something is sent again is decided here, by :data:`STEPS`. Only nginx does so too: it gives the
+request of a worker that died to another one, unless it may run only once (:mod:`sm.router.once`).
 """
 
 from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -41,8 +45,31 @@ WAIT = "wait"
 Answer = TypeVar("Answer")
 
 
-class Retries:
-    """Sends the calls of a process to Triton, again where needed; for all its threads.
+class Step(Enum):
+    """What follows when a call has failed."""
+
+    RAISE = "raise"
+    #: Send it as soon as it can be served.
+    WAIT = "wait"
+    #: Send it once more as soon as it can be served; raise if it may not be sent twice.
+    AGAIN = "again"
+
+
+#: What follows a failure: the first row that fits. Any other error is the answer.
+STEPS: tuple[tuple[type[NotReady], Step], ...] = (
+    # What it would wait for does not come.
+    (Unavailable, Step.RAISE),
+    # A process may have begun with it, or the answer may be another call's.
+    (Interrupted, Step.AGAIN),
+    # Triton had it, and perhaps a step of an ensemble has run.
+    (Refused, Step.AGAIN),
+    # Nobody had it.
+    (NotReady, Step.WAIT),
+)
+
+
+class Calls:
+    """The calls of a process to Triton, again where needed. All its threads share one object.
 
     Args:
         guard: Admits the calls.
@@ -64,20 +91,33 @@ class Retries:
         self._seconds, self._folder, self._loaded = seconds, folder, loaded
 
     @classmethod
-    def of(cls, box: Box, seconds: float, is_repeatable: Callable[[str], bool] = lambda _: True) -> Retries:
-        """Create the repeats for a process of ``box``; ``is_repeatable`` says what a model's clients say."""
+    def of(cls, box: Box, seconds: float) -> Calls:
+        """Create those of a process of ``box``."""
         models = PythonModels(box)
-
-        def has_state(model: str) -> bool:
-            return models.of(model).has_state or not is_repeatable(model)
-
         # Without a supervisor nothing comes back, and no call is sent again.
         waits = seconds if box.generation_file else 0.0
-        return cls(AnswerGuard.of(box), has_state, waits, box.run, box.served if box.catalog else None)
+        loaded = box.served if box.catalog else None
+        guard = AnswerGuard.of(box, models)
+        return cls(guard, lambda model: models.of(model).has_state, waits, box.run, loaded)
 
     def is_lost(self, model: str, version: str = "") -> bool:
         """True if a restarted Triton could not load a model that it should know; it will be loaded again."""
         return self._loaded is not None and (self._loaded / model / version).is_dir()
+
+    def may_make_again(self, invocation: Invocation) -> bool:
+        """True if a client's result may be made again that was made from answers in doubt."""
+        models = {model for ticket in invocation.tickets for model, _ in ticket.generations}
+        step = self._step(Interrupted(""), invocation, models)
+        # What the client has done with a session is done.
+        return bool(models) and invocation.session is None and step is Step.AGAIN
+
+    def _step(self, failure: NotReady, invocation: Invocation | None, models: Iterable[str]) -> Step:
+        """Return what follows the failure of a call of these models."""
+        step = next(step for kind, step in STEPS if isinstance(failure, kind))
+        if invocation is None or not self._seconds:
+            return Step.RAISE
+        is_final = step is Step.AGAIN and (not invocation.repeatable or any(map(self.has_state, models)))
+        return Step.RAISE if is_final else step
 
     def run(self, model: str, send: Callable[[Ticket], Answer]) -> Answer:
         """Return what ``send`` returns; call it again if it raises :class:`NotReady`.
@@ -126,12 +166,10 @@ class Retries:
         self, model: str, send: Callable[[Ticket], Answer], failures: _Failures, deadline: Invocation
     ) -> Answer:
         while True:
-            interrupted = isinstance(failures.last, Interrupted)
-            was_sent = interrupted or isinstance(failures.last, Refused)
-            may_repeat = not was_sent or (deadline.repeatable and not self.has_state(model))
-            if isinstance(failures.last, Unavailable) or not may_repeat:
-                # A new one: a stored exception that is raised would form a cycle with its traceback.
-                raise type(failures.last)(failures.last.sentence)
+            step = self._step(failures.last, deadline, (model,))
+            if step is Step.RAISE:
+                # Final for the whole request: what it would do again may not be done twice.
+                raise Unavailable(failures.last.sentence)
             if failures.suspect is not None and deadline.is_batch:
                 deadline.suspicion = failures.suspicion
                 raise ModelCrashed("a process died while it had several records; each is sent alone")
@@ -141,7 +179,7 @@ class Retries:
                     ticket = self._wait(model, failures, deadline, take_turn, patience)
                 if failures.triton_crashed():
                     continue  # perhaps alone
-                if interrupted:
+                if isinstance(failures.last, Interrupted):
                     deadline.repeats += 1
                     REPEATS.labels(model).inc()
                 try:
