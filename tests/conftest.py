@@ -25,7 +25,28 @@ FOLDER_MARKERS = {
     "newcomer": ("integration",),
     "unit": ("unit",),
 }
-#: The order in which the folders are run.
+#: The groups that take over a minute. Processes take groups in the order of the tests, so a long one must not come last.
+LONG_GROUPS = (
+    "image",
+    "gpu image",
+    "streaming",
+    "browser",
+    "push",
+    "contract",
+    "triton",
+    "tests/integration/box/test_multi_model.py",
+    "tests/integration/server/test_fetch_at_start.py",
+    "gateway",
+    "demo box",
+    "tests/integration/check/test_faults.py",
+    "tests/integration/box/test_hanging_models.py",
+    "tests/integration/models/test_downloads.py",
+    "tests/integration/box/test_faults.py",
+    "tests/integration/box/test_one_models_trouble.py",
+    "tests/integration/models/test_on_demand.py",
+    "tests/integration/s3/test_capture.py",
+)
+#: The order of the other groups' folders: the unit tests fill the end.
 ORDER = ("e2e", "newcomer", "cluster", "integration", "contract", "unit")
 #: GitHub sets it, and so does .ci/run.
 IN_CI = os.environ.get("CI") == "true"
@@ -76,6 +97,14 @@ def group_of(file: PurePosixPath) -> str:
     return next((group for group, shared in SHARED.items() if not paths.isdisjoint(shared)), str(file))
 
 
+def place_in_order(item: pytest.Item) -> tuple[int, int]:
+    """Return what the tests are sorted by: their group if it is a long one, then their folder."""
+    file = PurePosixPath(item.nodeid.partition("::")[0])
+    group = group_of(file)
+    place = LONG_GROUPS.index(group) if group in LONG_GROUPS else len(LONG_GROUPS)
+    return place, ORDER.index(file.parts[1])
+
+
 def check_collection(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fail a run of all tests if a test file on disk is not in it."""
     if config.args != config.getini("testpaths"):
@@ -94,8 +123,7 @@ def check_collection(config: pytest.Config, items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     check_collection(config, items)
-    # Processes take the groups in this order: the longest first, and the short ones fill the end.
-    items.sort(key=lambda item: ORDER.index(item.nodeid.split("/")[1]))
+    items.sort(key=place_in_order)
     for item in items:
         file = PurePosixPath(item.nodeid.partition("::")[0])
         markers = FOLDER_MARKERS[file.parts[1]]
