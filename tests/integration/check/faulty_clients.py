@@ -55,29 +55,21 @@ FAULTS: dict[str, dict[str, str]] = {
     "wrong_dtype": {"preprocess": 'return {"x": np.array(payload.numbers)}'},
     "wrong_dtype_named": {"declared": '    inputs = {"x": ("FP64", (-1,))}'},
     "wrong_shape": {"preprocess": 'return {"x": np.ones((1, len(payload.numbers)), np.float32)}'},
-    "shared_state": {
-        "preprocess": f"self.last = list(payload.numbers)\n{SOUND_PARTS['preprocess']}",
-        "postprocess": "return self.last",
-    },
     "order_of_a_batch": {
         "declared": """
     def postprocess_batch(self, outputs, payloads):
         return outputs["y"][::-1].tolist()
 """
     },
-    "leak": {"postprocess": "self.seen.append(np.ones(10_000))\nreturn outputs['y'].tolist()"},
-    "metric_in_a_request": {
-        "postprocess": "self.metrics.counter('answers', 'Answers.').inc()\nreturn outputs['y'].tolist()"
-    },
-    "slow_import": {"head": "time.sleep(4)"},
     "unhandled_null": {"fields": '    label: str | None = ""', "preprocess": PREPROCESS_WITH_LABEL},
-    "golden_drift": {"postprocess": "return (outputs['y'] + 2).tolist()"},
-    "non_json_result": {"postprocess": "return set(outputs['y'].tolist())"},
-    "bytes_result": {"postprocess": "return [{'label': b'cat'}]"},
+    "five_faults": {
+        "fields": '    label: str | None = ""',
+        "preprocess": f"payload.numbers.sort()\nself.last = list(payload.numbers)\n{PREPROCESS_WITH_LABEL}",
+        "postprocess": "self.seen.append(np.ones(10_000))\nreturn [number + 2 for number in self.last]",
+    },
     "network_at_import": {
         "head": 'import urllib.request\n\nurllib.request.urlopen("http://weights.example/labels.txt")'
     },
-    "mutation_of_its_input": {"preprocess": f"payload.numbers.sort()\n{SOUND_PARTS['preprocess']}"},
     "sound": {},
 }
 

@@ -102,7 +102,7 @@ def test_an_unknown_client_is_an_error_that_lists_the_others(project: Path) -> N
     completed = run_sm(project, "check-client", "nobody")
     assert (completed.returncode, completed.stdout) == (1, "")
     assert completed.stderr.startswith("sm: there is no client 'nobody'; there are: ")
-    assert "golden_drift" in completed.stderr
+    assert "five_faults" in completed.stderr
 
 
 def test_a_client_without_a_sample_is_an_error_that_says_so(project: Path, tmp_path: Path) -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from sm.client import Triton
+from sm.commands.client_loading import NoTriton
+from sm.plugins.loading import ClientSource, load
 from tests.integration.check import faulty_clients as faulty
 from tests.support.check_client import CheckResult, check_client
+from trireme_tools.check.calls import InProcessCaller
+from trireme_tools.check.client_checks import CheckFailed, Sample, check_golden
 
 
 @pytest.fixture(scope="module")
@@ -42,70 +48,87 @@ def test_a_client_without_a_fault_passes_every_check(check_cached: Callable[[str
 
 
 @pytest.mark.parametrize(
-    ("fault", "check_name", "sentence"),
+    ("fault", "found"),
     [
-        ("wrong_dtype", "names and shapes", "wrong dtype: it gives 'echo' 'x' as FP64, not FP32"),
+        ("wrong_dtype", {"names and shapes": "wrong dtype: it gives 'echo' 'x' as FP64, not FP32"}),
         pytest.param(
             "wrong_dtype_named",
-            "names and shapes",
-            "wrong dtype: its input 'x' is FP64 [-1]",
+            {"names and shapes": "wrong dtype: its input 'x' is FP64 [-1]"},
             marks=pytest.mark.exhaustive,
         ),
         pytest.param(
             "wrong_shape",
-            "names and shapes",
-            "wrong shape: it gives 'echo' 'x' as [1, 1, 3], not [-1, -1]",
+            {"names and shapes": "wrong shape: it gives 'echo' 'x' as [1, 1, 3], not [-1, -1]"},
             marks=pytest.mark.exhaustive,
         ),
-        ("shared_state", "threads", "state shared between threads: among 64 a request gets another's answer"),
+        # The checks are independent of each other: one client has a fault for each.
+        (
+            "five_faults",
+            {
+                "golden answer": "golden drift: result[1] is 4.0, not 1",
+                "its input": "mutation of its input: payload.numbers is another",
+                "mutated payloads": "unhandled null: ",
+                "threads": "state shared between threads: among 64 a request gets another's answer",
+                "memory": "leak: ",
+            },
+        ),
         (
             "order_of_a_batch",
-            "threads",
-            "state shared between threads: among 64 a request gets another's answer",
+            {"threads": "state shared between threads: among 64 a request gets another's answer"},
         ),
-        ("leak", "memory", "leak: "),
-        (
-            "metric_in_a_request",
-            "golden answer",
-            "the sample gives a 500: the client of 'metric_in_a_request' failed: it makes the metric 'answers'",
-        ),
-        ("slow_import", "loads alone", "slow import: 4."),
-        pytest.param("unhandled_null", "mutated payloads", "unhandled null: ", marks=pytest.mark.exhaustive),
-        ("golden_drift", "golden answer", "golden drift: result[0] is 5.0, not 3"),
-        pytest.param("non_json_result", "golden answer", "non-JSON result: ", marks=pytest.mark.exhaustive),
-        (
-            "bytes_result",
-            "golden answer",
-            "non-JSON result: the sample gives a 500: the result of 'bytes_result'",
-        ),
-        ("network_at_import", "loads alone", "network at import: it wants weights.example:80 (line 11)"),
-        ("mutation_of_its_input", "its input", "mutation of its input: payload.numbers is another"),
+        # test_alone.py has the other faults of an import.
+        ("network_at_import", {"loads alone": "network at import: it wants weights.example:80 (line 11)"}),
     ],
 )
 def test_a_fault_is_found_and_named(
-    check_cached: Callable[[str], CheckResult], fault: str, check_name: str, sentence: str
+    check_cached: Callable[[str], CheckResult], fault: str, found: dict[str, str]
 ) -> None:
     report = check_cached(fault)
     assert report.status == 1
-    assert report.failed[check_name].startswith(sentence), report.failed
+    assert set(report.failed) == set(found)
+    for check_name, sentence in found.items():
+        assert report.failed[check_name].startswith(sentence), report.failed
 
 
-def test_bytes_are_named_with_their_place_and_the_next_step(
-    check_cached: Callable[[str], CheckResult],
-) -> None:
-    sentence = check_cached("bytes_result").failed["golden answer"]
-    assert "result[0].label is bytes: decode text with .decode()" in sentence
+ANSWERING = """
+from sm.client import Client, TextPayload
+
+
+class Answering(Client):
+    payload = TextPayload
+
+    def inference(self, payload):
+        return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        ("{1}", "non-JSON result: "),
+        ("[{'label': b'cat'}]", "result[0].label is bytes"),
+        ("self.metrics.counter('answers', 'Answers.').inc()", "it makes the metric 'answers'"),
+    ],
+)
+def test_a_result_that_cannot_be_sent_is_named(tmp_path: Path, result: str, sentence: str) -> None:
+    """Without a Triton, as the client has no model."""
+    file = tmp_path / "client.py"
+    file.write_text(ANSWERING.replace("{result}", result))
+    client = load(ClientSource("answering", file), cast("Triton", NoTriton()), tmp_path)
+    with pytest.raises(CheckFailed) as failed:
+        check_golden(InProcessCaller(client), Sample({"text": "any"}, "any"))
+    assert sentence in str(failed.value)
 
 
 def test_a_leak_is_named_with_its_line(check_cached: Callable[[str], CheckResult], project: Path) -> None:
-    lines = (project / "clients" / "leak" / "client.py").read_text().splitlines()
+    lines = (project / "clients" / "five_faults" / "client.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "seen.append" in text)
-    assert f"client.py, line {line}" in check_cached("leak").failed["memory"]
+    assert f"client.py, line {line}" in check_cached("five_faults").failed["memory"]
 
 
 def test_an_unhandled_null_is_shown_with_the_line_that_fails(
     check_cached: Callable[[str], CheckResult],
 ) -> None:
-    sentence = check_cached("unhandled_null").failed["mutated payloads"]
+    sentence = check_cached("five_faults").failed["mutated payloads"]
     assert '"label": null' in sentence
     assert "AttributeError: 'NoneType' object has no attribute 'strip' (client.py, line" in sentence
