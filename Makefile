@@ -2,7 +2,7 @@ PYTHON ?= python3
 # On a terminal pip shows its progress.
 QUIET := $(if $(shell test -t 2 && echo terminal),,--quiet)
 # A failure is one sentence, not pip's many; an environment whose making was interrupted is mended.
-PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --no-deps
+PIP = .venv/bin/python tools/trireme_tools/prepare/install_packages.py --retries 5 --no-deps $(PIP_FLAGS)
 # Only the files whose hashes are in a lock are installed; the lock has every dependency.
 LOCKED = $(PIP) --require-hashes --requirement
 # sm/__init__.py is the one place that has the version.
