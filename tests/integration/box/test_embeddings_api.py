@@ -134,36 +134,35 @@ def test_a_model_that_gives_no_embeddings_is_not_found(client: OpenAI, model: st
 
 
 @pytest.mark.parametrize(
-    ("asked", "param", "sentence"),
+    ("asked", "param"),
     [
-        ({"input": []}, "input", "is empty"),
-        ({"input": [TEXTS[0], 3]}, "input[1]", "list"),
-        ({"input": [[1, -3]]}, "input[0][1]", "greater than or equal to 0"),
-        ({"input": 3}, "input", "valid string"),
-        ({"dimensions": 5}, "dimensions", "this model has 4"),
-        ({"dimensions": 0}, "dimensions", "greater than or equal to 1"),
-        ({"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
-        ({"prompt": "a"}, "prompt", "not permitted"),
-        ({"input": [TEXTS[0], "this is unreadable"]}, "input[1]", "is unreadable"),
+        ({"input": []}, "input"),
+        ({"input": [TEXTS[0], 3]}, "input[1]"),
+        ({"input": [[1, -3]]}, "input[0][1]"),
+        ({"input": 3}, "input"),
+        ({"dimensions": 5}, "dimensions"),
+        ({"dimensions": 0}, "dimensions"),
+        ({"encoding_format": "int8"}, "encoding_format"),
+        ({"prompt": "a"}, "prompt"),
+        ({"input": [TEXTS[0], "this is unreadable"]}, "input[1]"),
     ],
 )
 def test_a_wrong_request_is_a_400_that_names_the_member(
-    box: RunningBox, asked: dict[str, object], param: str, sentence: str
+    box: RunningBox, asked: dict[str, object], param: str
 ) -> None:
     before = box.metric("trireme_invocations_total", status="200")
     body = {"model": "sentences", "input": TEXTS[0], **asked}
     answer = requests.post(f"{box.url}/v1/embeddings", json=body, timeout=30)
     error = answer.json()["error"]
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
-    assert sentence in error["message"]
     assert box.metric("trireme_invocations_total", status="200") == before
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"model": "sentences"}'])
-def test_garbage_is_a_400_in_openais_form(box: RunningBox, body: bytes) -> None:
-    answer = requests.post(f"{box.url}/v1/embeddings", data=body, timeout=30)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["type"] == "invalid_request_error"
+@pytest.mark.parametrize(("path", "model"), [("embeddings", "sentences"), ("rerank", "ranker")])
+def test_garbage_is_a_400_in_openais_form(box: RunningBox, path: str, model: str) -> None:
+    for body in (b"", b"{", b"[]", b"\xff", json.dumps({"model": model}).encode()):
+        answer = requests.post(f"{box.url}/v1/{path}", data=body, timeout=30)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), body
 
 
 def test_the_client_answers_invocations_as_any_other(box: RunningBox) -> None:
@@ -229,13 +228,6 @@ def test_what_cannot_be_ranked_is_an_error_in_openais_form(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
     assert box.metric("trireme_invocations_total", status="200") == before
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"model": "ranker"}'])
-def test_garbage_is_a_400_for_rankings_too(box: RunningBox, body: bytes) -> None:
-    answer = requests.post(f"{box.url}/v1/rerank", data=body, timeout=30)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
 def ask(box: RunningBox, caller: int, seconds: float) -> int:

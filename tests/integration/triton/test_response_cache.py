@@ -177,23 +177,15 @@ def test_a_hit_has_the_outputs_that_are_asked_for(box: RunningBox) -> None:
     # A caller of v2 chooses outputs in each form; an answer with fewer would reach the others.
     refused = infer(box, "small", [1, 2], [1, 2], outputs=[{"name": "y"}])
     assert (refused.status_code, refused.json()["field"]) == (400, "outputs")
-    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
-    choices: tuple[dict[str, Any], ...] = (
-        {},
-        {"outputs": []},
-        {"outputs": [{"name": "count"}, {"name": "y"}]},
-    )
-    for members in choices:
-        answer = requests.post(
-            f"{box.url}/invocations", params={"modelname": "small"}, json={**body, **members}, timeout=60
-        )
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+
+    def invoke(**members: object) -> requests.Response:
+        where = f"{box.url}/invocations?modelname=small"
+        return requests.post(where, json={"inputs": [tensor], **members}, timeout=60)
+
+    for answer in (invoke(), invoke(outputs=[]), invoke(outputs=[{"name": "count"}, {"name": "y"}])):
         assert {output["name"]: output["data"] for output in answer.json()["outputs"]}["y"] == [2, 4]
-    chosen = requests.post(
-        f"{box.url}/invocations",
-        params={"modelname": "small"},
-        json={**body, "outputs": [{"name": "count"}]},
-        timeout=60,
-    )
+    chosen = invoke(outputs=[{"name": "count"}])
     assert (chosen.status_code, chosen.json()["field"]) == (400, "outputs")
 
 
