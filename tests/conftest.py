@@ -29,6 +29,7 @@ FOLDER_MARKERS = {
 LONG_GROUPS = (
     "image",
     "gpu image",
+    "deploy",
     "streaming",
     "browser",
     "push",
@@ -60,18 +61,22 @@ SHARED = {
     "access": ("integration/access",),
     "browser": ("e2e/browser",),
     "contract": ("contract",),
-    "demo box": tuple(
-        f"integration/box/{name}"
-        for name in (
-            "answers",
-            "bad_input",
-            "engines",
-            "many_records",
-            "models",
-            "page_code",
-            "pages",
-            "readme",
-        )
+    "deploy": ("e2e/deploy",),
+    "demo box": (
+        *(
+            f"integration/box/{name}"
+            for name in (
+                "answers",
+                "bad_input",
+                "engines",
+                "many_records",
+                "models",
+                "page_code",
+                "pages",
+                "readme",
+            )
+        ),
+        "integration/server/selftest",
     ),
     "gateway": ("integration/gateway",),
     # Before "image": the first group that fits is a test's own.

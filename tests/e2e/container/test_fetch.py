@@ -22,9 +22,10 @@ from tests.support.tritons import MODELS
 
 __all__ = ["aws"]
 
-SERVICE: dict[str, Any] = yaml.safe_load((HERE / "examples/models_from_s3/compose.yaml").read_text())[
+SERVICES: dict[str, Any] = yaml.safe_load((HERE / "examples/models_from_s3/compose.yaml").read_text())[
     "services"
-]["box"]
+]
+SERVICE: dict[str, Any] = SERVICES["box"]
 VOLUME = "trireme-fetch-cache"
 
 
@@ -38,6 +39,16 @@ def volume(image: str) -> Iterator[str]:
         yield VOLUME
     finally:
         podman("volume", "rm", "--force", VOLUME)
+
+
+def test_the_services_of_the_example_belong_together() -> None:
+    minio, variables = SERVICES["minio"]["environment"], SERVICE["environment"]
+    assert variables["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert variables["AWS_ACCESS_KEY_ID"] == minio["MINIO_ROOT_USER"]
+    assert variables["AWS_SECRET_ACCESS_KEY"] == minio["MINIO_ROOT_PASSWORD"]
+    assert f"cache:{variables['TRIREME_CACHE']}" in SERVICE["volumes"]
+    bucket = variables["TRIREME_MODEL_REPOSITORY"].removeprefix("s3://").rstrip("/")
+    assert f"/models s3/{bucket}\n" in SERVICES["upload"]["command"][0]
 
 
 def test_a_container_fetches_its_models_once(image: str, volume: str, aws: str, tmp_path: Path) -> None:

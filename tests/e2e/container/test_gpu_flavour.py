@@ -133,6 +133,7 @@ def test_a_multi_model_container_loads_and_unloads(gpu_image: str, tmp_path: Pat
         assert requests.get(f"{box.url}/models/team", timeout=60).status_code == 404
 
 
+@pytest.mark.exhaustive
 def test_the_contract_is_kept(gpu_image: str, tmp_path: Path) -> None:
     with running_container(gpu_image, write_models(tmp_path), *SINGLE) as box:
         promises = promises_by_state(tmp_path, box.url, "--mode", "single")

@@ -29,6 +29,7 @@ def test_the_labels_describe_the_image_and_what_the_platform_may_use(image: str)
     assert "org.opencontainers.image.source" in labels
 
 
+@pytest.mark.exhaustive
 def test_sm_test_passes_for_mounted_models(image: str, demo: Path) -> None:
     report = podman(
         "run", "--rm", "--read-only", "--tmpfs", "/tmp", *mount_flags(demo), image, "test", timeout=120

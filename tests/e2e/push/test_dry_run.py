@@ -56,6 +56,11 @@ def test_each_platform_is_an_image_of_its_own(checkout: Checkout) -> None:
     assert ["--platform linux/arm64" in builds[0], "--platform linux/amd64" in builds[1]] == [True, True]
 
 
+def test_uncommitted_changes_are_marked_in_the_tag(checkout: Checkout) -> None:
+    (checkout.folder / "new").touch()
+    assert dry_run_commands(checkout, "--region", "eu-west-1")[-1].endswith(f":{checkout.tag}-dirty")
+
+
 def test_the_password_in_a_clones_address_is_not_in_the_image(checkout: Checkout) -> None:
     checkout.git("remote", "add", "origin", "https://me:secret@example.com/trireme.git")
     printed = dry_run_commands(checkout, "--region", "eu-west-1")

@@ -20,10 +20,17 @@ PLANNED_REQUEST = plan_request(Request("/x", {"Content-Type": "application/json"
 
 
 @pytest.mark.parametrize(
-    ("status", "document", "counted"),
-    [(200, "right", "seconds"), (200, "wrong", "failed"), (429, "right", "refused"), (500, "no", "failed")],
+    ("plan", "status", "document", "counted"),
+    [
+        ({"rates": {"a": 40}}, 200, "right", "seconds"),
+        ({"rates": {"a": 40}}, 200, "wrong", "failed"),
+        ({"rates": {"a": 40}}, 429, "right", "refused"),
+        ({"rates": {"a": 40}}, 500, "no", "failed"),
+        # One function counts for all plans.
+        ({"flood": {"a": 2}}, 200, "right", "seconds"),
+        ({"mix": 2, "shares": {"a": 1}}, 200, "right", "seconds"),
+    ],
 )
-@pytest.mark.parametrize("plan", [{"rates": {"a": 40}}, {"flood": {"a": 2}}, {"mix": 2, "shares": {"a": 1}}])
 def test_each_response_is_counted_by_its_outcome(
     tmp_path: Path, status: int, document: str, counted: str, plan: dict[str, object]
 ) -> None:

@@ -210,25 +210,16 @@ class Observant(TensorClient):
 """
 
 
-def test_a_wrapped_model_does_not_see_the_token(tmp_path: Path) -> None:
+def test_a_wrapped_model_answers_with_tokens_that_neither_it_nor_callers_see(tmp_path: Path) -> None:
     folder = tmp_path / "model" / "observant"
     (folder / "1").mkdir(parents=True)
     (folder / "1" / "model.py").write_text(OBSERVANT)
     (folder / "config.pbtxt").write_text(OBSERVANT_CONFIG)
-    (tmp_path / "clients").mkdir()
-    (tmp_path / "clients" / "observant.py").write_text(OBSERVANT_CLIENT)
-    clients = (tmp_path / "clients",)
-    with running_box(tmp_path, tmp_path / "model", clients=clients, TRIREME_REQUEST_TOKENS="true") as box:
-        configured, requested, parameters = box.invoke("observant", {"text": "a"}).json()["result"]
-        assert (configured, requested) == (["seen"], ["seen"])
-        assert REQUEST_TOKEN not in parameters
-
-
-def test_a_wrapped_model_answers_with_tokens_that_callers_never_see(tmp_path: Path) -> None:
     MODELS["echo"].write(tmp_path / "model" / "numbers")
     MODELS["counts"].write(tmp_path / "model" / "counts")
     (tmp_path / "clients").mkdir()
     (tmp_path / "clients" / "numbers.py").write_text(CLIENT)
+    (tmp_path / "clients" / "observant.py").write_text(OBSERVANT_CLIENT)
     script = tmp_path / "model" / "numbers" / "1" / "model.py"
     original = script.read_text()
     with running_box(
@@ -239,6 +230,9 @@ def test_a_wrapped_model_answers_with_tokens_that_callers_never_see(tmp_path: Pa
         TRIREME_REQUEST_TOKENS="true",
     ) as box:
         assert box.invoke("numbers", {"text": "1 2"}).json().get("result") == [1.0, 2.0]
+        configured, requested, parameters = box.invoke("observant", {"text": "a"}).json()["result"]
+        assert (configured, requested) == (["seen"], ["seen"])
+        assert REQUEST_TOKEN not in parameters
         words = command_line(triton(box)[0]).split()
         port = next(word.partition("=")[2] for word in words if word.startswith("--http-port="))
         for model in ("numbers", "counts"):

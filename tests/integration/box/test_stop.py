@@ -7,11 +7,14 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import requests
 
 from tests.support.boxes import WAIT_TIMEOUT_S, descendants, running_box, wait_until
 from tests.support.load import Load, dispatch_body
+from tests.support.model_archives import multiplying_model
 from tests.support.sm_command import run_sm
+from tests.support.tritons import MODELS
 
 
 def still_running(pids: list[int]) -> list[int]:
@@ -44,11 +47,20 @@ def test_sigterm_under_load_loses_no_accepted_request(demo: Path, tmp_path: Path
     assert not shared_memory_of(box_id)
 
 
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    MODELS["echo"].write(tmp_path / "model" / "echo")
+    return tmp_path / "model"
+
+
 def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
-    demo: Path, tmp_path: Path
+    repository: Path, tmp_path: Path
 ) -> None:
     """``stop`` waits a minute: far less than the drain that running invocations would get."""
-    with running_box(tmp_path, demo, TRIREME_DRAIN_SECONDS="3600") as box, requests.Session() as session:
+    with (
+        running_box(tmp_path, repository, TRIREME_DRAIN_SECONDS="3600") as box,
+        requests.Session() as session,
+    ):
 
         def answer() -> requests.Response:
             body = {"modelname": "slow", "payload": {"seconds": 0}}
@@ -73,14 +85,15 @@ def test_a_drained_box_serves_on_and_an_idle_one_stops_at_once_with_ctrl_c(
 
 
 def test_a_killed_box_ends_its_processes_and_the_next_one_removes_its_files_and_stops_while_it_loads(
-    demo: Path, tmp_path: Path
+    repository: Path, tmp_path: Path
 ) -> None:
-    with running_box(tmp_path, demo) as killed:
+    with running_box(tmp_path, repository) as killed:
         killed_id, processes = killed.box_id(), descendants(killed.process.pid)
         os.kill(killed.process.pid, signal.SIGKILL)
         killed.process.wait(WAIT_TIMEOUT_S)
         wait_until(lambda: not still_running(processes), description="the end of every process")
-    with running_box(tmp_path, demo, wait_until_ready=False) as box:
+    multiplying_model(seconds=4).write(repository / "slow_load")
+    with running_box(tmp_path, repository, wait_until_ready=False) as box:
         wait_until(lambda: box.ping()[0] == 503, description="/ping 503 while loading")
         assert not shared_memory_of(killed_id)
         box_id, processes = box.box_id(), descendants(box.process.pid)

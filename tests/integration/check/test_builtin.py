@@ -9,15 +9,11 @@ from sm.settings import HERE, Settings
 from tests.support.check_client import check_client
 from trireme_tools.prepare.demo import prepare
 
-#: In every run one of them, as test_faults.py holds each check and a client's own tests hold its golden answer.
-CLIENTS = [
-    pytest.param(source.name, marks=() if source.name == "bert_base" else pytest.mark.exhaustive)
-    for source in discover((HERE / "clients",))
-]
 
-
+# test_faults.py holds each check, and a client's own tests hold its golden answer.
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)  # on a busy machine
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", [source.name for source in discover((HERE / "clients",))])
 def test_each_client_of_the_box_passes_every_check(name: str) -> None:
     prepare(Settings.read({}))
     report = check_client(HERE, name)

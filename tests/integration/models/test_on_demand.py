@@ -125,25 +125,22 @@ def test_nobody_gets_a_404_for_a_model_that_a_restarted_triton_has_not(box: Runn
     port = Box.load(box.run_folder()).http_port
     statuses = Counter[int]()
     with ThreadPoolExecutor(6) as pool:
-        for _ in range(5):
+        for _ in range(2):
             answer = requests.post(f"http://127.0.0.1:{port}/v2/repository/models/m4/unload", timeout=20)
             assert answer.status_code == 200
             statuses.update(pool.map(lambda _: infer(box.url, "m4").status_code, range(12)))
-    assert statuses == {200: 60}
+    assert statuses == {200: 24}
 
 
-def test_the_models_are_loaded_again_after_triton_was_killed(box: RunningBox) -> None:
-    assert infer(box.url, "m1").status_code == 200
-    box.kill_and_wait_for_restart("triton")
-    for name in ("m1", "m2"):
+def test_a_restarted_triton_has_the_models_again_and_one_it_could_not_load_when_it_can(
+    box: RunningBox,
+) -> None:
+    for name in ("m1", "m3"):
         assert infer(box.url, name).status_code == 200
-
-
-def test_a_model_that_a_restarted_triton_could_not_load_is_loaded_when_it_can_be(box: RunningBox) -> None:
-    assert infer(box.url, "m3").status_code == 200
     repository = Path(box.environment["TRIREME_MODEL_REPOSITORY"])
     (repository / "m3").rename(repository.parent / "m3")
     box.kill_and_wait_for_restart("triton")
+    assert infer(box.url, "m1").status_code == 200
     wait_until(lambda: infer(box.url, "m3").status_code == 404, description="the model gone")
     (repository.parent / "m3").rename(repository / "m3")
     assert infer(box.url, "m3").status_code == 200

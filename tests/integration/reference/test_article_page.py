@@ -176,6 +176,7 @@ def test_the_articles_service_and_client_and_ours_give_the_same_answer(
     assert_same_rows(ours["result"], response.json()["result"])
 
 
+@pytest.mark.exhaustive
 def test_the_pages_one_command_serves_the_repository(repository: Path, tmp_path: Path) -> None:
     """The command as written, in a checkout with the repository in ``here``."""
     (command,) = code_blocks(PAGE)

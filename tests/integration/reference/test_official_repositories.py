@@ -151,8 +151,7 @@ def test_a_model_whose_configuration_triton_completes_is_served(box: RunningBox,
     assert "bare, gpu, inner, listed from" in box.log.read_text()
 
 
-@pytest.mark.parametrize("name", ["bare", "inner"])
-@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize(("name", "nested"), [("bare", False), ("inner", True)], ids=["flat", "nested"])
 def test_an_archive_whose_configuration_triton_completes_is_loaded(
     endpoint: MultiModelEndpoint, name: str, nested: bool
 ) -> None:
@@ -172,7 +171,7 @@ def test_inspect_and_package_accept_what_serve_accepts(repository: Path, tmp_pat
 
 
 @WITHOUT_GPU
-@pytest.mark.parametrize("name", ["gpu", "bare"])
+@pytest.mark.parametrize("name", ["gpu", pytest.param("bare", marks=pytest.mark.exhaustive)])
 def test_check_client_accepts_what_serve_accepts(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

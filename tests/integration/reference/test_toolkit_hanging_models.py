@@ -16,7 +16,7 @@ from tests.support.multi_model_endpoint import MultiModelEndpoint, running_endpo
 EXIT_AT_IMPORT = "import os\nos._exit(3)\n"
 CRASH_AT_IMPORT = "import ctypes\nctypes.string_at(0)\n"
 #: Long enough to load a good model beside those that hang, on a busy machine.
-LOAD_TIMEOUT_S = 20
+LOAD_TIMEOUT_S = 12
 REASON = "cannot be loaded: the process of its model.py ended with exit code 3 while it was imported"
 
 

@@ -17,13 +17,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-import yaml
 
 from sm.settings import HERE
 from tests.integration.server.hub import running_hub
@@ -110,7 +110,18 @@ def ping_reason(box: RunningBox) -> str:
     return str(json.loads(text)["error"]) if status == 503 else ""
 
 
-@pytest.mark.parametrize("command", code_blocks("run/models.md")[0].splitlines())
+COMMANDS = code_blocks("run/models.md")[0].splitlines()
+
+
+# In every run the one whose source no other test serves: test_hub.py has hf://, test_fetch.py of the container s3://,
+# test_gpu_flavour.py an archive of this machine.
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=() if "https://" in command else pytest.mark.exhaustive)
+        for command in COMMANDS
+    ],
+)
 def test_the_commands_of_the_page_serve_the_models(
     command: str, s3_url: str, repository: Path, tmp_path: Path
 ) -> None:
@@ -152,27 +163,6 @@ def test_the_commands_of_the_page_serve_the_models(
             box.stop()
 
 
-def test_the_compose_example_serves_what_is_in_its_bucket(
-    s3_url: str, repository: Path, tmp_path: Path
-) -> None:
-    """moto's server takes MinIO's place, and this machine the containers'."""
-    services = yaml.safe_load((HERE / "examples/models_from_s3/compose.yaml").read_text())["services"]
-    minio, box_service = services["minio"], services["box"]
-    variables = dict(box_service["environment"])
-    assert variables["AWS_ENDPOINT_URL"] == "http://minio:9000"
-    assert variables["AWS_ACCESS_KEY_ID"] == minio["environment"]["MINIO_ROOT_USER"]
-    assert variables["AWS_SECRET_ACCESS_KEY"] == minio["environment"]["MINIO_ROOT_PASSWORD"]
-    assert f"cache:{variables['TRIREME_CACHE']}" in box_service["volumes"]
-    bucket = variables["TRIREME_MODEL_REPOSITORY"].removeprefix("s3://").rstrip("/")
-    assert f"/models s3/{bucket}\n" in services["upload"]["command"][0]
-    client(s3_url).create_bucket(Bucket=bucket)
-    for file in filter(Path.is_file, repository.rglob("*")):
-        client(s3_url).upload_file(str(file), bucket, str(file.relative_to(repository)))
-    variables |= {"AWS_ENDPOINT_URL": s3_url, "TRIREME_CACHE": str(tmp_path / "cache")}
-    with running_box(tmp_path, None, clients=(), **variables) as box:
-        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
-
-
 def in_cache(cache: Path, folder: str) -> list[str]:
     return sorted(path.name for path in (cache / "sources" / folder).glob("*"))
 
@@ -191,7 +181,10 @@ def test_a_fetch_shows_in_ping_and_ends_at_sigterm(site: Site, repository: Path,
     assert sorted(path.name for path in (cache / "sources").rglob("*")) == ["folders", "lock", "objects"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+# test_downloads.py has both signals, without a box.
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive), signal.SIGKILL]
+)
 def test_a_start_after_an_end_in_the_middle_fetches_what_is_left(
     number: signal.Signals, s3_url: str, repository: Path, tmp_path: Path
 ) -> None:
@@ -258,22 +251,28 @@ def silent_host() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("source", ["s3://inputs/models/", "https://{host}/model.tar.gz", "hf://team/mood"])
-def test_a_host_that_does_not_answer_ends_the_start_within_30_seconds(
-    source: str, s3_url: str, tmp_path: Path
-) -> None:
-    with silent_host() as host:
-        started = time.monotonic()
-        log = log_of_failed_start(
-            tmp_path,
+def test_hosts_that_do_not_answer_end_the_start_within_30_seconds(s3_url: str, tmp_path: Path) -> None:
+    """One box for each kind of source, at once: they only wait."""
+
+    def start(number_and_source: tuple[int, str]) -> str:
+        number, source = number_and_source
+        (tmp_path / str(number)).mkdir()
+        return log_of_failed_start(
+            tmp_path / str(number),
             None,
             TRIREME_MODEL_REPOSITORY=source.format(host=host),
             AWS_ENDPOINT_URL=f"http://{host}",
             HF_ENDPOINT=f"http://{host}",
-            TRIREME_CACHE=str(tmp_path / "cache"),
+            TRIREME_CACHE=str(tmp_path / str(number) / "cache"),
         )
+
+    sources = ("s3://inputs/models/", "https://{host}/model.tar.gz", "hf://team/mood")
+    with silent_host() as host, ThreadPoolExecutor(len(sources)) as pool:
+        started = time.monotonic()
+        logs = list(pool.map(start, enumerate(sources)))
     assert time.monotonic() - started < 30
-    assert "cannot be fetched" in last_error(log)
+    for log in logs:
+        assert "cannot be fetched" in last_error(log)
 
 
 def test_a_source_that_stops_in_the_middle_ends_the_start_within_30_seconds(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from sm.settings import HERE
 from tests.integration.server.hub import LARGE, Hub, running_hub
@@ -53,12 +52,15 @@ def test_a_folder_of_hugging_faces_form_is_served(hub: Hub, tmp_path: Path) -> N
     assert "pytorch_model.bin" not in hub.sent
 
 
-def test_a_triton_repository_is_served_as_it_is(hub: Hub, tmp_path: Path) -> None:
-    MODELS["echo"].write(tmp_path / "hub/team/models/echo")
+def test_a_triton_repository_is_fetched_as_it_is(hub: Hub, tmp_path: Path) -> None:
+    model = tmp_path / "hub/team/models/echo"
+    MODELS["echo"].write(model)
     (tmp_path / "hub/team/models/README.md").write_text("# Models")
-    source, cache = "hf://team/models@main", str(tmp_path / "cache")
-    with running_box(tmp_path, None, clients=(), arguments=source, TRIREME_CACHE=cache) as box:
-        assert "echo" in requests.get(f"{box.url}/models", timeout=10).text
+    is_fetched, result = fetch("hf://team/models@main", tmp_path / "cache")
+    assert is_fetched, result
+    for file in filter(Path.is_file, model.rglob("*")):
+        fetched = Path(result["repository"]) / "echo" / file.relative_to(model)
+        assert fetched.read_bytes() == file.read_bytes()
 
 
 def test_two_files_of_one_content_are_fetched_once_and_are_both_there(hub: Hub, tmp_path: Path) -> None:

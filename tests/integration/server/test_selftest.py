@@ -7,23 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from sm.settings import HERE, Settings
-from tests.support.boxes import RunningBox, running_box
+from sm.settings import HERE
+from tests.support.boxes import RunningBox
 from tests.support.containers import write_team_repository
-from trireme_tools.prepare.demo import prepare
+from tests.support.demo_box import box, demo
 
-
-@pytest.fixture(scope="module")
-def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBox]:
-    settings = Settings.read({})
-    prepare(settings)
-    with running_box(tmp_path_factory.mktemp("box"), settings.cache / "repository" / "cpu") as box:
-        yield box
+__all__ = ["box", "demo"]
 
 
 def run_sm_test(*options: str, folder: Path = HERE, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from tests.support.runtime_client import runtime_client
 from tests.support.tritons import ParallelModel
 
 #: Seconds that a stream may take, and after which a stream that has not ended counts as one without an end.
-DEADLINE_S, PATIENCE_S = 20, 40
+DEADLINE_S, PATIENCE_S = 12, 40
 #: Waits for ever after its first part; goes on for much longer than a stream may take.
 STALLS, FLOWS = {"count": 2, "seconds": -1.0}, {"count": 1_000_000, "seconds": 0.02}
 MODEL = ParallelModel(
