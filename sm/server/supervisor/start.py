@@ -7,7 +7,6 @@ This module is the start and the clean end. The rules are in :mod:`process_manag
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import resource
@@ -15,20 +14,17 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from selectors import PollSelector
 
 from sm import NO_TELEMETRY, __version__
-from sm.errors import BadInput, StartError
+from sm.errors import StartError
 from sm.hardware import memory_limit
-from sm.models.origins import HUB, is_prefix, is_source, shown
-from sm.models.sources import Sources, held
-from sm.models.staging import copy_archive
-from sm.repository import gpu_driver, models, overlay, problems, response_cache
+from sm.models.origins import is_source, shown
+from sm.repository import gpu_driver, models
 from sm.repository.cache import Cache
 from sm.repository.machine import Machine
 from sm.run_state import SHARED_MEMORY, Box, shared_bytes, temporary_folder
@@ -36,14 +32,12 @@ from sm.server.logs import Formatter, Log, LogFile, open_log_file
 from sm.server.startup import (
     BAKED_REPOSITORY,
     check_client_folders,
-    check_readable,
-    choose_repository,
-    find_repository,
     prepare_access,
 )
 from sm.server.supervisor import ports
 from sm.server.supervisor.hints import announce
 from sm.server.supervisor.loop import Loop
+from sm.server.supervisor.model_source import REPOSITORY, find_models
 from sm.server.supervisor.nginx import (
     WITHOUT_NGINX,
     capacity,
@@ -52,35 +46,23 @@ from sm.server.supervisor.nginx import (
     find_nginx,
     fit_to_descriptors,
 )
-from sm.server.supervisor.preparation import PlanBuilder, Preparation, StopRequested
+from sm.server.supervisor.preparation import Preparation, StopRequested
 from sm.server.supervisor.processes import Commands, Processes, Signals, Watchdog
-from sm.settings import ON_DEMAND, Settings, find_misspelled, names_of
+from sm.settings import Settings, find_misspelled, names_of
 from sm.tracing import variables as tracing_variables
-from sm.triton import python_models, server, shared_memory_cleanup
+from sm.triton import server, shared_memory_cleanup
 from sm.triton.generation import SharedGeneration
 
 #: The highest limit of open files; larger tables would only cost memory.
 MAX_OPEN_FILES = 65536
 #: Seconds to write the last log lines, and to reap the last processes.
 FLUSH_TIMEOUT_S = 2.0
-#: Seconds between two lines of the log while models are fetched.
-FETCH_LOG_INTERVAL_S = 10.0
-REPOSITORY = "TRIREME_MODEL_REPOSITORY"
 #: Options of ``serve``. The platform passes none.
 FLAGS = ("--demo", "--examples", "--reload")
 RELOAD_NOTICE = (
     "reload is on: a client is loaded again when its files change, and its callers see its errors; "
     "for development only"
 )
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """A repository that was fetched, the bytes that came over the network, and how long it took."""
-
-    repository: Path
-    bytes: int
-    seconds: float
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -153,61 +135,19 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         raise StartError("--reload is for clients in folders: in multi-model mode load the archive again.")
     check_client_folders(settings)
     with contextlib.ExitStack() as stack:
-        # When PID 1 ends, the kernel kills all processes of its container.
-        watchdog = None
-        if os.getpid() != 1:
-            watchdog = Watchdog.start(shared_memory_cleanup.remove_dead_boxes)
-            stack.callback(watchdog.dismiss)
-        signals = Signals()
-        processes = Processes(watchdog)
-        processes.adopt_orphans()
-        raise_file_limit()
+        signals, processes = Signals(), start_processes(stack)
         requested, files = settings, descriptor_limit()
         settings = fit_to_descriptors(requested, files)
         listener, tls_listener = stack.enter_context(ports.listen(settings.port)), None
         if settings.tls:
             tls_listener = stack.enter_context(ports.listen(settings.tls_port, "TRIREME_TLS_PORT"))
         preparation = Preparation(listener, selector, signals, processes)
-        # A path would turn the two slashes of a URL into one.
-        source, fetch = os.environ.get(REPOSITORY, "").strip(), None
-        on_demand = settings.models == ON_DEMAND
-        is_whole = not is_prefix(source) if on_demand else not settings.multi_model
-        if is_source(source) and is_whole:
-            cache = Cache(settings.cache).root / "sources"
-            fetch = fetch_models(source, cache, preparation, log)
-            stack.enter_context(held(fetch.repository, cache))
-            settings = replace(settings, repository=fetch.repository)
-        checkpoint = find_checkpoint(settings, source)
-        if checkpoint:
-            preparation.reason = f"building {checkpoint[1]} for this machine"
-            log.log("info", preparation.reason)
-            built = preparation.run(("sm.server.hugging_face", *checkpoint), lambda _: None)
-            settings = replace(settings, repository=Path(built))
-        gpu_driver.check_gpus(gpu_driver.of_this_machine().cuda)
-        repository = None if settings.multi_model else find_repository(settings)
-        machine = Machine.find(settings)
-        if repository and settings.build_engines == "never":
-            check_models(repository, machine, settings, log)
+        found = find_models(settings, preparation, log, stack)
+        settings, machine = found.settings, Machine.find(settings)
         nginx = find_nginx(settings)
-        if repository and settings.build_engines == "missing":
-            repository = PlanBuilder(settings, preparation, log).run(repository)
-            check_models(repository, machine, settings, log)
+        repository = found.build_plans(machine, preparation, log)
         box, generation = stack.enter_context(prepare_box(settings, repository, nginx, reload))
-        if fetch:
-            box = replace(box, source=source, fetched_bytes=fetch.bytes, fetch_seconds=fetch.seconds)
-        if on_demand:
-            box = replace(box, catalog=find_catalog(settings, source))
-        if settings.model_poll is not None and repository:
-            check_versions(settings, box, nginx, reload)
-            is_polled = is_source(source) and not checkpoint
-            box = keep_first_versions(box, source if is_polled else str(box.repository), log)
-        if repository:
-            wrap = python_models.wrap if settings.request_tokens else None
-            has_cache = settings.caches_responses
-            for name, why in response_cache.refused(models.read(box.repository), has_cache).items():
-                log.log("warning", f"{name} is served without the response cache that it asks for: {why}")
-            links = overlay.for_triton(box.repository, box.run / "repository", machine, wrap, has_cache)
-            box = replace(box, overlay=links)
+        box = found.link(box, machine, nginx, reload, log)
         box.save()
         stack.callback(reap_all, processes, log)
         log_notices(nginx, reload, log)
@@ -239,85 +179,17 @@ def run(settings: Settings, selector: PollSelector, log: Log, for_people: bool, 
         return code
 
 
-def fetch_models(source: str, cache: Path, preparation: Preparation, log: Log) -> Fetch:
-    """Fetch a repository, and say in the log and in ``/ping`` how far it is."""
-    started = logged_at = time.monotonic()
-    preparation.reason = f"fetching {shown(source)}"
-    log.log("info", preparation.reason)
-
-    def report(line: str) -> None:
-        nonlocal logged_at
-        if line and not line.startswith("{"):
-            preparation.reason = f"fetching {shown(source)}: {line}"
-            if time.monotonic() - logged_at >= FETCH_LOG_INTERVAL_S:
-                logged_at = time.monotonic()
-                log.log("info", preparation.reason)
-
-    try:
-        result = json.loads(preparation.run(("sm.models.sources", source, str(cache)), report))
-    finally:
-        Sources(cache, report).remove_leftovers()
-    fetch = Fetch(Path(result["repository"]), result["bytes"], time.monotonic() - started)
-    if removed := result["removed_bytes"]:
-        log.log("info", f"removed {removed / 1e6:,.1f} MB from {cache} to make room: no box used it")
-    log.log("info", f"fetched {shown(source)}: {fetch.bytes / 1e6:,.1f} MB in {fetch.seconds:,.1f} s")
-    return fetch
-
-
-def find_checkpoint(settings: Settings, source: str) -> tuple[str, str] | None:
-    """Return the folder with a model of Hugging Face's form that must be built, and what names it."""
-    if settings.repository is None:
-        is_set = settings.model_id and not settings.multi_model
-        return (settings.model_id, "HF_MODEL_ID") if is_set else None
-    if source.startswith(HUB) and "," not in source and not any(settings.repository.glob("*/config.pbtxt")):
-        return str(settings.repository), source
-    return None
-
-
-def find_catalog(settings: Settings, source: str) -> str:
-    """Return where models that are loaded on demand come from. Raises :class:`StartError` without it."""
-    if is_prefix(source):
-        return source
-    folder = choose_repository(settings)
-    if not folder.is_dir():
-        raise StartError(f"There is no folder {shown(str(folder))} with models: set {REPOSITORY}.")
-    check_readable(folder)
-    return str(folder)
-
-
-def check_versions(settings: Settings, box: Box, nginx: Path | None, reload: bool) -> None:
-    """Raise :class:`StartError` if models of this box cannot be replaced."""
-    problem = (
-        "needs nginx, which passes its requests to one process" if nginx is None
-        else "does not go with --reload" if reload
-        else "" if server.loads_models(settings, box)
-        else "needs a Triton that this box alone controls: leave its ports closed"
-    )  # fmt: skip
-    if problem:
-        raise StartError(f"TRIREME_MODEL_POLL {problem}.")
-
-
-def keep_first_versions(box: Box, source: str, log: Log) -> Box:
-    """Return the box with a copy of its repository: what the team changes there must not change what serves.
-
-    Large files are linked.
-    """
-    versions = {
-        name: (f"{shown(source)}/{name}", models.digest(box.repository, name))
-        for name in models.names(box.repository)
-    }
-    first = box.run / "first"
-    first.mkdir()
-    for entry in filter(Path.is_dir, box.repository.iterdir()):
-        if not models.is_own(entry.name):
-            continue
-        try:
-            copy_archive(entry.resolve(), first / entry.name)
-        except (BadInput, OSError) as error:
-            shutil.rmtree(first / entry.name, ignore_errors=True)
-            (first / entry.name).symlink_to(entry)
-            log.log("warning", f"{entry} must not change while this version of it serves: {error}")
-    return replace(box, repository=first, has_versions=True, source=source, first_versions=versions)
+def start_processes(stack: contextlib.ExitStack) -> Processes:
+    """Return what starts the box's processes, so that none outlives it."""
+    # When PID 1 ends, the kernel kills all processes of its container.
+    watchdog = None
+    if os.getpid() != 1:
+        watchdog = Watchdog.start(shared_memory_cleanup.remove_dead_boxes)
+        stack.callback(watchdog.dismiss)
+    processes = Processes(watchdog)
+    processes.adopt_orphans()
+    raise_file_limit()
+    return processes
 
 
 def children_environment(settings: Settings) -> dict[str, str]:
@@ -354,23 +226,6 @@ def log_start(settings: Settings, repository: Path | None, box: Box, log: Log) -
             f"Triton's own ports, without TLS and keys: HTTP {box.http_port}, gRPC {box.grpc_port}, "
             f"metrics {box.metrics_port} on {address}",
         )
-
-
-def check_models(repository: Path, machine: Machine, settings: Settings, log: Log) -> None:
-    """Log the problems that Triton would meet. Raises :class:`StartError` with the last that stops the start.
-
-    If ``/ping`` requires liveness only, a model that cannot load does not stop the others.
-    """
-    errors = []
-    for problem in problems.find(repository, machine):
-        if problem.is_certain and (settings.ping == "ready" or problem.hangs):
-            errors.append(problem.sentence)
-        else:
-            log.log("warning", problem.sentence)
-    for sentence in errors[:-1]:
-        log.log("error", sentence)
-    if errors:
-        raise StartError(errors[-1])
 
 
 def describe_start(settings: Settings, repository: Path | None, box: Box) -> str:
