@@ -76,8 +76,8 @@ class Box:
     repository_keys: Mapping[str, str] = field(default_factory=dict)
     #: Development: reload clients when their files change.
     reload: bool = False
-    #: Seconds that a model may be away before ``/ping`` says so.
-    away_seconds: float = 5.0
+    #: Seconds that a model may be out before ``/ping`` says so.
+    out_seconds: float = 5.0
     #: Seconds in which a model with a request must answer something.
     model_timeout: float = 60.0
     #: The file of :class:`sm.triton.generation.SharedGeneration`; None if no supervisor runs.
@@ -139,8 +139,12 @@ class Box:
     replacement_file = InRun("replace-triton")
     #: A named pipe: the supervisor writes to it while models must be loaded again.
     reloads_pipe = InRun("reloads.pipe")
-    #: A named pipe: workers write to it that a process is in doubt; see :mod:`sm.triton.reports`.
+    #: A named pipe to the supervisor: a model's process is in doubt; see :mod:`sm.triton.reports`.
     reports_pipe = InRun("reports.pipe")
+    #: A file for each load of models that the control plane has begun.
+    loads_folder = InRun("loads")
+    #: Written by the supervisor: the models' living processes, and the loads that can never end.
+    processes_file = InRun("model_processes.json")
     #: While this file exists, nginx asks callers to open new connections, and ``/ping`` is 503.
     draining_file = InRun("draining")
 
@@ -162,6 +166,7 @@ class Box:
         os.mkfifo(self.reloads_pipe, 0o600)
         os.mkfifo(self.reports_pipe, 0o600)
         self.holds_folder.mkdir()
+        self.loads_folder.mkdir()
         if self.multi_model:
             self.repository.mkdir()
         write_atomically(self.run / "supervisor.pid", str(os.getpid()))

@@ -20,7 +20,7 @@ from sm.models import memory_room
 from sm.models.load_records import Records
 from sm.models.memory_room import MemoryRoom
 from sm.models.model_loader import NO_CLIENTS, Loader
-from sm.models.model_processes import ImportWatch, NeedsNewTriton, Reloads, Stubs
+from sm.models.model_processes import NeedsNewTriton, PublishedProcesses, Reloads
 from sm.models.on_demand import Catalog, Listen, OnDemand, fetch, models_bytes
 from sm.models.sources import SourceHolds
 from sm.models.staging import Staging, renew
@@ -96,16 +96,14 @@ def keep_threads_free(app: Flask, max_slow_requests: int = MAX_SLOW_REQUESTS) ->
 
 def model_control(box: Box, seconds: float) -> ModelControl:
     """Return the control of this box's models; ``seconds`` are for one load."""
-    return ModelControl(
-        Channel(box.grpc_port, seconds, box.grpc_keys),
-        seconds,
-        Stubs(box).has_died,
-        ImportWatch(box).watching,
-    )
+    shared = SharedGeneration(box.generation_file) if box.generation_file else None
+    processes = PublishedProcesses(box, shared)
+    channel = Channel(box.grpc_port, seconds, box.grpc_keys)
+    return ModelControl(channel, seconds, processes.has_died, processes.watching)
 
 
 def watch_models(box: Box, reload: Callable[[str], None]) -> None:
-    """Load models again whose process died or stalled."""
+    """Load models again that are out."""
     if box.generation_file:
         replace = partial(write_atomically, box.replacement_file)
         wake = os.open(box.reloads_pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -13,7 +13,7 @@ from typing import Any
 from sm.errors import NotReady
 from sm.models.holds import last_used
 from sm.models.load_records import Record, Records
-from sm.models.model_processes import Stubs
+from sm.models.model_processes import PublishedProcesses
 from sm.models.origins import shown
 from sm.models.versions import current_index
 from sm.run_state import CODE, Box, read_engines, read_json, read_unready
@@ -51,7 +51,7 @@ def check_ready(box: Box) -> None:
         _explain(box)
     if box.ping != "ready" or box.multi_model:
         return
-    if missing := away(box):
+    if missing := out_too_long(box):
         raise NotReady(f"these models are being loaded again: {', '.join(missing)}")
     if reasons := read_unready(box):
         raise NotReady("; ".join(reasons.values()))
@@ -66,7 +66,7 @@ def _explain(box: Box) -> None:
     every = _index(box) if box.ping == "ready" else None
     if every is None:
         raise NotReady(f"Triton is not {box.ping}")
-    gone = [{**row, "reason": reason} for row in every if (reason := _why_away(box, row))]
+    gone = [{**row, "reason": reason} for row in every if (reason := _why_unready(box, row))]
     lasting = [row for row in gone if not _comes_back(box, row["name"])]
     if missing := {row["name"]: row["reason"] for row in _current(box, lasting)}:
         models = (f"{model} ({missing[model][:MAX_REASON]})" for model in sorted(missing))
@@ -77,7 +77,7 @@ def _explain(box: Box) -> None:
         raise NotReady("Triton is not ready")
 
 
-def _why_away(box: Box, row: Mapping[str, Any]) -> str:
+def _why_unready(box: Box, row: Mapping[str, Any]) -> str:
     """Return Triton's reason why a version does not serve; empty if it does, or was unloaded on purpose."""
     if row.get("state") != "READY" and row.get("reason") == "unloaded":
         return ""
@@ -88,13 +88,15 @@ def _why_away(box: Box, row: Mapping[str, Any]) -> str:
 
 
 def _comes_back(box: Box, model: str) -> bool:
-    """True if a model has lost its process: it is loaded again, and :func:`away` counts the time."""
-    is_out = box.generation_file is not None and _shared_generation(box.generation_file).out_since(model)
-    return bool(is_out) or Stubs(box).has_died(model)
+    """True if a model is out, or will be: it is loaded again, and :func:`out_too_long` counts the time."""
+    if box.generation_file is None:
+        return False
+    shared = _shared_generation(box.generation_file)
+    return bool(shared.out_since(model)) or PublishedProcesses(box, shared).has_died(model)
 
 
-def away(box: Box) -> list[str]:
-    """Return the models that lost a process and have been away for longer than the settings allow."""
+def out_too_long(box: Box) -> list[str]:
+    """Return the models that have been out for longer than ``/ping`` allows."""
     if box.generation_file is None:
         return []
     shared, now = _shared_generation(box.generation_file), time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -105,7 +107,7 @@ def away(box: Box) -> list[str]:
     return [
         model
         for model in box.served_names()
-        if model not in others and (since := shared.out_since(model)) and now - since > box.away_seconds
+        if model not in others and (since := shared.out_since(model)) and now - since > box.out_seconds
     ]
 
 

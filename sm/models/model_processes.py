@@ -1,71 +1,87 @@
-"""Watch the processes of Triton's Python models while they load, and load models again whose process is gone.
+"""What the control plane does about the processes of Triton's Python models: it loads again what is out.
 
 Triton 2.51 does not notice a death: it reports the model as ready, fails its requests, and waits for ever
 when the model is unloaded. Loading the model again gives it a new process and affects no other model. The
-supervisor or a worker takes a model out (:mod:`sm.triton.generation`), and the control plane brings it back.
+supervisor publishes what is out (:mod:`sm.triton.generation`), and which loads can never end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
-from sm import hardware
 from sm.errors import BadInput, TriremeError
 from sm.metrics import HANGS, RELOADS, REPEATS
-from sm.polling import Poll, at_most_every
+from sm.polling import Poll
 from sm.repository.models import Model
-from sm.run_state import Box
+from sm.run_state import Box, read_json
 from sm.triton.generation import SharedGeneration, now
-from sm.triton.python_models import (
-    LOADING_OOM_SCORE,
-    STUB_OOM_SCORE,
-    DeadStub,
-    StubWatch,
-    model_of,
-    triton_pid,
-)
+from sm.triton.reports import Load, ask_for_search
 
 log = logging.getLogger(__name__)
-#: Seconds between two searches for models that were taken out; where the supervisor wakes the search, it is a
+#: Seconds between two searches for models that are out; where the supervisor wakes the search, it is a
 #: safety net.
 POLL_INTERVAL_S, WOKEN_POLL_INTERVAL_S = 0.2, 5.0
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
 TURN_S = 20.0
-#: Seconds between two searches for dead processes, however many models are being loaded.
-SEARCH_INTERVAL_S = 0.05
-#: Seconds that a process must be dead: by then Triton, which checks once a second, has reaped one that it
-#: ended.
-DEAD_GRACE_S = 3.0
+#: Seconds that a question waits for the supervisor's next search, and between two looks whether it has ended.
+SEARCH_TIMEOUT_S, SEARCH_POLL_S = 0.3, 0.005
 
 
-class Stubs:
-    """The children of the box's Triton, as the kernel shows them."""
+class NeedsNewTriton(BadInput):
+    """This Triton cannot load the model again, for example because it waits for a process that is dead."""
 
-    def __init__(self, box: Box) -> None:
-        self._box = box
-        #: Triton's pid and its last known stubs. The kernel's list may omit some while others start or end.
-        self._last_stubs: tuple[int, frozenset[int]] = (0, frozenset())
 
-    def alive(self, triton: int) -> set[str]:
-        """Return the Python models that have a process, by their names in Triton."""
-        listed = hardware.children(triton)
-        before, known_pids = self._last_stubs
-        pids = listed | known_pids if before == triton else listed
-        models = {pid: model for pid in pids if (model := self._model_of(pid))}
-        self._last_stubs = triton, frozenset(models)
-        return set(models.values())
+class PublishedProcesses:
+    """What the supervisor publishes of the processes of Triton's Python models."""
+
+    def __init__(self, box: Box, shared: SharedGeneration | None) -> None:
+        self._box, self._shared = box, shared
 
     def has_died(self, model: str) -> bool:
         """True if a Python model has no process any more, whatever Triton reports."""
-        triton = triton_pid(self._box)
-        return triton is not None and self._is_python(model) and model not in self.alive(triton)
+        asked_at = now()
+        if self._shared is None or not self._is_python(model) or not ask_for_search(self._box.reports_pipe):
+            return False
+        end = time.monotonic() + SEARCH_TIMEOUT_S
+        while self._shared.searched_at < asked_at:
+            if time.monotonic() > end:
+                return False
+            time.sleep(SEARCH_POLL_S)
+        published = self._read()
+        return bool(published.get("triton")) and not published["living"].get(model)
+
+    @contextlib.contextmanager
+    def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
+        """Let the supervisor watch the processes of these models during their load.
+
+        The yielded check raises :class:`NeedsNewTriton` if one can never load.
+        """
+        load = Load(secrets.token_hex(8), frozenset(models), now())
+        load.announce(self._box.loads_folder)
+        ask_for_search(self._box.reports_pipe)
+
+        def check() -> None:
+            if failure := self._read().get("failures", {}).get(load.id):
+                raise NeedsNewTriton(failure)
+
+        try:
+            yield check
+        finally:
+            (self._box.loads_folder / load.id).unlink(missing_ok=True)
+            ask_for_search(self._box.reports_pipe)
+
+    def _read(self) -> dict[str, Any]:
+        published: dict[str, Any] = read_json(self._box.processes_file, {})
+        return published
 
     def _is_python(self, model: str) -> bool:
         try:
@@ -74,87 +90,12 @@ class Stubs:
             # It is being unloaded.
             return False
 
-    def _model_of(self, pid: int) -> str:
-        arguments = hardware.command_line(pid)
-        model = model_of(arguments, self._box.served)
-        # An instance's name ends with a number. While a model is loaded, Triton starts a process without one
-        # to read the model's configuration, and ends it.
-        return "" if model in arguments else model
-
-
-class NeedsNewTriton(BadInput):
-    """This Triton cannot load the model again, for example because it waits for a process that is dead."""
-
-
-class ImportWatch:
-    """Ends the load of a model whose process died at its import: Triton itself would wait for ever."""
-
-    def __init__(self, box: Box, clock: Callable[[], float] = time.monotonic) -> None:
-        self._box, self._clock = box, clock
-        self._watch = StubWatch(box.served, clock)
-        self._lock = threading.Lock()
-        self._search_at_intervals = at_most_every(SEARCH_INTERVAL_S, self._search, clock)
-        #: The models of each load that is under way.
-        self._loads: list[frozenset[str]] = []
-        #: The dead processes that ended a load.
-        self._attributed: set[int] = set()
-
-    @contextlib.contextmanager
-    def watching(self, models: Collection[str]) -> Iterator[Callable[[], None]]:
-        """Watch these models during their load. The yielded check raises :class:`BadInput` if one can never
-        load.
-        """
-        before, load, began = {stub.pid for stub in self._find_dead()}, frozenset(models), now()
-        with self._lock:
-            self._loads.append(load)
-
-        def check() -> None:
-            self._watch.set_oom_score(load, LOADING_OOM_SCORE)
-            dead = [
-                stub
-                for stub in self._find_dead()
-                if stub.pid not in before | self._attributed and stub.born > began
-            ]
-            for stub in dead:
-                is_own = stub.model in models if stub.model else self._must_be_from(load, stub, dead)
-                if is_own and self._clock() - stub.since >= DEAD_GRACE_S:
-                    self._attributed.add(stub.pid)
-                    name = stub.model or next(iter(models))
-                    reason = f"{stub.sentence}; its last lines are in the log"
-                    raise NeedsNewTriton(f"Triton cannot load {name!r}: {reason}")
-
-        try:
-            yield check
-        finally:
-            self._watch.set_oom_score(load, STUB_OOM_SCORE)
-            with self._lock:
-                self._loads.remove(load)
-
-    def _must_be_from(self, load: frozenset[str], stub: DeadStub, dead: Sequence[DeadStub]) -> bool:
-        """True if each load without a recorded process has one dead, unnamed process, and ``stub`` is that of
-        ``load``: they began in the same order.
-        """
-        unnamed = sorted((each for each in dead if not each.model), key=lambda each: each.born)
-        with self._lock:
-            without_stub = [models for models in self._loads if not models & self._watch.recorded_models]
-        return len(without_stub) == len(unnamed) and (load, stub) in zip(without_stub, unnamed, strict=True)
-
-    def _find_dead(self) -> tuple[DeadStub, ...]:
-        with self._lock:  # what is recorded belongs to what was found
-            dead = self._search_at_intervals()
-            self._attributed &= {stub.pid for stub in dead}
-            return dead
-
-    def _search(self) -> tuple[DeadStub, ...]:
-        triton = triton_pid(self._box)
-        return self._watch.find(triton) if triton else ()
-
 
 class Reloads:
-    """Loads models again that were taken out, each in a thread of its own.
+    """Loads models again that are out, each in a thread of its own.
 
     Args:
-        shared: Says which models were taken out; they are admitted there when they are back.
+        shared: Says which models are out; they are admitted there when they are back.
         names: Returns the names of all models that Triton may have.
         reload: Loads one model again and waits until it is ready.
         replace_triton: Starts Triton again, for the given reason.
@@ -186,7 +127,7 @@ class Reloads:
         Poll("reloads", interval_s, self.poll, at_once=True, wake=wake).start()
 
     def poll(self) -> None:
-        """Start to load each model that was taken out."""
+        """Start to load each model that is out."""
         if self._shared.serves_all:
             return  # without a look at the repository: this is called all the time
         for model in self._names():

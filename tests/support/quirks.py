@@ -46,15 +46,15 @@ QUIRKS = (
     ),
     Quirk(
         "the load of a Python model whose process dies never ends",
-        "sm.triton.python_models",
+        "sm.server.supervisor.model_processes",
         "",
-        "integration/models/test_stubs.py",
+        "unit/server/supervisor/test_model_processes.py",
     ),
     Quirk(
         "a model whose process died is reported as ready, and its requests fail",
         "sm.models.model_processes",
         "",
-        "integration/models/test_stubs.py",
+        "integration/models/test_reloads.py",
     ),
     Quirk(
         "Triton keeps running without a model's process, or crashes when one of two dies in its warm-up",

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
@@ -19,15 +20,16 @@ from sm.run_state import Box, write_atomically
 from sm.server.access import certificates
 from sm.server.access.certificates import CertificateWatch
 from sm.server.logs import GpuLines, LineSplitter, LoadLines, Log, Members
-from sm.server.supervisor.model_process_monitor import StubMonitor
+from sm.server.supervisor.model_process_monitor import ModelProcessMonitor
+from sm.server.supervisor.model_processes import ImportWatch, ModelProcess, ModelProcesses
 from sm.server.supervisor.ports import UnavailableResponder, handle_events
 from sm.server.supervisor.process_manager import (
     CONTROL,
     DATA,
     KEYS,
     NGINX,
+    PROCESS_POLL_INTERVAL_S,
     READY,
-    STUB_POLL_INTERVAL_S,
     TRITON,
     OomKills,
     ProcessManager,
@@ -35,14 +37,13 @@ from sm.server.supervisor.process_manager import (
 from sm.server.supervisor.processes import STOPPING, Commands, Probes, Processes, Signals
 from sm.settings import Settings
 from sm.triton import server
-from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration
-from sm.triton.python_models import DeadStub, StubWatch
-from sm.triton.reports import read_reports
+from sm.triton.generation import SERVES, STANDSTILL_S, STARTS_AGAIN, STOPPED, SharedGeneration, now
+from sm.triton.reports import Load, read_reports
 from sm.triton.shared_memory_cleanup import make_private
 
 #: Seconds between two ticks of the rules. While every child is ready: as often as the rules look at the
 #: processes of Python models, and at rest as often as they look at anything that wakes nobody.
-TICK_S, STEADY_TICK_S, REST_TICK_S = 0.05, STUB_POLL_INTERVAL_S, 1.0
+TICK_S, STEADY_TICK_S, REST_TICK_S = 0.05, PROCESS_POLL_INTERVAL_S, 1.0
 #: Seconds between two heartbeats for the workers; see sm.triton.generation. Triton may take a Python model
 #: process for dead that was stopped this soon after a request began, if the whole box was. At rest, so many
 #: seconds after the last request of a Python model, fewer heartbeats are enough.
@@ -87,9 +88,10 @@ class Loop:
         self._when_ready, self._has_gpu = when_ready, has_gpu
         self._probes = Probes(box, settings.port)
         self._oom_kills = OomKills(memory_kills, time.monotonic)
-        self._stub_monitor = self._monitor(0)
-        self._stub_watch = StubWatch(box.served)
-        self._dead_imports: tuple[DeadStub, ...] = ()
+        self._watch_triton(0)
+        self._loads: list[Load] = []
+        self._next_search, self._published_processes = 0.0, ""
+        self._dead_imports: tuple[ModelProcess, ...] = ()
         self._load_lines: LoadLines | None = None
         self._outputs: dict[int, tuple[int, LineSplitter]] = {}
         #: True if the last read filled its buffer: the loop does not sleep then.
@@ -153,11 +155,13 @@ class Loop:
         age = self._generation.heartbeat_age()
         if age > STANDSTILL_S:
             self._generation.resume()
-            self._stub_monitor.forget_times()
+            self._monitor.forget_times()
             self.manager.handle_standstill(age)
         self._generation.beat()
-        if self._stub_monitor.keep_healthy():
+        if self._monitor.keep_healthy():
             self._last_activity = time.monotonic()
+        if self._loads and time.monotonic() >= self._next_search:
+            self._search()
         if not self._generation.serves_all and time.monotonic() >= self._next_wake:
             self._next_wake = time.monotonic() + STEADY_TICK_S
             with contextlib.suppress(BlockingIOError):
@@ -170,7 +174,7 @@ class Loop:
             now = time.monotonic()
             # Only the processes of Python models need more heartbeats than ticks.
             is_active = now < self._last_activity + REST_S
-            is_at_rest = not is_active and self._stub_monitor.at_rest
+            is_at_rest = not is_active and self._monitor.at_rest
             remaining = started + (REST_TICK_S if is_at_rest else STEADY_TICK_S) - now
             if remaining <= 0:
                 return
@@ -205,6 +209,10 @@ class Loop:
     # The process backend.
 
     def spawn(self, name: str) -> int:
+        if name == CONTROL:
+            # What the one before was loading.
+            for file in self._box.loads_folder.iterdir():
+                file.unlink(missing_ok=True)
         if name == TRITON:
             self._generation.admit_all()
             self._generation.watch(True)
@@ -246,25 +254,52 @@ class Loop:
         more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
         return "; ".join([*named[:MAX_NAMED], *more])
 
-    def lost_stubs(self, pid: int) -> list[str]:
-        if self._stub_monitor.pid != pid:
-            self._stub_monitor = self._monitor(pid)
-        sentences = self._stub_monitor.poll()
-        if self._stub_monitor.found_others:
+    def poll_model_processes(self, pid: int) -> list[str]:
+        self._follow_triton(pid)
+        sentences = self._monitor.poll()
+        if self._model_processes.found_others:
+            self._model_processes.found_others = False
             make_private(f"trireme-{self._box.id}-py")
         # In multi-model mode a model may run before its process is found.
-        self._generation.watch(self._box.multi_model or self._stub_monitor.has_stubs)
+        self._generation.watch(self._box.multi_model or self._monitor.has_instances)
         return sentences
 
-    def _monitor(self, pid: int) -> StubMonitor:
-        return StubMonitor(
-            pid,
-            self._box.served,
+    def _follow_triton(self, pid: int | None) -> None:
+        """Look at the processes of another Triton from now on if it is one."""
+        if pid and pid != self._model_processes.triton:
+            self._watch_triton(pid)
+
+    def _watch_triton(self, pid: int) -> None:
+        self._model_processes = ModelProcesses(pid, self._box.served)
+        self._imports = ImportWatch(self._model_processes)
+        self._monitor = ModelProcessMonitor(
+            self._model_processes,
             self._generation,
             lambda: self.oom_killed(0.0),
             watch_end=self._watch_end,
             is_served=self._probes.is_served,
         )
+
+    def _search(self) -> None:
+        """Look for models' processes, judge the loads that are under way, and publish what was found."""
+        began, self._next_search = now(), time.monotonic() + TICK_S
+        self._loads = Load.read_all(self._box.loads_folder)
+        if self._loads:
+            self._last_activity = time.monotonic()
+        triton = self.manager.children[TRITON].pid
+        self._follow_triton(triton)
+        self._model_processes.search()
+        self._imports.watch(self._loads)
+        found = {
+            "triton": triton,
+            "living": self._model_processes.count_living(),
+            "failures": self._imports.failures,
+        }
+        with contextlib.suppress(OSError):  # the disk is full, and the text is longer than before
+            if (text := json.dumps(found)) != self._published_processes:
+                self._write(self._box.processes_file, text)
+                self._published_processes = text
+            self._generation.searched_at = began
 
     def _watch_end(self, pid: int) -> bool:
         """Make the end of a process wake the loop. Returns False if the kernel cannot, or if it has ended."""
@@ -283,11 +318,15 @@ class Loop:
 
     def dead_import(self, pid: int) -> str:
         died_before = time.monotonic() - DEAD_IMPORT_REPORT_DELAY_S
-        self._dead_imports = tuple(stub for stub in self._stub_watch.find(pid) if stub.since < died_before)
-        return next((self._describe_dead_import(stub) for stub in self._dead_imports), "")
+        self._follow_triton(pid)
+        self._model_processes.search()
+        self._dead_imports = tuple(
+            process for process in self._model_processes.dead if process.dead_since < died_before
+        )
+        return next((self._describe_dead_import(process) for process in self._dead_imports), "")
 
     def exclude_dead_import(self) -> bool:
-        models = {stub.model for stub in self._dead_imports} - {""}
+        models = {process.model for process in self._dead_imports} - {""}
         return self._box.multi_model and self._commands.exclude_models(models)
 
     def replacement_wanted(self) -> str:
@@ -296,13 +335,13 @@ class Loop:
         except OSError:
             return ""
 
-    def _describe_dead_import(self, stub: DeadStub) -> str:
+    def _describe_dead_import(self, process: ModelProcess) -> str:
         scripts = self._box.repository.glob("*/*/model.py")
-        # A process may die before the watch records its model. If one model is not recorded, it is that one.
-        unseen = {path.parent.parent.name for path in scripts} - self._stub_watch.recorded_models
-        name = stub.model or (unseen.pop() if len(unseen) == 1 else "")
+        # A process may die before its model is recorded. If one model is not recorded, it is that one.
+        unseen = {path.parent.parent.name for path in scripts} - self._model_processes.recorded_models
+        name = process.model or (unseen.pop() if len(unseen) == 1 else "")
         subject = f"the model {name!r}" if name else "a Python model"
-        return f"{subject} cannot be loaded: {stub.sentence}"
+        return f"{subject} cannot be loaded: {process.import_failure}"
 
     def oom_killed(self, min_age: float) -> bool:
         return self._oom_kills.oom_killed(min_age)
@@ -316,12 +355,15 @@ class Loop:
         serves = state["processes"][TRITON]["state"] == READY
         # While the box stops, no Triton is started.
         self._generation.triton = SERVES if serves else STOPPED if state["draining"] else STARTS_AGAIN
-        text = json.dumps(state)
+        self._write(self._box.state_file, json.dumps(state))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
         try:
-            write_atomically(self._box.state_file, text)
+            write_atomically(path, text)
         except OSError:
             # The disk is full, so write into the old file. A reader that finds it half written reads again.
-            with self._box.state_file.open("r+") as file:
+            with path.open("r+") as file:
                 file.write(text)
                 file.truncate()
 
@@ -340,9 +382,10 @@ class Loop:
 
     def _handle_reports(self) -> None:
         for report in read_reports(self._reports):
-            if sentence := self._stub_monitor.decide(report):
+            if sentence := self._monitor.decide(report):
                 self.log("error", f"{sentence}; reloading the model")
             self._last_activity = time.monotonic()
+        self._search()
 
     def _read(self, pid: int) -> bool:
         """Read what a child printed. Returns False if there is nothing more for now."""

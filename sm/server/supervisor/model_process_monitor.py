@@ -1,4 +1,4 @@
-"""The processes of Triton's Python models ("stubs") as the kernel sees them: alive, stopped or dead."""
+"""The supervisor's rules for models' processes: which are dead or stopped, which are killed, what is out."""
 
 from __future__ import annotations
 
@@ -10,47 +10,40 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from sm import hardware
 from sm.run_state import SHARED_MEMORY
+from sm.server.supervisor.model_processes import DEAD, STOPPED, ModelProcess, ModelProcesses
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
-from sm.triton.python_models import model_of
 from sm.triton.reports import Report
 
-#: Seconds between two searches for new stubs: Triton has some 170 threads, each with a list of children.
-#: While a model is loaded again there are new ones, and each poll is a search.
+#: Seconds between two searches for new processes: Triton has some 170 threads, each with a list of children.
+#: While a model is out there are new ones, and each poll is a search.
 SEARCH_INTERVAL_S = 2.0
-#: Seconds that a stub may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
+#: Seconds that a process may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
 #: answers from then on (see sm.triton.generation). This leaves time for one more poll.
 STOPPED_GRACE_S = 0.3
-#: Seconds that a stub may be dead: Triton itself has waited for one that it ended by then.
+#: Seconds that a process may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4
 #: Seconds between two questions whether Triton still serves the model of a process that is gone.
 QUESTION_INTERVAL_S = 1.0
 #: A model whose processes crash this often within so many seconds refuses calls until it has run for so long.
 MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
-DEAD, STOPPED = b"Z", (b"T", b"t")
 
 
 #: Times that others changed a health byte before it is trusted to be one.
 TRUSTED_CHANGES = 4
 #: Bytes before Triton's objects in shared memory: a count of references, and room.
 OBJECT_HEADER_SIZE = 16
-#: Among a stub's arguments: the name of its shared memory, and where the object with the health byte is.
+#: Among a process's arguments: the name of its shared memory, and where the object with the health byte is.
 MEMORY_NAME, CONTROL_OFFSET = 2, 7
 
 
 @dataclass
-class Stub:
-    """A process of a model instance."""
+class Instance:
+    """The process of an instance, as the monitor judges it."""
 
-    model: str
-    #: What it was started with; Triton's name of the instance is among it.
-    arguments: tuple[str, ...]
-    #: When it was started, on the boot clock.
-    born: float
+    process: ModelProcess
     #: When it was first seen stopped or dead; None while it runs.
     since: float | None = None
     #: True if it was dead before the model was taken out.
@@ -65,16 +58,19 @@ class Stub:
     changes: int = 0
 
     @property
-    def instance(self) -> str:
-        """Return Triton's name of the instance; empty if it does not begin with the model's."""
-        return next((word for word in self.arguments if word.startswith(f"{self.model}_")), "")
+    def model(self) -> str:
+        return self.process.model
+
+    @property
+    def born(self) -> float:
+        return self.process.born
 
 
-class StubMonitor:
-    """The children of the Triton process ``pid``.
+class ModelProcessMonitor:
+    """Judges the processes of one Triton's Python models.
 
     Args:
-        repository: Triton's.
+        processes: Finds them.
         shared: The models' generations. That of a model whose process is gone ends here.
         oom_killed: True if the kernel killed a process because memory ran out; reports each kill once.
         watch_end: Makes the end of a process wake the supervisor; False if that is not possible.
@@ -83,48 +79,45 @@ class StubMonitor:
 
     def __init__(
         self,
-        pid: int,
-        repository: Path,
+        processes: ModelProcesses,
         shared: SharedGeneration,
         oom_killed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         watch_end: Callable[[int], bool] = lambda _: False,
         is_served: Callable[[str], bool | None] = lambda _: False,
     ) -> None:
-        self.pid, self._repository, self._shared, self._clock = pid, repository, shared, clock
+        self._processes, self._shared, self._clock = processes, shared, clock
         self._oom_killed, self._watch_end, self._is_served = oom_killed, watch_end, is_served
-        self._stubs: dict[int, Stub] = {}
-        #: Every model that had a stub: one whose only stub died is looked at too.
-        self._models: set[str] = set()
-        self._next_search, self._next_question, self._children = 0.0, 0.0, set[int]()
-        #: True if the last poll found other children of Triton than the search before.
-        self.found_others = False
-        #: The times of each model's crashes, and when each model that refuses calls began to run.
+        self._instances: dict[int, Instance] = {}
+        self._next_search, self._next_question = 0.0, 0.0
+        #: True once Triton's memory was seen to look as it is known to.
         self._keeps_healthy = False
+        #: The times of each model's crashes, and when each model that refuses calls began to run.
         self._crashes: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_CRASHES))
         self._unstable: dict[str, float] = {}
         #: The models of which the last poll found a report that had not come.
         self._undecided: set[str] = set()
 
     @property
-    def has_stubs(self) -> bool:
-        """True if the last search found stubs."""
-        return bool(self._stubs)
+    def has_instances(self) -> bool:
+        """True if there are processes of Python models."""
+        return bool(self._instances)
 
     @property
     def at_rest(self) -> bool:
-        """True if no poll is due soon: no model is out, and the end of each stub wakes the supervisor.
+        """True if no poll is due soon: no model is out, and the end of each process wakes the supervisor.
 
-        A stopped stub is noticed when it has a request, which its health byte says.
+        A stopped process is noticed when it has a request, which its health byte says.
         """
         return self._shared.serves_all and all(
-            stub.wakes and stub.health is not None and stub.since is None for stub in self._stubs.values()
+            instance.wakes and instance.health is not None and instance.since is None
+            for instance in self._instances.values()
         )
 
     def forget_times(self) -> None:
         """Count no time in which the whole box stood still."""
-        for stub in self._stubs.values():
-            stub.since = None
+        for instance in self._instances.values():
+            instance.since = None
 
     def keep_healthy(self) -> bool:
         """Tell Triton that its processes live, in the place of those that are stopped or get no time.
@@ -137,19 +130,19 @@ class StubMonitor:
         behave so.
         """
         had_request = False
-        for stub in self._stubs.values():
-            if stub.health is None:
+        for instance in self._instances.values():
+            if instance.health is None:
                 continue
-            memory, at = stub.health
+            memory, at = instance.health
             value = memory[at]
             had_request |= not value
             if value > 1:
-                stub.health = None
+                instance.health = None
             elif self._keeps_healthy:
                 memory[at] = 1
-            elif value != stub.last_health:
-                stub.last_health, stub.changes = value, stub.changes + 1
-                self._keeps_healthy = stub.changes >= TRUSTED_CHANGES
+            elif value != instance.last_health:
+                instance.last_health, instance.changes = value, instance.changes + 1
+                self._keeps_healthy = instance.changes >= TRUSTED_CHANGES
         return had_request
 
     def poll(self) -> list[str]:
@@ -157,14 +150,17 @@ class StubMonitor:
 
         A stopped process may answer late. It is killed, unless Triton is told that it lives.
         """
-        reloading = any(map(self._shared.out_since, self._models))
-        self.found_others = False
-        if reloading or self._clock() >= self._next_search:
+        some_are_out = any(map(self._shared.out_since, self._processes.models))
+        if some_are_out or self._clock() >= self._next_search:
             self._next_search = self._clock() + SEARCH_INTERVAL_S
             self._search()
         self._admit_calm()
         self._decide_lost_reports()
-        return [sentence for pid, stub in list(self._stubs.items()) if (sentence := self._check(pid, stub))]
+        return [
+            sentence
+            for pid, instance in list(self._instances.items())
+            if (sentence := self._check(pid, instance))
+        ]
 
     def decide(self, report: Report) -> str:
         """Kill the processes whose answers a worker doubts, and take their model out.
@@ -176,16 +172,22 @@ class StubMonitor:
         # Younger ones belong to the next load.
         before = shared.out_since(model) or now()
         suspects = {
-            pid: stub for pid, stub in self._stubs.items() if stub.model == model and stub.born <= before
+            pid: instance
+            for pid, instance in self._instances.items()
+            if instance.model == model and instance.born <= before
         }
-        named = {pid: stub for pid, stub in suspects.items() if report.instance in stub.arguments}
-        alive = [pid for pid in named or suspects if self._state(pid) not in (DEAD, None)]
+        named = {
+            pid: instance
+            for pid, instance in suspects.items()
+            if report.instance in instance.process.arguments
+        }
+        alive = [pid for pid in named or suspects if self._processes.state(pid) not in (DEAD, None)]
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            self._stubs[pid].reported = True
-        for stub in () if alive else (named or suspects).values():
-            stub.crashed = True
+            self._instances[pid].reported = True
+        for instance in () if alive else (named or suspects).values():
+            instance.crashed = True
         is_new_crash = not alive and not shared.out_since(model)
         shared.decide(model, report.number, crashed=not alive)
         if is_new_crash:
@@ -195,7 +197,7 @@ class StubMonitor:
 
     def _decide_lost_reports(self) -> None:
         """Decide about generations that a worker has ended, but of which its report never came."""
-        reported = {model for model in self._models if self._shared.refusal(model) == REPORTED}
+        reported = {model for model in self._processes.models if self._shared.refusal(model) == REPORTED}
         for model in reported & self._undecided:
             self.decide(Report(model, self._shared.number(model) - 1))
         self._undecided = reported
@@ -209,55 +211,39 @@ class StubMonitor:
                 self._shared.refuse(model, 0)
 
     def _search(self) -> None:
-        children = hardware.children(self.pid)
-        self.found_others, self._children = children != self._children, children
-        for pid in children - self._stubs.keys():
-            arguments = hardware.command_line(pid)
-            model = model_of(arguments, self._repository)
-            # The name of an instance ends with a number. To read a model's configuration Triton starts a
-            # process without one, and ends it.
-            if model and model not in arguments:
-                self._models.add(model)
-                self._stubs[pid] = Stub(
-                    model,
-                    tuple(arguments),
-                    hardware.born(pid),
-                    health=_map_health(arguments),
-                    wakes=self._watch_end(pid),
+        self._processes.search()
+        for process in self._processes.serving:
+            if process.pid not in self._instances and not process.ending:
+                self._instances[process.pid] = Instance(
+                    process, health=_map_health(process.arguments), wakes=self._watch_end(process.pid)
                 )
 
-    def _state(self, pid: int) -> bytes | None:
-        """Return the state of a process; None if Triton has waited for it."""
-        fields = hardware.status_fields(pid)
-        # The number may be another process's by now.
-        return fields[0] if fields and int(fields[1]) == self.pid else None
-
-    def _check(self, pid: int, stub: Stub) -> str:
-        state = self._state(pid)
+    def _check(self, pid: int, instance: Instance) -> str:
+        state = self._processes.state(pid)
         if state is None:
-            return self._handle_absence(pid, stub)
-        is_kept = self._keeps_healthy and stub.health is not None
+            return self._handle_absence(pid, instance)
+        is_kept = self._keeps_healthy and instance.health is not None
         if state != DEAD and (is_kept or state not in STOPPED):
-            stub.since = None
+            instance.since = None
             return ""
-        if stub.reported:
+        if instance.reported:
             return ""
-        if stub.since is None:
-            stub.since = self._clock()
-            stub.crashed = state == DEAD and not self._shared.out_since(stub.model)
-        seconds = self._clock() - stub.since
+        if instance.since is None:
+            instance.since = self._clock()
+            instance.crashed = state == DEAD and not self._shared.out_since(instance.model)
+        seconds = self._clock() - instance.since
         if state in STOPPED and seconds >= STOPPED_GRACE_S:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            is_new = self._take_out(stub)
-            return f"a Python model process of {stub.model!r} stalled and is killed" if is_new else ""
+            is_new = self._take_out(instance)
+            return f"a Python model process of {instance.model!r} stalled and is killed" if is_new else ""
         # A worker that takes a model out kills its processes.
-        killed = stub.born <= self._shared.out_since(stub.model)
+        killed = instance.born <= self._shared.out_since(instance.model)
         if state == DEAD and (killed or seconds >= DEAD_GRACE_S):
-            return self._describe_death(stub.model, self._take_out(stub))
+            return self._describe_death(instance.model, self._take_out(instance))
         return ""
 
-    def _handle_absence(self, pid: int, stub: Stub) -> str:
+    def _handle_absence(self, pid: int, instance: Instance) -> str:
         """Find out why Triton has waited for a process.
 
         It does so for one that it ended. Triton 2.71 also does so for one that died, when somebody asks
@@ -265,26 +251,27 @@ class StubMonitor:
         """
         # A worker may have noticed the death first. Then Triton waits for the process as the model is loaded
         # again, perhaps between two polls.
-        since = self._shared.out_since(stub.model), self._shared.loaded_since(stub.model)
-        if stub.reported or since[0] or stub.born <= since[1]:
-            del self._stubs[pid]
-            return "" if stub.reported else self._describe_death(stub.model, is_new=False)
+        since = self._shared.out_since(instance.model), self._shared.loaded_since(instance.model)
+        if instance.reported or since[0] or instance.born <= since[1]:
+            del self._instances[pid]
+            return "" if instance.reported else self._describe_death(instance.model, is_new=False)
         if self._clock() < self._next_question:
             return ""
-        is_served = self._is_served(stub.model)
+        is_served = self._is_served(instance.model)
         if is_served is None:
             self._next_question = self._clock() + QUESTION_INTERVAL_S
             return ""
-        del self._stubs[pid]
+        del self._instances[pid]
         self._search()
         is_replaced = any(
-            (other.model, other.instance) == (stub.model, stub.instance) and other.born > stub.born
-            for other in self._stubs.values()
+            (other.model, other.process.instance) == (instance.model, instance.process.instance)
+            and other.born > instance.born
+            for other in self._instances.values()
         )
         if not is_served or is_replaced:
             return ""
-        stub.crashed = True
-        return self._describe_death(stub.model, self._take_out(stub))
+        instance.crashed = True
+        return self._describe_death(instance.model, self._take_out(instance))
 
     def _describe_death(self, model: str, is_new: bool) -> str:
         """Return a sentence, unless a worker took the model out and memory did not run out."""
@@ -293,14 +280,14 @@ class StubMonitor:
             cause += f", {MAX_CRASHES} times within a minute: calls get 503 until it has run for {CALM_S:g} s"
         return f"a Python model process of {model!r} died{cause}" if is_new or cause else ""
 
-    def _take_out(self, stub: Stub) -> bool:
+    def _take_out(self, instance: Instance) -> bool:
         """Take the model out; False if a worker did, or if the process did not serve it."""
-        stub.reported = True
-        is_new = self._shared.take_out(stub.model, stub.born, stub.crashed)
-        if is_new and stub.crashed:
-            self._count_crash(stub.model)
-        if refusal := self._refusal(stub.model):
-            self._shared.refuse(stub.model, refusal)
+        instance.reported = True
+        is_new = self._shared.take_out(instance.model, instance.born, instance.crashed)
+        if is_new and instance.crashed:
+            self._count_crash(instance.model)
+        if refusal := self._refusal(instance.model):
+            self._shared.refuse(instance.model, refusal)
         return is_new
 
     def _count_crash(self, model: str) -> None:
@@ -313,8 +300,11 @@ class StubMonitor:
         """Return why calls of a model must be refused: it is out, and none of its processes serves."""
         loaded, out = self._shared.loaded_since(model), self._shared.out_since(model)
         serving = (
-            stub.model == model and loaded < stub.born <= out and not stub.reported and not stub.crashed
-            for stub in self._stubs.values()
+            instance.model == model
+            and loaded < instance.born <= out
+            and not instance.reported
+            and not instance.crashed
+            for instance in self._instances.values()
         )
         if not out or (any(serving) and model not in self._unstable):
             return 0
@@ -322,7 +312,7 @@ class StubMonitor:
 
 
 def _map_health(arguments: Sequence[str]) -> tuple[mmap.mmap, int] | None:
-    """Map the health byte of a stub with these arguments."""
+    """Map the health byte of a process with these arguments."""
     try:
         at = int(arguments[CONTROL_OFFSET]) + OBJECT_HEADER_SIZE
         path = SHARED_MEMORY / arguments[MEMORY_NAME]

@@ -62,8 +62,8 @@ class ProcessBackend(Protocol):
     def unready_models(self) -> str:
         """Return which models a starting Triton is not ready for, with its reasons; empty if unknown."""
 
-    def lost_stubs(self, pid: int) -> list[str]:
-        """Take out the models that lost a process of the Triton ``pid``; return a sentence for each."""
+    def poll_model_processes(self, pid: int) -> list[str]:
+        """Take out the models of which the Triton ``pid`` has lost a process; return a sentence for each."""
 
     def dead_import(self, pid: int) -> str:
         """Return a sentence if a starting Triton will never be ready, because it waits for a dead process."""
@@ -162,12 +162,12 @@ CANNOT_LOAD = (3, 4)
 SHORT_DRAIN_S = 2.0
 #: Seconds in which the front still serves and answers with ``Connection: close``, before it stops.
 KEEPALIVE_DRAIN_S = 0.5
-#: Seconds between two polls of the processes of Triton's Python models ("stubs").
-STUB_POLL_INTERVAL_S = 0.2
-#: Seconds that a stub may be dead while Triton starts. Triton waits within 3 s for one that fails to
+#: Seconds between two polls of the processes of Triton's Python models.
+PROCESS_POLL_INTERVAL_S = 0.2
+#: Seconds that a process may be dead while Triton starts. Triton waits within 3 s for one that fails to
 #: initialize.
 DEAD_IMPORT_GRACE_S = 5.0
-#: Seconds for a killed Triton to end, before its stubs are polled again.
+#: Seconds for a killed Triton to end, before its processes are polled again.
 KILL_GRACE_S = 1.0
 #: Attribute an OOM kill to a worker after this many seconds.
 OOM_ATTRIBUTION_S = 3.0
@@ -200,7 +200,7 @@ class ProcessManager:
         self.ever_ready = False
         self.began_at = clock()
         self._failure = ""
-        self._next_stub_poll = 0.0
+        self._next_process_poll = 0.0
         self._dead_import, self._dead_import_since = "", 0.0
         #: The models that Triton is not ready for, with its reasons, and when to ask again.
         self._unready_models, self._next_unready_query = "", 0.0
@@ -326,9 +326,9 @@ class ProcessManager:
             self._probe(child, now)
         if child.name != TRITON or child.pid is None or self.shutdown:
             return
-        # While models load, Triton itself reports a stub that fails.
+        # While models load, Triton itself reports a process that fails.
         if child.state == READY:
-            self._watch_stubs(child, now)
+            self._watch_model_processes(child, now)
         else:
             self._watch_imports(child, now)
 
@@ -366,16 +366,16 @@ class ProcessManager:
             self._next_unready_query = now + UNREADY_INTERVAL_S
             self._unready_models = self.backend.unready_models()
 
-    def _watch_stubs(self, triton: Child, now: float) -> None:
+    def _watch_model_processes(self, triton: Child, now: float) -> None:
         """Take out the Python models whose process died or stalled; the control plane loads them again.
 
         Triton 2.51 keeps running without the process of a Python model, and fails every request for that
         model.
         """
-        if now < self._next_stub_poll:
+        if now < self._next_process_poll:
             return
-        self._next_stub_poll = now + STUB_POLL_INTERVAL_S
-        for sentence in self.backend.lost_stubs(triton.pid or 0):
+        self._next_process_poll = now + PROCESS_POLL_INTERVAL_S
+        for sentence in self.backend.poll_model_processes(triton.pid or 0):
             self.backend.log("error", f"{sentence}; reloading the model")
         if reason := self.backend.replacement_wanted():
             triton.expected_exit = True
@@ -406,7 +406,7 @@ class ProcessManager:
         """Kill Triton at once: its outstanding answers would never come."""
         self.backend.log("error", sentence)
         self._kill(triton)
-        self._next_stub_poll = now + KILL_GRACE_S
+        self._next_process_poll = now + KILL_GRACE_S
 
     def _log_ready(self, child: Child, now: float) -> None:
         self.backend.log("info", f"{child.name} is ready after {now - child.since:.1f} s")

@@ -69,7 +69,7 @@ def box(triton: PlayedTriton, tmp_path: Path) -> Iterator[Box]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         (tmp_path / "run").mkdir()
         box = Box("id", tmp_path / "run", tmp_path / "models", server.server_port, 2, 3, "nginx", 0)
-        box = replace(box, generation_file=generation, away_seconds=60.0)
+        box = replace(box, generation_file=generation, out_seconds=60.0)
         box.state_file.write_text(json.dumps({"ready": True, "processes": {}}))
         yield box
         server.shutdown()
@@ -131,7 +131,7 @@ def test_a_model_that_is_loaded_again_counts_only_when_it_stays_away(box: Box, t
     triton.unready("one")
     lose(box, "one")
     assert reason(box) == ""
-    assert "one" in reason(replace(box, away_seconds=-1.0))
+    assert "one" in reason(replace(box, out_seconds=-1.0))
     # Another one is not excused by it.
     triton.unready("two")
     assert "two" in reason(box)

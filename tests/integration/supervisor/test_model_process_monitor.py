@@ -24,8 +24,9 @@ from sm.server.supervisor.model_process_monitor import (
     QUESTION_INTERVAL_S,
     STOPPED_GRACE_S,
     TRUSTED_CHANGES,
-    StubMonitor,
+    ModelProcessMonitor,
 )
+from sm.server.supervisor.model_processes import ModelProcesses
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
 from sm.triton.reports import Report
@@ -60,9 +61,9 @@ class Parent:
         self.oom_kills = 0
         #: What Triton says: that it serves every model, that it unloaded it; None: nothing.
         self.served: bool | None = False
-        self.monitor = StubMonitor(
-            self.process.pid,
-            self.repository,
+        self.processes = ModelProcesses(self.process.pid, self.repository, lambda: self.now)
+        self.monitor = ModelProcessMonitor(
+            self.processes,
             self.shared,
             self.oom_killed,
             lambda: self.now,
@@ -73,7 +74,7 @@ class Parent:
         killed, self.oom_kills = self.oom_kills > 0, 0
         return killed
 
-    def start_stub(self, model: str, instance: str) -> int:
+    def start_process(self, model: str, instance: str) -> int:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         script = self.repository / model / "1" / "model.py"
@@ -115,10 +116,10 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
 
 
 def test_the_model_of_a_dead_process_is_taken_out_alone(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
-    parent.start_stub("two", "two_0_0")
+    child = parent.start_process("one", "one_0_0")
+    parent.start_process("two", "two_0_0")
     assert parent.poll_after(0) == []
-    assert parent.monitor.has_stubs
+    assert parent.monitor.has_instances
     parent.send(child, signal.SIGKILL, b"Z")
     # Triton itself waits within a moment for one that it ended.
     assert parent.poll_after(0) == []
@@ -134,14 +135,14 @@ def test_a_model_whose_processes_keep_dying_refuses_calls_until_it_has_run_for_a
     for number in range(MAX_CRASHES):
         # The kernel counts a process's start in hundredths of a second.
         wait_until(lambda: now() > parent.shared.loaded_since("one") + 0.02)
-        child = parent.start_stub("one", f"one_0_{number}")
+        child = parent.start_process("one", f"one_0_{number}")
         parent.poll_after(CRASH_WINDOW_S / MAX_CRASHES - DEAD_GRACE_S - 1)
         parent.send(child, signal.SIGKILL, b"Z")
         parent.poll_after(0)
         (sentence,) = parent.poll_after(DEAD_GRACE_S + 0.01)
         assert ("5 times within a minute" in sentence) == (number == MAX_CRASHES - 1)
         assert parent.shared.admit("one", parent.shared.out_since("one"))
-    parent.start_stub("one", "one_0_9")
+    parent.start_process("one", "one_0_9")
     parent.poll_after(CALM_S - 0.1)
     assert parent.shared.refusal("one") == UNSTABLE
     parent.poll_after(0.2)
@@ -155,7 +156,7 @@ def health(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> Iterator[memoryvi
     file.write_bytes(bytes(mmap.PAGESIZE))
     script, instance = parent.repository / "one" / "1" / "model.py", "one_0_0"
     arguments = ["stub", str(script), file.name, "0", "0", "1", "/", str(CONTROL_OFFSET_IN_FILE), instance]
-    parent.start_stub("one", instance)
+    parent.start_process("one", instance)
     monkeypatch.setattr(hardware, "command_line", lambda pid: arguments if pid in parent.children else [""])
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as memory, memoryview(memory) as view:
         yield view
@@ -195,7 +196,7 @@ def test_what_does_not_behave_like_a_health_byte_is_never_written(
 
 
 def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     parent.send(child, signal.SIGSTOP, b"T")
     assert parent.poll_after(0) == []
@@ -207,8 +208,35 @@ def test_a_stopped_process_is_killed_before_triton_gives_up_on_it(parent: Parent
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
+def test_a_dead_process_keeps_the_model_that_it_was_recorded_with(parent: Parent) -> None:
+    parent.start_process("one", "one_0_0")
+    child = parent.start_process("two", "two_0_0")
+    parent.processes.search()
+    assert parent.processes.count_living() == {"one": 1, "two": 1}
+    parent.send(child, signal.SIGTERM, b"Z")
+    unknown = parent.start_process("three", "three_0_0")
+    parent.send(unknown, signal.SIGTERM, b"Z")
+    parent.processes.search()
+    assert parent.processes.count_living() == {"one": 1, "two": 0}
+    assert {(dead.pid, dead.model, dead.ending) for dead in parent.processes.dead} == {
+        (child, "two", "signal 15 (SIGTERM)"),
+        (unknown, "", "signal 15 (SIGTERM)"),
+    }
+
+
+def test_a_process_that_the_kernel_leaves_out_of_its_list_is_alive(
+    parent: Parent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may do so for a moment, while others start or end."""
+    parent.start_process("one", "one_0_0")
+    parent.processes.search()
+    monkeypatch.setattr(hardware, "children", lambda _: set())
+    parent.processes.search()
+    assert parent.processes.count_living() == {"one": 1}
+
+
 def test_no_time_counts_in_which_the_whole_box_stood_still(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     parent.send(child, signal.SIGSTOP, b"T")
     parent.poll_after(0)
@@ -217,13 +245,13 @@ def test_no_time_counts_in_which_the_whole_box_stood_still(parent: Parent) -> No
 
 
 def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None:
-    old = [parent.start_stub("one", f"one_0_{number}") for number in range(2)]
+    old = [parent.start_process("one", f"one_0_{number}") for number in range(2)]
     parent.poll_after(0)
     parent.send(old[0], signal.SIGKILL, b"Z")
     parent.poll_after(0)
     parent.poll_after(DEAD_GRACE_S + 0.01)
     time.sleep(0.05)
-    new = parent.start_stub("one", "one_0_0")
+    new = parent.start_process("one", "one_0_0")
     # While a model is out, each poll finds new processes.
     parent.poll_after(0)
     assert parent.shared.admit("one", parent.shared.out_since("one"))
@@ -238,16 +266,17 @@ def test_what_is_left_of_the_load_before_does_not_matter(parent: Parent) -> None
 
 
 def test_a_process_that_reads_a_configuration_is_not_an_instance(parent: Parent) -> None:
-    child = parent.start_stub("one", "one")
+    child = parent.start_process("one", "one")
     parent.poll_after(0)
+    assert parent.processes.count_living() == {}
     parent.send(child, signal.SIGKILL, b"Z")
     parent.poll_after(0)
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
 
 
 def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(parent: Parent) -> None:
-    stalled, other = parent.start_stub("one", "one_0_0"), parent.start_stub("one", "one_0_1")
-    neighbour = parent.start_stub("two", "two_0_0")
+    stalled, other = parent.start_process("one", "one_0_0"), parent.start_process("one", "one_0_1")
+    neighbour = parent.start_process("two", "two_0_0")
     assert parent.shared.report("one", 0)
     assert parent.monitor.decide(Report("one", 0, "one_0_0")) == ""
     wait_until(lambda: hardware.status_fields(stalled)[0] == b"Z")
@@ -259,7 +288,7 @@ def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(pa
     assert parent.poll_after(DEAD_GRACE_S + 0.01) == []
     # What was started since the model is out belongs to the next load.
     wait_until(lambda: now() > parent.shared.out_since("one") + 0.02)
-    new = parent.start_stub("one", "one_0_2")
+    new = parent.start_process("one", "one_0_2")
     number = parent.shared.number("one")
     assert parent.shared.report("one", number)
     parent.monitor.decide(Report("one", number))
@@ -269,7 +298,7 @@ def test_the_instance_that_a_worker_reports_is_killed_and_the_others_serve_on(pa
 
 
 def test_a_report_that_never_came_is_decided_by_the_second_poll(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     assert parent.shared.report("one", 0)
     parent.poll_after(0)
@@ -284,7 +313,7 @@ def test_a_report_that_never_came_is_decided_by_the_second_poll(parent: Parent) 
 def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
     parent: Parent, waited_for: bool, memory_ran_out: bool
 ) -> None:
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     parent.oom_kills = int(memory_ran_out)
     parent.send(child, signal.SIGKILL, b"Z")
@@ -304,7 +333,7 @@ def test_a_kill_for_memory_is_the_models_if_a_worker_noticed_the_death_first(
 
 
 def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     parent.oom_kills = 1
     parent.send(child, signal.SIGKILL, b"Z")
@@ -315,9 +344,9 @@ def test_a_model_that_is_unloaded_was_not_killed(parent: Parent) -> None:
 
 def test_a_dead_process_that_triton_has_taken_away_is_found_by_what_triton_says(parent: Parent) -> None:
     """Triton 2.71 waits for it when somebody asks whether the model is ready, and says that it serves it."""
-    child = parent.start_stub("one", "one_0_0")
+    child = parent.start_process("one", "one_0_0")
     wait_until(lambda: now() > hardware.born(child) + 0.02)
-    parent.start_stub("one", "one_0_1")
+    parent.start_process("one", "one_0_1")
     parent.poll_after(0)
     parent.send(child, signal.SIGKILL, b"Z")
     parent.poll_after(0)
@@ -334,10 +363,10 @@ def test_a_dead_process_that_triton_has_taken_away_is_found_by_what_triton_says(
 
 def test_a_process_in_whose_place_triton_has_another_has_not_died(parent: Parent) -> None:
     """Triton starts the new one first when it loads a model whose files have changed."""
-    old = parent.start_stub("one", "one_0_0")
+    old = parent.start_process("one", "one_0_0")
     parent.poll_after(0)
     wait_until(lambda: now() > hardware.born(old) + 0.02)
-    parent.start_stub("one", "one_0_0")
+    parent.start_process("one", "one_0_0")
     parent.served = True
     parent.send(old, signal.SIGKILL, b"Z")
     parent.wait_for_first()

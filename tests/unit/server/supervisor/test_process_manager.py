@@ -63,7 +63,7 @@ class RecordingBackend:
     def unready_models(self) -> str:
         return self.unready
 
-    def lost_stubs(self, pid: int) -> list[str]:
+    def poll_model_processes(self, pid: int) -> list[str]:
         assert self.name(pid) == TRITON
         lost, self.lost = self.lost, []
         return lost

@@ -1,0 +1,95 @@
+"""A Python model that is out is loaded again, and nothing else is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sm.errors import BadInput, TriremeError
+from sm.metrics import RELOADS
+from sm.models.model_processes import NeedsNewTriton, Reloads
+from sm.triton.generation import SharedGeneration, now
+
+
+class Reloading:
+    """Reloads with a clock and a Triton that a test moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shared, self.now = SharedGeneration.create(folder / "generation"), 100.0
+        self.names = ["one", "two"]
+        self.loaded: list[str] = []
+        self.replaced: list[str] = []
+        self.errors: list[TriremeError] = []
+        self.during: Callable[[], None] = lambda: None
+        self.reloads = Reloads(
+            self.shared, lambda: self.names, self.load, self.replaced.append, lambda: self.now
+        )
+
+    def load(self, model: str) -> None:
+        self.loaded.append(model)
+        self.during()
+        if self.errors:
+            raise self.errors.pop()
+
+    def poll(self) -> None:
+        """Poll once, and wait for the reloads that the poll started."""
+        threads_before = set(threading.enumerate())
+        self.reloads.poll()
+        for thread in set(threading.enumerate()) - threads_before:
+            thread.join()
+
+
+def test_a_model_that_is_out_is_loaded_again_and_admitted(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.poll()
+    assert box.loaded == []
+    before = RELOADS.labels("one").value
+    box.shared.take_out("one", now())
+    box.shared.refuse("one")
+    box.poll()
+    box.poll()
+    assert box.loaded == ["one"]
+    assert not box.shared.out_since("one")
+    assert not box.shared.refusal("one")
+    assert RELOADS.labels("one").value == before + 1
+
+
+def test_a_model_that_does_not_load_is_tried_again_later(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.errors = [BadInput("it does not load")]
+    box.shared.take_out("one", now())
+    box.poll()
+    box.poll()
+    assert box.loaded == ["one"]
+    assert box.shared.out_since("one")
+    box.now += 1.0
+    box.poll()
+    assert box.loaded == ["one", "one"]
+    assert not box.shared.out_since("one")
+
+
+def test_a_process_that_dies_during_the_reload_causes_another(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.shared.take_out("one", now())
+
+    def lose_once() -> None:
+        box.during = lambda: None
+        time.sleep(0.01)
+        box.shared.take_out("one", now())
+
+    box.during = lose_once
+    box.poll()
+    assert box.shared.out_since("one")
+    box.poll()
+    assert box.loaded == ["one", "one"]
+    assert not box.shared.out_since("one")
+
+
+def test_a_load_that_this_triton_cannot_do_replaces_triton(tmp_path: Path) -> None:
+    box = Reloading(tmp_path)
+    box.errors = [NeedsNewTriton("Triton cannot load 'one'")]
+    box.shared.take_out("one", now())
+    box.poll()
+    assert box.replaced == ["Triton cannot load 'one': Triton is started again"]

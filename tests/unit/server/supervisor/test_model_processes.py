@@ -1,0 +1,120 @@
+"""What a command line says of a model's process, and which load has failed when a process is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from sm.server.supervisor.model_processes import DEAD_GRACE_S, ImportWatch, ModelProcess, ModelProcesses
+from sm.triton.reports import Load
+
+REPOSITORY = Path("/run/models")
+SCRIPT = "/run/models/cat/1/model.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model", "instance", "serves"),
+    [
+        (["stub", SCRIPT, "shm-1", "16", "9", "cat_0_0", ""], "cat", "cat_0_0", True),
+        # A group of instances may have a name of its own.
+        (["stub", SCRIPT, "shm-1", "16", "9", "group_0", ""], "cat", "", True),
+        # It reads the configuration.
+        (["stub", SCRIPT, "shm-1", "16", "9", "cat", ""], "cat", "", False),
+        # A shell that will be the process of an instance.
+        (["bash", "-c", f"export X=y; exec stub {SCRIPT} shm-1 cat_0_0"], "cat", "", False),
+        (["tritonserver", "--model-repository=/run/models"], "", "", False),
+        (["stub", "/run/other/cat/1/model.py", "cat_0_0"], "", "", False),
+        ([""], "", "", False),
+    ],
+)
+def test_the_command_line_names_model_and_instance(
+    arguments: list[str], model: str, instance: str, serves: bool
+) -> None:
+    process = ModelProcess(7, 1.0)
+    process.identify(arguments, REPOSITORY)
+    assert (process.model, process.instance, process.serves) == (model, instance, serves)
+
+
+def test_a_shell_becomes_the_process_of_an_instance() -> None:
+    process = ModelProcess(7, 1.0)
+    process.identify(["bash", "-c", f"exec stub {SCRIPT} cat_0_0"], REPOSITORY)
+    process.identify(["stub", SCRIPT, "cat_0_0"], REPOSITORY)
+    assert (process.model, process.serves) == ("cat", True)
+
+
+class FoundProcesses(ModelProcesses):
+    """Stands in for the kernel: has the dead processes and the recorded models that a test sets."""
+
+    def __init__(self) -> None:
+        self.found: list[ModelProcess] = []
+        self.recorded: frozenset[str] = frozenset()
+        self.scores: list[tuple[set[str], int]] = []
+
+    @property
+    def dead(self) -> list[ModelProcess]:
+        return self.found
+
+    @property
+    def recorded_models(self) -> frozenset[str]:
+        return self.recorded
+
+    def set_oom_score(self, models: Collection[str], score: int) -> None:
+        self.scores.append((set(models), score))
+
+
+class Watching:
+    """A watch whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.now, self.processes = 100.0, FoundProcesses()
+        self.watch = ImportWatch(self.processes, lambda: self.now)
+
+    def failures_after(self, seconds: float, *loads: Load) -> dict[str, str]:
+        self.now += seconds
+        self.watch.watch(loads)
+        return self.watch.failures
+
+
+def dead(pid: int, model: str = "", ending: str = "exit code 3", born: float = 20.0) -> ModelProcess:
+    return ModelProcess(pid, born, model, ending=ending, dead_since=100.0)
+
+
+ONE, TWO = Load("a", frozenset({"one"}), 10.0), Load("b", frozenset({"two"}), 11.0)
+
+
+def test_only_the_load_whose_process_died_fails() -> None:
+    box = Watching()
+    box.processes.found = [dead(8, "one")]
+    assert box.failures_after(DEAD_GRACE_S / 2, ONE, TWO) == {}
+    failures = box.failures_after(DEAD_GRACE_S, TWO, ONE)
+    assert failures.keys() == {"a"}
+    assert "'one': the process of its model.py ended with exit code 3" in failures["a"]
+    # The same dead process fails neither the next load of that name nor another one.
+    assert box.failures_after(DEAD_GRACE_S, Load("c", ONE.models, 30.0), TWO) == {}
+
+
+def test_unknown_dead_processes_fail_the_loads_in_whose_order_they_began() -> None:
+    box = Watching()
+    box.processes.found = [dead(9, ending="signal 11 (SIGSEGV)", born=21.0), dead(8)]
+    failures = box.failures_after(DEAD_GRACE_S, TWO, ONE)
+    assert "'one': the process of its model.py ended with exit code 3" in failures["a"]
+    box.failures_after(0, TWO)
+    assert "'two': the process of its model.py ended with signal 11 (SIGSEGV)" in failures["b"]
+
+
+def test_an_unknown_dead_process_fails_the_only_load_without_a_recorded_one() -> None:
+    box = Watching()
+    box.processes.found = [dead(8)]
+    assert box.failures_after(DEAD_GRACE_S, ONE, TWO) == {}
+    box.processes.recorded = frozenset({"two"})
+    assert box.failures_after(0, ONE, TWO).keys() == {"a"}
+
+
+def test_a_model_is_the_first_that_the_kernel_kills_while_it_is_loaded() -> None:
+    box = Watching()
+    box.failures_after(0, ONE)
+    assert box.processes.scores == [({"one"}, 1000)]
+    box.failures_after(0)
+    assert box.processes.scores[1:] == [({"one"}, 500)]
