@@ -166,8 +166,7 @@ class Calls:
         self, model: str, send: Callable[[Ticket], Answer], failures: _Failures, deadline: Invocation
     ) -> Answer:
         while True:
-            step = self._step(failures.last, deadline, (model,))
-            if step is Step.RAISE:
+            if self._step(failures.last, deadline, (model,)) is Step.RAISE:
                 # Final for the whole request: what it would do again may not be done twice.
                 raise Unavailable(failures.last.sentence)
             if failures.suspect is not None and deadline.is_batch:
@@ -196,16 +195,16 @@ class Calls:
         patience: Patience,
     ) -> Ticket:
         """Wait until a call of the model may be sent."""
-        began = time.monotonic()
+        began, sentence = time.monotonic(), failures.last.sentence
 
         def check() -> None:
-            sentence = failures.last.sentence
             if self._shared.triton == STOPPED:
                 raise Unavailable(f"the box is stopping: {sentence}")
             if patience.spent() > self._seconds:
                 raise Unavailable(f"{sentence}; this has lasted for more than {self._seconds:g} s")
 
         def admit() -> Ticket | None:
+            nonlocal sentence
             check()
             if self._shared.triton != SERVES or not take_turn():
                 return None
@@ -214,7 +213,7 @@ class Calls:
             except Unavailable:
                 raise
             except NotReady as error:
-                failures.last = error.with_traceback(None)
+                sentence = error.sentence
                 return None
             return None if any(self._is_being_replaced(each) for each, _ in ticket.generations) else ticket
 
@@ -224,8 +223,7 @@ class Calls:
             deadline.check()
             ticket = wait(partial(poll_until, admit), deadline)
         except DeadlinePassed:
-            sentence = f"the invocation's time ended during a wait: {failures.last.sentence}"
-            raise DeadlinePassed(sentence) from None
+            raise DeadlinePassed(f"the invocation's time ended during a wait: {sentence}") from None
         deadline.stages[WAIT] = deadline.stages.get(WAIT, 0.0) + time.monotonic() - began
         return ticket
 

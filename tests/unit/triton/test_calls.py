@@ -74,9 +74,12 @@ class Call:
 
 
 def test_a_call_whose_process_died_is_sent_once_more(shared: SharedGeneration, deadline: Invocation) -> None:
-    call = Call(Interrupted("the process is gone"))
-    shared.take_out("m", now())
-    threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
+    def lose() -> None:
+        shared.take_out("m", now())
+        shared.refuse("m")
+        threading.Timer(0.2, lambda: shared.admit("m", shared.out_since("m"))).start()
+
+    call = Call(lose)
     assert calls_of(shared).run("m", call) == "answer"
     assert (call.sent, deadline.repeats) == (2, 1)
     assert deadline.stages["wait"] >= 0.15
