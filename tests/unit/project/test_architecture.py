@@ -6,6 +6,9 @@ import importlib
 import inspect
 import re
 from functools import reduce
+from typing import Any
+
+import pytest
 
 from sm.router.pipeline import Pipeline
 from sm.settings import HERE
@@ -42,17 +45,28 @@ def test_every_place_that_the_contributors_guide_names_exists() -> None:
     assert [place for place in places if not (HERE / place).exists()] == []
 
 
-def test_the_story_of_a_request_names_its_functions_in_their_order() -> None:
-    page = (HERE / "docs/inside/way-of-a-request.md").read_text()
-    rows = re.findall(r"^\| ([^|]+) \| `(sm/[\w/]+)\.py:([\w.]+)` \|", page, re.M)
-    assert len(rows) > 10
-    for _, module, name in rows:
-        assert callable(reduce(getattr, name.split("."), importlib.import_module(module.replace("/", "."))))
-    # What Pipeline.answer calls itself has a number. ``read`` stands for what reads the message, and entering
-    # an invocation for its record.
-    written_as = {"__enter__": "with invocation", "read_message": "read()", "enter": "slot.enter("}
-    source = inspect.getsource(Pipeline.answer).partition('"""')[2].partition('"""')[2]
+def find(module: str, name: str) -> Any:
+    """Return what a page calls ``sm/a/b.py:Name``."""
+    return reduce(getattr, name.split("."), importlib.import_module(module.replace("/", ".")))
+
+
+#: A story tells of reading a message, and of entering an invocation for its record.
+WRITTEN_AS = {"__enter__": "with invocation", "read_message": "read()", "enter": "slot.enter("}
+STORIES = [
+    (HERE / "docs/inside/way-of-a-request.md").read_text(),
+    *(HERE / "docs/inside/four-ways.md").read_text().split("\n## ")[1:],
+]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=[story.partition("\n")[0] for story in STORIES])
+def test_a_story_names_its_functions_in_their_order(story: str) -> None:
+    rows = re.findall(r"^\| ([^|]+) \| `(sm/[\w/]+)\.py:([\w.]+)` \|", story, re.M)
+    assert len(rows) > 6
+    assert all(callable(find(module, name)) for _, module, name in rows)
+    # What the story's main function calls itself has a number.
+    main = re.search(r"`(sm/[\w/]+)\.py:([\w.]+)` (?:is the whole|replaces|looks for)", story)
+    source = inspect.getsource(find(main[1], main[2]) if main else Pipeline.answer)
     called = [name.rpartition(".")[2] for step, _, name in rows if step[0].isdigit()]
-    # An answer to a session command is finished earlier.
-    places = [source.rindex(written_as.get(name, f"{name}(")) for name in called]
+    # A session command is finished earlier, so that the last place counts.
+    places = [source.rindex(WRITTEN_AS.get(name, f"{name}(")) for name in called]
     assert places == sorted(places)
