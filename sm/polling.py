@@ -16,8 +16,10 @@ log = logging.getLogger(__name__)
 
 #: Bytes that are read at once: so many calls to wake a poll count as one.
 MAX_WAKES = 4096
-#: Seconds between two looks at what nobody announces, while somebody waits for it.
-POLL_S = 0.02
+#: Seconds between two looks at what nobody announces: while somebody waits for it; at what changes while the
+#: box runs; and at what is costly to look at, or has been announced to those who need it soon. See also
+#: :data:`sm.invocation.LOOK_S`.
+POLL_S, WATCH_S, SLOW_WATCH_S = 0.02, 0.5, 2.0
 T = TypeVar("T")
 
 

@@ -22,6 +22,7 @@ from sm.plugins import registry
 from sm.plugins.loading import ClientSource, load, plain_names, unload
 from sm.plugins.registry import ModelMissing, Registry
 from sm.plugins.toolkit import code_imports
+from sm.polling import POLL_S
 from sm.triton.transport import Transport
 
 
@@ -52,8 +53,6 @@ class RenamedModels:
 
 #: How often a request looks up its client while the archive is unloaded and loaded again.
 MAX_LOOKUPS = 3
-#: Seconds between two looks at a model that is being unloaded.
-UNLOAD_INTERVAL_S = 0.01
 
 
 def choose(stable: Record, canary: Record | None, request: Invocation) -> tuple[Record, str]:
@@ -158,7 +157,7 @@ class LoadedClients(Mapping[str, Client]):
                     return kept
                 hold.give_back()
             else:
-                time.sleep(UNLOAD_INTERVAL_S)
+                time.sleep(POLL_S)
 
     def made(self) -> list[Client]:
         """Return the clients that exist."""

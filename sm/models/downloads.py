@@ -25,7 +25,7 @@ CONNECTIONS, RANGE_BYTES = 10, 8 * 2**20
 CHUNK_BYTES = 2**18
 #: Seconds for which a download goes on while nothing comes, and between two attempts for a range. With the
 #: timeouts of one attempt, a host that does not answer is reported within 30 s.
-PATIENCE_S, RETRY_INTERVAL_S = 15.0, 0.5
+PATIENCE_S, RETRY_PAUSE_S = 15.0, 0.5
 #: Seconds between two reports of the progress.
 REPORT_INTERVAL_S = 1.0
 PART = ".part"
@@ -129,7 +129,7 @@ class Part:
                     break
                 except Interrupted as error:
                     progress.interrupt(error)
-                    stopped.wait(RETRY_INTERVAL_S)
+                    stopped.wait(RETRY_PAUSE_S)
         finally:
             os.close(file)
         if not stopped.is_set():

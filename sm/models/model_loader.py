@@ -33,7 +33,7 @@ from sm.models.load_records import Record, Records, State
 from sm.models.memory_room import MemoryRoom, needed_bytes
 from sm.models.staging import Staging, lost_file
 from sm.plugins.loading import discover
-from sm.polling import Poll
+from sm.polling import WATCH_S, Poll
 from sm.repository.machine import Machine
 from sm.repository.models import CODE as CODE
 from sm.triton.model_control import HELD_STATES, ModelControl
@@ -42,8 +42,6 @@ from sm.triton.server import MAX_LOADS, MAX_STUCK_LOADS
 log = logging.getLogger(__name__)
 #: A name that can be a folder's name and part of a URL's path.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
-#: Seconds between two checks of models whose caller no longer waits.
-REAP_INTERVAL_S = 1.0
 #: Seconds that a load or unload of a name waits while it is being unloaded already.
 UNLOAD_PATIENCE_S = 10.0
 NO_CLIENTS: Mapping[str, Path] = {}
@@ -260,7 +258,7 @@ class Loader:
             except TriremeError as error:
                 log.error("%s", error.sentence)
 
-        Poll("abandoned-loads", REAP_INTERVAL_S, reap_quietly, at_once=True).start()
+        Poll("abandoned-loads", WATCH_S, reap_quietly, at_once=True).start()
 
     def recover(self) -> None:
         """Undo what an earlier process left unfinished."""

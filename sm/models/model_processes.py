@@ -18,22 +18,19 @@ from typing import Any
 
 from sm.errors import BadInput, TriremeError
 from sm.metrics import HANGS, RELOADS, REPEATS
-from sm.polling import Poll
+from sm.polling import SLOW_WATCH_S, Poll, poll_until
 from sm.repository.models import Model
 from sm.run_state import Box, read_json
 from sm.triton.generation import SharedGeneration, now
 from sm.triton.reports import Load, ask_for_search
 
 log = logging.getLogger(__name__)
-#: Seconds between two searches for models that are out; where the supervisor wakes the search, it is a
-#: safety net.
-POLL_INTERVAL_S, WOKEN_POLL_INTERVAL_S = 0.2, 5.0
 #: Seconds until a model that could not be loaded again is tried again: at most. At first it is 1 s.
 MAX_RETRY_S = 10.0
 #: Seconds that a model which is loaded again makes others wait.
 TURN_S = 20.0
-#: Seconds that a question waits for the supervisor's next search, and between two looks whether it has ended.
-SEARCH_TIMEOUT_S, SEARCH_POLL_S = 0.3, 0.005
+#: Seconds that a question waits for the supervisor's next search.
+SEARCH_TIMEOUT_S = 0.3
 
 
 class NeedsNewTriton(BadInput):
@@ -51,11 +48,9 @@ class PublishedProcesses:
         asked_at = now()
         if self._shared is None or not self._is_python(model) or not ask_for_search(self._box.reports_pipe):
             return False
-        end = time.monotonic() + SEARCH_TIMEOUT_S
-        while self._shared.searched_at < asked_at:
-            if time.monotonic() > end:
-                return False
-            time.sleep(SEARCH_POLL_S)
+        shared = self._shared
+        if not poll_until(lambda: shared.searched_at >= asked_at, SEARCH_TIMEOUT_S):
+            return False
         published = self._read()
         return bool(published.get("triton")) and not published["living"].get(model)
 
@@ -118,13 +113,12 @@ class Reloads:
         #: Held while a model is loaded again: many processes may have died at once, and memory may be short.
         self._turn = threading.Lock()
 
-    def watch(self, wake: int | None = None) -> None:
-        """Start a thread that calls :meth:`poll` when ``wake`` can be read; without it, often."""
+    def watch(self, wake: int) -> None:
+        """Start a thread that calls :meth:`poll` when ``wake`` can be read, and now and then."""
         for model in self._names():
             for events in (RELOADS, HANGS, REPEATS):
                 events.labels(model)  # a series that is 0 before the first one
-        interval_s = POLL_INTERVAL_S if wake is None else WOKEN_POLL_INTERVAL_S
-        Poll("reloads", interval_s, self.poll, at_once=True, wake=wake).start()
+        Poll("reloads", SLOW_WATCH_S, self.poll, at_once=True, wake=wake).start()
 
     def poll(self) -> None:
         """Start to load each model that is out."""

@@ -16,18 +16,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from sm import hardware
 from sm.errors import Conflict, NotReady, OutOfMemory, Overloaded, TriremeError, UnknownModel
 from sm.http.messages import SocketConnection
-from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, current, part
+from sm.invocation import NO_HEADERS, UNKNOWN, Invocation, Listener, current, part, wait
 from sm.metrics import EVICTIONS, FETCHED_BYTES, LOAD_SECONDS, LOADS, MODELS, NO_MODEL
 from sm.models.holds import last_used, touch
 from sm.models.load_records import Record, Records
 from sm.models.model_loader import PLAIN_NAME, Loader
 from sm.models.origins import is_prefix, shown
-from sm.polling import Poll, SharedQuestion
+from sm.polling import POLL_S, SLOW_WATCH_S, WATCH_S, Poll, SharedQuestion, poll_until
 from sm.repository.models import may_be_model
 from sm.run_state import Box
 from sm.triton.python_models import triton_pid
@@ -38,20 +39,16 @@ PARALLEL_LOADS = 8
 #: A load takes a processor for seconds, so there is a turn for each processor: callers of loaded models wait
 #: less, and so do those of the models before. After so many seconds a load begins without: others hang.
 TURN_TIMEOUT_S = 10.0
-#: Seconds between two looks for models that Triton has lost.
-LOST_INTERVAL_S = 2.0
 #: Seconds between two looks at the list of a repository in S3, and for which a failed load is not repeated.
 LIST_INTERVAL_S, FAILURE_S = 10.0, 5.0
 #: Seconds that somebody who wants the list waits for it, and a request for a model: it asks again.
 LIST_PATIENCE_S, ASK_PATIENCE_S = 5.0, 0.5
 #: Seconds that a model stays after its load or last use, so that those who asked for it find it; and that a
 #: load waits until another model is idle.
-MIN_IDLE_S, ROOM_PATIENCE_S, ROOM_INTERVAL_S = 0.5, 60.0, 0.05
-#: Seconds between two attempts to load while Triton is being started again.
-TRITON_INTERVAL_S = 0.5
-#: A worker's: seconds before the deadline of a request at which it gets 429, between two looks at the
-#: records, and between two questions to the control plane.
-MARGIN_S, LOOK_INTERVAL_S, QUESTION_INTERVAL_S = 0.5, 0.01, 1.0
+MIN_IDLE_S, ROOM_PATIENCE_S = 0.5, 60.0
+#: A worker's: seconds before the deadline of a request at which it gets 429, and between two questions to the
+#: control plane.
+MARGIN_S, QUESTION_INTERVAL_S = 0.5, 1.0
 Listen = Callable[[Mapping[str, str]], Listener | None]
 LOADED, LOADING, UNLOADED, FAILED = "loaded", "loading", "unloaded", "failed"
 
@@ -184,7 +181,7 @@ class OnDemand:
                 for record in self.loader.lost():
                     self._restore(record)
 
-        Poll("lost-models", LOST_INTERVAL_S, restore_lost).start()
+        Poll("lost-models", SLOW_WATCH_S, restore_lost).start()
 
     def _restore(self, record: Record) -> None:
         """Load a lost model again. If the repository does not have it any more, nobody can be answered."""
@@ -267,7 +264,7 @@ class OnDemand:
                 # Leftovers are being removed, others are being loaded, or Triton is being started again.
                 if time.monotonic() > end:
                     raise
-                time.sleep(TRITON_INTERVAL_S if isinstance(error, NotReady) else ROOM_INTERVAL_S)
+                time.sleep(WATCH_S if isinstance(error, NotReady) else POLL_S)
 
     def _make_room(self, end: float) -> bool:
         """Unload the idle model that was used longest ago. Returns False if no model is loaded.
@@ -288,7 +285,7 @@ class OnDemand:
                 if is_idle and self.loader.unload_idle(record, self._holds):
                     EVICTIONS.labels(MODELS.of(record.name)).inc()
                     return True
-            time.sleep(ROOM_INTERVAL_S)
+            time.sleep(POLL_S)
         raise Overloaded("there is no room for it: all loaded models serve requests")
 
 
@@ -319,33 +316,37 @@ class Demand:
             # Only now its name is known to be one of the repository's, and no caller's invention.
             if answer[0] == UnknownModel.status:
                 return False
-            with request.waiting_for(name):
-                return self._wait(name, load.headers, request, answer)
+            with request.waiting_for(name), contextlib.suppress(UnknownModel):
+                self._wait(name, load.headers, request, answer)
+                return True
+        return False
 
     def _wait(
         self, name: str, headers: Mapping[str, str], request: Invocation, answer: tuple[int, str]
-    ) -> bool:
-        end = request.at - MARGIN_S
-        while True:
-            asked, (status, sentence) = time.monotonic(), answer
+    ) -> None:
+        end, asked = request.at - MARGIN_S, time.monotonic()
+
+        def judge() -> None:
+            status, sentence = answer
             if status == UnknownModel.status:
-                return False
+                raise UnknownModel(sentence)
             if status == OutOfMemory.status:
                 raise OutOfMemory(sentence)
             if status >= 400 and status != Overloaded.status:
                 raise NotReady(f"the model {name[:200]!r} cannot be loaded: {sentence}")
-            while self._records.read().find(name) is None:
-                now = time.monotonic()
-                if now >= end:
-                    suffix = f": {sentence}" if status >= 400 else ""
-                    raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
-                if now - asked >= QUESTION_INTERVAL_S:
-                    break
-                request.check_caller()
-                time.sleep(LOOK_INTERVAL_S)
-            else:
-                return True
-            answer = self._ask(name, headers)
+
+        def check() -> None:
+            nonlocal asked, answer
+            now = time.monotonic()
+            if now >= end:
+                suffix = f": {answer[1]}" if answer[0] >= 400 else ""
+                raise Overloaded(f"the model {name[:200]!r} is still being loaded{suffix}")
+            if now - asked >= QUESTION_INTERVAL_S:
+                asked, answer = now, self._ask(name, headers)
+                judge()
+
+        judge()
+        wait(partial(poll_until, lambda: self._records.read().find(name) is not None), request, check)
 
     def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the status of the control plane's answer, and its error; 0 if it does not answer."""

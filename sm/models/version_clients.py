@@ -28,8 +28,8 @@ from sm.run_state import Box, write_atomically
 from sm.triton.transport import Transport
 
 log = logging.getLogger(__name__)
-#: Seconds for the golden answer of a new version, and between two looks for one.
-GOLDEN_TIMEOUT_S, LOOK_INTERVAL_S = 60.0, 0.2
+#: Seconds for the golden answer of a new version.
+GOLDEN_TIMEOUT_S = 60.0
 
 
 class CurrentModels(RenamedModels):

@@ -23,19 +23,15 @@ from sm.errors import BadInput, Conflict, DeadlinePassed, TriremeError, UnknownM
 from sm.metrics import LOAD_SECONDS, MODELS, VERSIONS
 from sm.models.load_records import Canary, Record, State
 from sm.models.model_loader import Loader
-from sm.polling import Poll
+from sm.polling import SLOW_WATCH_S, WATCH_S, Poll, poll_until
 from sm.repository import models
 from sm.repository.ensembles import steps
 from sm.run_state import Box, read_json
 from sm.triton.python_models import CALL
 
 log = logging.getLogger(__name__)
-#: Seconds between two looks whether the workers are done, and whether an old version is idle.
-LOOK_INTERVAL_S = 0.1
 #: Seconds that somebody who asks for a new version waits while the repository is polled, which takes a fetch.
 PUSH_PATIENCE_S = 10.0
-#: Seconds between two looks at the numbers of a canary.
-JUDGE_INTERVAL_S = 2.0
 #: The states of a new version, also as outcomes in the metrics.
 SERVES, UNCHANGED, IS_CANARY, ROLLED_BACK = "serves", "unchanged", "canary", "rolled_back"
 #: What is said of a new version that was rolled back.
@@ -197,7 +193,7 @@ class Versions:
                 log.log(level, "the canary: %s", reason, extra=extra)
             before = verdict
 
-        poll = Poll("canary", JUDGE_INTERVAL_S, look)
+        poll = Poll("canary", SLOW_WATCH_S, look)
         poll.start()
 
     def _first_records(self) -> Iterator[Record]:
@@ -281,19 +277,18 @@ class Versions:
         """Wait until each worker has made the version's client, and its golden answers are right."""
         folder = self._box.prepared_folder / record.id
         folder.mkdir()
-        end = time.monotonic() + self._timeout_s
-        while True:
+
+        def are_ready() -> bool:
             # A name with a dot is a file that is being written.
             answers = {file.name: file.read_text() for file in folder.iterdir() if file.name.isdecimal()}
             if reason := next(filter(None, answers.values()), ""):
                 raise BadInput(reason)
             data = read_json(self._box.state_file, {}).get("processes", {}).get("data", {}).get("pid")
             workers = hardware.children(data) if data else set()
-            if workers and all(str(worker) in answers for worker in workers):
-                return
-            if time.monotonic() > end:
-                raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
-            time.sleep(LOOK_INTERVAL_S)
+            return bool(workers) and all(str(worker) in answers for worker in workers)
+
+        if not poll_until(are_ready, self._timeout_s):
+            raise DeadlinePassed(f"not every worker has its client within {self._timeout_s:g} s")
 
     def _retire_later(self, record: Record) -> None:
         # A new worker need not prepare for it.
@@ -307,7 +302,7 @@ class Versions:
             with contextlib.suppress(TriremeError):
                 if self._loader.unload_idle(record, self._box.holds_folder):
                     return
-            time.sleep(LOOK_INTERVAL_S)
+            time.sleep(WATCH_S)
 
 
 def staged(record: Record, box: Box) -> bool:

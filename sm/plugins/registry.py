@@ -20,6 +20,7 @@ from sm.errors import StartError, TriremeError, UnknownModel
 from sm.invocation import turn
 from sm.plugins.loading import ClientSource, describe_failure, discover, discover_tasks, load, plain_names
 from sm.plugins.toolkit.scripts import ToolkitClient
+from sm.polling import WATCH_S
 from sm.repository.models import CodeFolder, read_config
 from sm.run_state import CODE
 
@@ -376,10 +377,6 @@ def is_served(triton: Triton, name: str) -> bool:
     return True
 
 
-#: Seconds between two checks of one client: each calls Triton.
-RETRY_INTERVAL_S = 1.0
-
-
 class ModelMissing(Exception):
     """A client's model is not in the repository. ``model``: its name."""
 
@@ -447,7 +444,7 @@ class LateClients(Mapping[str, Client]):
             unserved, now = self._unserved.get(name), time.monotonic()
             if unserved is None or now < self._next_check.get(name, 0.0):
                 return
-            self._next_check[name] = now + RETRY_INTERVAL_S
+            self._next_check[name] = now + WATCH_S  # each calls Triton
             if not unserved.can_serve():
                 return
             with self._lock:

@@ -20,8 +20,8 @@ from typing import Protocol
 from sm.client.base import Client
 from sm.errors import ClientFailed, StartError, TriremeError
 from sm.plugins.loading import ClientSource
-from sm.plugins.registry import RETRY_INTERVAL_S, Registry
-from sm.polling import Poll
+from sm.plugins.registry import Registry
+from sm.polling import WATCH_S, Poll
 
 log = logging.getLogger(__name__)
 #: Seconds between two checks. A change must be complete for one of them: an editor may write in parts.
@@ -112,7 +112,7 @@ class LiveClients(Mapping[str, Client]):
         """True if Triton serves a model now that a client was missing."""
         if not self.registry.unserved or time.monotonic() < self._next_question:
             return False
-        self._next_question = time.monotonic() + RETRY_INTERVAL_S
+        self._next_question = time.monotonic() + WATCH_S
         return any(waiting.has_models() for waiting in self.registry.unserved.values())
 
     def _load_changed(self, scanned: Files, before: Files) -> None:

@@ -15,7 +15,7 @@ from sm.control import model_routes, pages, routes
 from sm.control.openapi import document
 from sm.metrics import IN_FLIGHT_LIMIT
 from sm.plugins.registry import Registry
-from sm.polling import Poll
+from sm.polling import WATCH_S, Poll
 from sm.repository import response_cache
 from sm.repository.models import Model
 from sm.router import openai_routes, v2_routes, websocket, wsgi
@@ -24,7 +24,7 @@ from sm.router.answers import dumps
 from sm.router.capture import Capture
 from sm.router.classify import Classifier
 from sm.router.client_schemas import describe_client, sample_files
-from sm.router.invocation import WATCH_INTERVAL_S, LogSample, record_overdue
+from sm.router.invocation import LogSample, record_overdue
 from sm.router.once import OnceNotes
 from sm.router.pipeline import Pipeline
 from sm.router.records import OrderedRunner
@@ -43,7 +43,7 @@ def create(
 ) -> Router:
     """Create the router for the clients in ``registry``; without nginx it has the control routes too."""
     IN_FLIGHT_LIMIT.set(settings.max_invocations)
-    Poll("overdue", WATCH_INTERVAL_S, record_overdue).start()
+    Poll("overdue", WATCH_S, record_overdue).start()
     readiness = Readiness(registry.asked_clients, unready_file(box, os.getpid()))
     readiness.watch()
     app = Router(

@@ -67,8 +67,6 @@ NO_SLOT = Admission(None)
 #: Seconds after its deadline at which an invocation that still runs is logged: before nginx, which does not
 #: know its model, answers for it (:data:`sm.server.supervisor.nginx.TIMEOUT_MARGIN_S`).
 OVERDUE_S = 4.0
-#: Seconds between two checks for such invocations.
-WATCH_INTERVAL_S = 0.5
 OVERDUE = DeadlinePassed("the invocation's time is over, and its client still runs")
 
 

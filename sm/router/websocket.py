@@ -27,6 +27,7 @@ from wsproto.utilities import generate_accept_token
 from sm.control.paths import MAX_NEEDLESS_BODY_BYTES
 from sm.errors import BadInput, CallerGone, Forbidden, Overloaded, TriremeError
 from sm.http.messages import JSON, Answer, write_error
+from sm.polling import WATCH_S
 from sm.router.answers import dumps
 from sm.router.back_pressure import finish
 from sm.router.classify import SESSION_HEADER, Message
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Bytes of one read.
 READ_BYTES = 2**18
-#: Seconds between two checks whether the box is stopping.
-POLL_INTERVAL_S = 0.5
 #: Seconds that the caller gets for the closing handshake.
 CLOSE_TIMEOUT_S = 1.0
 
@@ -76,7 +75,7 @@ class WebSocket:
             if self._messages:
                 yield self._messages.popleft()
             else:
-                self._receive(min(POLL_INTERVAL_S, seconds))
+                self._receive(min(WATCH_S, seconds))
         self.close(CloseReason.GOING_AWAY)
 
     def send(self, payload: bytes, text: bool) -> None:

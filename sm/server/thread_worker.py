@@ -33,6 +33,7 @@ from sm.errors import (
     Unsupported,
 )
 from sm.http.messages import JSON, write_error
+from sm.polling import POLL_S
 
 log = logging.getLogger(__name__)
 
@@ -177,9 +178,8 @@ class TimedReader:
         self._drain_timeout_s = seconds
 
 
-#: Seconds between two heartbeats, between two checks of what still runs, and after a connection that could
-#: not be accepted for lack of descriptors.
-HEARTBEAT_INTERVAL_S, POLL_INTERVAL_S, RETRY_PAUSE_S = 5.0, 0.02, 0.1
+#: Seconds between two heartbeats, and after a connection that could not be accepted for lack of descriptors.
+HEARTBEAT_INTERVAL_S, RETRY_PAUSE_S = 5.0, 0.1
 #: Seconds that nginx gets to read an answer and close, if it has not sent the whole body.
 LINGER_TIMEOUT_S = 10.0
 #: Bytes of a body up to which copying it is cheaper than a second system call.
@@ -300,7 +300,7 @@ class Worker(DirectWorker):
         end = time.monotonic() + self.cfg.graceful_timeout
         while self._serving and time.monotonic() < end:
             self.notify()
-            time.sleep(POLL_INTERVAL_S)
+            time.sleep(POLL_S)
 
     def _start_thread(self, listener: socket.socket, count: ThreadCount) -> None:
         threading.Thread(target=self._serve, args=(listener, count), name="serve", daemon=True).start()

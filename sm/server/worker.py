@@ -34,7 +34,6 @@ from sm.models.holds import Holds
 from sm.models.load_records import Records
 from sm.models.on_demand import Demand
 from sm.models.version_clients import (
-    LOOK_INTERVAL_S,
     CurrentModels,
     VersionClients,
     VersionRegistry,
@@ -44,12 +43,13 @@ from sm.plugins import registry
 from sm.plugins.registry import LateClients, Registry
 from sm.plugins.reloading import LiveClients, LiveRegistry
 from sm.plugins.toolkit import code_imports
-from sm.polling import Poll
+from sm.polling import WATCH_S, Poll
 from sm.repository.models import CodeFolder
 from sm.router import app
 from sm.router.capture import Capture, open_capture
 from sm.run_state import Box, unready_file, write_atomically
 from sm.server import logs
+from sm.server.thread_worker import HEARTBEAT_INTERVAL_S
 from sm.settings import Settings
 from sm.tracing.variables import are_traces_on
 from sm.triton.calls import Calls
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from sm.tracing.exporter import Tracer
 
 
-#: Seconds between two heartbeats.
-HEARTBEAT_INTERVAL_S = 5.0
 #: Seconds that a worker waits for Triton, which was ready at the worker's start, before it loads its clients.
 CONNECT_TIMEOUT_S = 10.0
 
@@ -266,7 +264,7 @@ class DataPlane(Plane):
         built = registry.build(self.settings.clients, current, self.box.repository, skip, code)
         first = LateClients(built.clients, built.unserved)
         clients = VersionClients(first, versions, current)
-        Poll("new-versions", LOOK_INTERVAL_S, partial(prepare_staged, clients, self.box)).start()
+        Poll("new-versions", WATCH_S, partial(prepare_staged, clients, self.box)).start()
         return VersionRegistry(**{**vars(built), "clients": clients, "models": (*records.read().records,)})
 
 

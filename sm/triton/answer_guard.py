@@ -16,6 +16,7 @@ from sm import hardware
 from sm.errors import Interrupted, NotReady, Unavailable
 from sm.invocation import Invocation, Ticket, current
 from sm.metrics import DOUBTED_ANSWERS, HANGS, MISMATCHED_ANSWERS
+from sm.polling import WATCH_S, poll_until
 from sm.run_state import Box
 from sm.triton import server
 from sm.triton.generation import (
@@ -31,15 +32,11 @@ from sm.triton.reports import Report
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks for what the supervisor does next: a heartbeat, a decision.
-SUPERVISOR_POLL_S = 0.005
 #: Seconds that a report waits for the supervisor's decision. The model's calls wait in any case.
 DECISION_TIMEOUT_S = 1.0
 #: Seconds that an answer waits for a heartbeat. The supervisor writes at least five a second.
 HEARTBEAT_TIMEOUT_S = 2.0
 NO_HEARTBEAT = "the box's supervisor does not respond, so the answer cannot be trusted"
-#: Seconds between two checks whether a model hangs, while there is something to check.
-POLL_INTERVAL_S = 0.25
 #: Seconds that a model has to end a request after its deadline. Triton tells it of the deadline.
 GRACE_S = 0.5
 #: Seconds that a request must have had. One that is given up sooner may be in Triton's queue, and is dropped
@@ -193,18 +190,13 @@ class AnswerGuard:
             log.error("%s; reloading the model", reason, extra={"model": model})
         if self._send(Report(model, number, instance)):
             # The decision says whether a call crashed the process, perhaps this one.
-            end = time.monotonic() + DECISION_TIMEOUT_S
-            while shared.refusal(model) == REPORTED and time.monotonic() < end:
-                time.sleep(SUPERVISOR_POLL_S)
+            poll_until(lambda: shared.refusal(model) != REPORTED, DECISION_TIMEOUT_S)
         return True
 
     @staticmethod
     def _wait_for_heartbeat(shared: SharedGeneration) -> None:
-        end = time.monotonic() + HEARTBEAT_TIMEOUT_S
-        while shared.heartbeat_age() > MAX_HEARTBEAT_AGE_S:
-            if time.monotonic() > end:
-                raise Interrupted(NO_HEARTBEAT)
-            time.sleep(SUPERVISOR_POLL_S)
+        if not poll_until(lambda: shared.heartbeat_age() <= MAX_HEARTBEAT_AGE_S, HEARTBEAT_TIMEOUT_S):
+            raise Interrupted(NO_HEARTBEAT)
 
 
 @dataclass(frozen=True)
@@ -290,7 +282,7 @@ class HangWatch:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(POLL_INTERVAL_S)
+            time.sleep(WATCH_S)
             with self._lock:
                 doubts = dict(self._doubts)
                 if not doubts:

@@ -24,6 +24,7 @@ from sm.errors import (
     TriremeError,
     UnknownModel,
 )
+from sm.polling import POLL_S, WATCH_S
 from sm.triton.call_failures import MEMORY_ERRORS, Failed
 from sm.triton.channel import Channel
 
@@ -41,15 +42,13 @@ OUT_OF_MEMORY = re.compile(
     r"out_?of_?memory|ALLOC_FAILED|\bOOM\b",
     re.IGNORECASE,
 )
-#: Seconds between two checks whether a model is unloaded: at first, and at most.
-FIRST_POLL_INTERVAL_S, MAX_POLL_INTERVAL_S = 0.01, 0.25
 #: To connect to a restarted Triton. gRPC tries only now and then, and a call between two attempts fails
 #: although Triton is ready.
 CONNECT_TIMEOUT_S = 5.0
 #: Triton reads the whole repository at each load and unload, and fails with this message if another model's
 #: folder is removed meanwhile. The next attempt succeeds, as Triton does not find that folder any more.
 FOLDER_REMOVED = re.compile(r"failed to (stat|open|read) (file|directory)", re.IGNORECASE)
-MAX_ATTEMPTS, RETRY_INTERVAL_S = 20, 0.05
+MAX_ATTEMPTS = 50
 #: Before a model's own reason.
 LOAD_FAILED = re.compile(r"^load failed for model '.*?': version \d+ is at UNAVAILABLE state: (?:\w+: )?")
 #: ONNX Runtime's text is for its developers, and quotes the graph.
@@ -104,12 +103,12 @@ class ModelControl:
         """Unload a model, if it is loaded, and wait until it holds no memory."""
         end = time.monotonic() + self._seconds
         self._call("RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name=model), model)
-        interval = FIRST_POLL_INTERVAL_S
+        interval = POLL_S
         while self.states().get(model) in HELD_STATES and not self._has_died(model):
             if time.monotonic() > end:
                 raise DeadlinePassed(f"Triton has not let go of {model!r} within {self._seconds:g} s")
             time.sleep(interval)
-            interval = min(MAX_POLL_INTERVAL_S, interval * 2)
+            interval = min(WATCH_S, interval * 2)
 
     def states(self) -> dict[str, str]:
         """Return Triton's state of each model: READY, LOADING, UNLOADING or UNAVAILABLE."""
@@ -140,7 +139,7 @@ class ModelControl:
                 attempts += 1
                 if not FOLDER_REMOVED.match(failure.sentence) or attempts == MAX_ATTEMPTS:
                     raise _explain(failure.error, model, seconds or self._seconds) from None
-            time.sleep(RETRY_INTERVAL_S)
+            time.sleep(POLL_S)
 
 
 def is_ready(channel: Channel, model: str) -> bool:

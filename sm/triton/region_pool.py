@@ -28,14 +28,13 @@ from numpy.typing import NDArray
 
 from sm.errors import NotReady, TriremeError
 from sm.metrics import SHARED_BYTES
+from sm.polling import WATCH_S, poll_until
 from sm.triton.channel import Channel
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two checks of retired regions.
-REAP_INTERVAL_S = 0.2
-#: Seconds that closing waits for regions in use, and seconds between two attempts to unmap them.
-CLOSE_TIMEOUT_S, RETRY_INTERVAL_S = 0.3, 0.02
+#: Seconds that closing waits for regions in use.
+CLOSE_TIMEOUT_S = 0.3
 #: After the machine or Triton refused a region, no new one is tried for this long.
 RETRY_PAUSE_S = 10.0
 #: The smallest region, and the smallest step between two sizes.
@@ -170,13 +169,15 @@ class RegionPool:
             self._account(-self._reserved_bytes)
         for region in regions:
             region.unlink()
+
         # Triton answers a request a moment before it allows to unmap its region.
-        end = time.monotonic() + CLOSE_TIMEOUT_S
+        def unmap() -> bool:
+            in_use = self._unmap(regions)
+            regions.intersection_update([region for region in regions if region.name in in_use])
+            return not regions
+
         with contextlib.suppress(TriremeError):
-            while regions and time.monotonic() < end:
-                in_use = self._unmap(regions)
-                regions = {region for region in regions if region.name in in_use}
-                time.sleep(RETRY_INTERVAL_S if regions else 0)
+            poll_until(unmap, CLOSE_TIMEOUT_S if regions else 0.0)
 
     def _take_idle(self, size: int) -> Region | None:
         """Take the smallest idle region that is large enough; among equals the last used, which is cached."""
@@ -264,7 +265,7 @@ class RegionPool:
         with self._lock:
             if not self._retired or time.monotonic() < self._next_reap:
                 return
-            self._next_reap = time.monotonic() + REAP_INTERVAL_S
+            self._next_reap = time.monotonic() + WATCH_S
             retired = list(self._retired)
         try:
             in_use = self._unmap(retired)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm.polling import WATCH_S
 from sm.server.access.keys import Watched, read_bounded
 
 #: Names of the copies.
@@ -122,11 +123,8 @@ def _write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-POLL_INTERVAL_S = 1.0
-
-
 class CertificateWatch:
-    """Looks at the two files once a second."""
+    """Looks at the two files twice a second."""
 
     def __init__(
         self,
@@ -150,7 +148,7 @@ class CertificateWatch:
     def poll(self) -> None:
         """Look if it is time; to be called often."""
         if self._clock() >= self._next_poll:
-            self._next_poll = self._clock() + POLL_INTERVAL_S
+            self._next_poll = self._clock() + WATCH_S
             self._watched.look()
 
     def _use(self, pair: KeyPair) -> None:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from sm.polling import WATCH_S
 from sm.run_state import Box, write_atomically
 from sm.server import logs
 from sm.settings import Settings
@@ -266,8 +267,6 @@ class RateLimits:
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the key file. A change takes effect at the second look that sees it.
-POLL_INTERVAL_S = 0.5
 BACKLOG = 1024
 #: Bytes. nginx does not accept longer headers.
 MAX_HEAD_BYTES = 2**17
@@ -391,8 +390,8 @@ async def serve() -> None:
         lambda: Connection(partial(answer, store, limits)), str(box.keys_socket), backlog=BACKLOG
     )
     while True:
-        store.look()
-        await asyncio.sleep(POLL_INTERVAL_S)
+        store.look()  # a change takes effect at the second look that sees it
+        await asyncio.sleep(WATCH_S)
 
 
 if __name__ == "__main__":

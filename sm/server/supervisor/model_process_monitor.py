@@ -11,22 +11,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sm.polling import SLOW_WATCH_S, WATCH_S
 from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.model_processes import DEAD, STOPPED, ModelProcess, ModelProcesses
 from sm.server.supervisor.process_manager import OOM_KILLED
 from sm.triton.generation import NO_PROCESS, REPORTED, UNSTABLE, SharedGeneration, now
 from sm.triton.reports import Report
 
-#: Seconds between two searches for new processes: Triton has some 170 threads, each with a list of children.
-#: While a model is out there are new ones, and each poll is a search.
-SEARCH_INTERVAL_S = 2.0
 #: Seconds that a process may be stopped. Triton gives up on it after 0.7 s at the earliest, and may mix up
 #: answers from then on (see sm.triton.generation). This leaves time for one more poll.
 STOPPED_GRACE_S = 0.3
 #: Seconds that a process may be dead: Triton itself has waited for one that it ended by then.
 DEAD_GRACE_S = 0.4
-#: Seconds between two questions whether Triton still serves the model of a process that is gone.
-QUESTION_INTERVAL_S = 1.0
 #: A model whose processes crash this often within so many seconds refuses calls until it has run for so long.
 MAX_CRASHES, CRASH_WINDOW_S, CALM_S = 5, 60.0, 10.0
 
@@ -152,7 +148,9 @@ class ModelProcessMonitor:
         """
         some_are_out = any(map(self._shared.out_since, self._processes.models))
         if some_are_out or self._clock() >= self._next_search:
-            self._next_search = self._clock() + SEARCH_INTERVAL_S
+            # Triton has some 170 threads, each with a list of children. While a model is out there are new
+            # ones.
+            self._next_search = self._clock() + SLOW_WATCH_S
             self._search()
         self._admit_calm()
         self._decide_lost_reports()
@@ -259,7 +257,7 @@ class ModelProcessMonitor:
             return ""
         is_served = self._is_served(instance.model)
         if is_served is None:
-            self._next_question = self._clock() + QUESTION_INTERVAL_S
+            self._next_question = self._clock() + WATCH_S
             return ""
         del self._instances[pid]
         self._search()

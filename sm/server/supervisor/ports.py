@@ -152,7 +152,7 @@ def handle_events(selector: BaseSelector, seconds: float) -> bool:
 MAX_CONNECTIONS = 256
 #: Seconds between two accepts: callers that retry at once must not use the processor time that the last
 #: requests need.
-POLL_INTERVAL_S = 0.05
+ACCEPT_PAUSE_S = 0.05
 #: Seconds that a caller gets to finish sending its request, which is discarded.
 CLIENT_TIMEOUT_S = 1.0
 
@@ -186,7 +186,7 @@ class UnavailableResponder:
         for connection in [connection for connection, until in self._connections.items() if now >= until]:
             self._close_connection(connection)
         if active and now >= self._next_accept:
-            self._next_accept = now + POLL_INTERVAL_S
+            self._next_accept = now + ACCEPT_PAUSE_S
             for connection in self._accept():
                 self._answer(connection)
 

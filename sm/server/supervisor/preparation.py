@@ -16,12 +16,12 @@ from selectors import BaseSelector
 from sm.errors import StartError
 from sm.repository.overlay import LOG, find_missing_plans, fits, merge, same_source
 from sm.server.logs import Log
-from sm.server.supervisor.ports import UnavailableResponder, handle_events
+from sm.server.supervisor.ports import ACCEPT_PAUSE_S, UnavailableResponder, handle_events
 from sm.server.supervisor.processes import STOPPING, Command, Processes, Signals
 from sm.settings import PACKAGE, Settings
 
-#: Seconds between two checks, and for the last callers to read their answer.
-POLL_INTERVAL_S, CLOSE_GRACE_S = 0.05, 0.5
+#: Seconds for the last callers to read their answer.
+CLOSE_GRACE_S = 0.5
 
 
 class StopRequested(Exception):
@@ -83,7 +83,7 @@ class Preparation:
     def _answer_callers(self, active: bool = True) -> None:
         """Answer callers for one interval."""
         self._responder.serve(active)
-        handle_events(self._selector, POLL_INTERVAL_S)
+        handle_events(self._selector, ACCEPT_PAUSE_S)
 
     def _finish_answers(self) -> None:
         """Give the last callers time to read their answer."""

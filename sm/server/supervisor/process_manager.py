@@ -12,6 +12,7 @@ from signal import SIGINT, SIGKILL, SIGQUIT, SIGTERM
 from typing import Any, Protocol
 
 from sm.hardware import describe_exit
+from sm.polling import SLOW_WATCH_S
 
 #: The reason for a SIGKILL that no process of the box sent.
 OOM_KILLED = (
@@ -107,8 +108,8 @@ class Shutdown:
 RESTART_WINDOW_S = 300.0
 #: Seconds before a restart: the first, and the longest.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
-#: Seconds between two probes of a child that is starting, and between two questions which models it loads.
-PROBE_INTERVAL_S, UNREADY_INTERVAL_S = 0.1, 1.0
+#: Seconds between two probes of a child that is starting.
+PROBE_INTERVAL_S = 0.1
 
 WAITING, STARTING, READY, RESTARTING, STOPPED = "waiting", "starting", "ready", "restarting", "stopped"
 
@@ -362,8 +363,8 @@ class ProcessManager:
             self._give_up(1, f"{failure.removesuffix('.')}{cause}." if cause else failure)
         elif now > child.since + self.startup_timeout:
             self._check_startup_timeout(child)
-        elif child.name == TRITON and now >= max(self._next_unready_query, child.since + UNREADY_INTERVAL_S):
-            self._next_unready_query = now + UNREADY_INTERVAL_S
+        elif child.name == TRITON and now >= max(self._next_unready_query, child.since + SLOW_WATCH_S):
+            self._next_unready_query = now + SLOW_WATCH_S
             self._unready_models = self.backend.unready_models()
 
     def _watch_model_processes(self, triton: Child, now: float) -> None:

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TextIO
 from sm.hardware import children
 from sm.models.load_records import Records
 from sm.models.staging import find_restorable
+from sm.polling import poll_until
 from sm.repository import models
 from sm.run_state import Box
 from sm.server.supervisor.nginx import prepare_nginx
@@ -124,14 +124,13 @@ class Processes:
 
         Orphans are children of this process too, so this covers every descendant.
         """
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+
+        def is_alone() -> bool:
             for _ in self.reap():
                 pass
-            if children(os.getpid()) <= {self._watchdog and self._watchdog.pid}:
-                return True
-            time.sleep(0.01)
-        return False
+            return children(os.getpid()) <= {self._watchdog and self._watchdog.pid}
+
+        return poll_until(is_alone, seconds)
 
     def _kill_with_parent(self, parent: int, runs_models: bool) -> Callable[[], None]:
         """Return a function for the child: it dies with its parent, and can get no more rights."""

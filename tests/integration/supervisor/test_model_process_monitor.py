@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sm import hardware
+from sm.polling import WATCH_S
 from sm.run_state import SHARED_MEMORY
 from sm.server.supervisor.model_process_monitor import (
     CALM_S,
@@ -21,7 +22,6 @@ from sm.server.supervisor.model_process_monitor import (
     DEAD_GRACE_S,
     MAX_CRASHES,
     OBJECT_HEADER_SIZE,
-    QUESTION_INTERVAL_S,
     STOPPED_GRACE_S,
     TRUSTED_CHANGES,
     ModelProcessMonitor,
@@ -355,10 +355,10 @@ def test_a_dead_process_that_triton_has_taken_away_is_found_by_what_triton_says(
     assert parent.poll_after(0) == []
     assert not parent.shared.out_since("one")
     parent.served = True
-    assert parent.poll_after(QUESTION_INTERVAL_S) == ["a Python model process of 'one' died"]
+    assert parent.poll_after(WATCH_S) == ["a Python model process of 'one' died"]
     assert parent.shared.out_since("one")
     assert parent.shared.crashed("one", parent.shared.number("one") - 1)
-    assert parent.poll_after(QUESTION_INTERVAL_S) == []
+    assert parent.poll_after(WATCH_S) == []
 
 
 def test_a_process_in_whose_place_triton_has_another_has_not_died(parent: Parent) -> None:

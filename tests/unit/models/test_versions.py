@@ -24,6 +24,7 @@ from sm.models.versions import (
     Versions,
     current_index,
 )
+from sm.polling import POLL_S
 from sm.repository.models import digest, names
 from sm.run_state import Box
 from tests.support.boxes import wait_until
@@ -156,7 +157,7 @@ def test_an_answer_that_a_worker_is_still_writing_is_not_read(
         waiting = pool.submit(versions._wait_for_workers, Record("cats@new", "", "new", "", {}))
         wait_until(folder.is_dir, description="the folder of the answers")
         (folder / "7.1").write_text("half a sent")
-        time.sleep(3 * versions_module.LOOK_INTERVAL_S)
+        time.sleep(3 * POLL_S)
         assert not waiting.done()
         (folder / "7.1").write_text("")
         (folder / "7.1").rename(folder / "7")

@@ -50,7 +50,7 @@ def triton() -> ChangingTriton:
 @pytest.fixture
 def worker_registry(tmp_path: Path, triton: ChangingTriton, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The registry of a worker that started while no model was served."""
-    monkeypatch.setattr(registry, "RETRY_INTERVAL_S", 0.0)
+    monkeypatch.setattr(registry, "WATCH_S", 0.0)
     write_client(tmp_path / "c", "late_client", CLIENT_OF_LATE_MODEL)
     built = registry.build((tmp_path / "c",), triton, Path("/nowhere"), skip_broken=True)
     return replace(built, clients=LateClients(built.clients, built.unserved))
