@@ -396,7 +396,6 @@ FALLBACKS = Counters(
     ["kind"],
 )
 SHARED_MEMORY_FALLBACKS, JPEG_FALLBACKS = FALLBACKS.labels("shared_memory"), FALLBACKS.labels("jpeg")
-GRPC_CLIENT_FALLBACKS = FALLBACKS.labels("grpc_client")
 SHARED_BYTES = _gauge("trireme_shared_memory_bytes", "Bytes of shared memory held for tensors.")
 SHARED_LIMIT = _gauge("trireme_shared_memory_limit_bytes", "Bytes of shared memory that tensors may take.")
 DECODED_BYTES = _gauge("trireme_decoded_bytes", "Bytes of memory held for decoded pictures and large JSON.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -14,21 +13,17 @@ import grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from sm.errors import CallerGone, DeadlinePassed, Interrupted, NotReady, TriremeError, Unavailable
+from sm.errors import CallerGone, DeadlinePassed, ModelFailed, NotReady, TriremeError, Unavailable
 from sm.invocation import NO_HEADERS, Invocation, Value, current, part, wait
-from sm.metrics import GRPC_CLIENT_FALLBACKS
 from sm.triton.call_failures import Failed, translate_client_status, translate_status
 from sm.triton.read_ahead import read_ahead
 from sm.triton.server import LOOPBACK, NO_KEYS
 from sm.triton.wire import MAX_FRAME_BYTES, ConnectionPool, Unreadable
 
-log = logging.getLogger(__name__)
-
 #: Seconds for calls that register or unregister shared memory; Triton answers them at once.
 REGISTRATION_TIMEOUT_S = 2.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
-UNREADABLE = "calls go through gRPC's own client from now on, as Triton's answer cannot be read: %s"
 #: A call without a listener.
 UNHEARD = contextlib.nullcontext(NO_HEADERS)
 OPTIONS = (
@@ -50,7 +45,6 @@ class Channel:
         triton: Its port on loopback, or gRPC's channel to servers elsewhere.
         timeout: Seconds for a call without a deadline.
         keys: gRPC metadata for Triton's restricted APIs.
-        own_wire: Call models through :mod:`sm.triton.wire` where possible.
     """
 
     def __init__(
@@ -58,7 +52,6 @@ class Channel:
         triton: int | grpc.Channel,
         timeout: float,
         keys: Mapping[str, str] = NO_KEYS,
-        own_wire: bool = True,
     ) -> None:
         self._port = triton if isinstance(triton, int) else 0
         #: gRPC's channel with its methods; None at rest.
@@ -68,7 +61,7 @@ class Channel:
         self._uses, self._lock = 0, threading.Lock()
         if not isinstance(triton, int):
             self._open(triton)
-        self._pool = ConnectionPool(self._port, INFER, keys) if own_wire and self._port else None
+        self._pool = ConnectionPool(self._port, INFER, keys) if self._port else None
         self._timeout = timeout
         self._keys = tuple(keys.items())
 
@@ -123,7 +116,7 @@ class Channel:
         return self._call(method, request, self._invocation(seconds), interrupt)
 
     def infer(self, request: Any, interrupt: Callable[[], None] | None = None) -> Any:
-        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`, if that is on.
+        """Send a ModelInferRequest; a short one through :mod:`sm.triton.wire`.
 
         Args:
             request: The message.
@@ -132,21 +125,13 @@ class Channel:
         invocation = self._invocation()
         with UNHEARD if invocation.listener is None else self._part(INFER, request) as headers:
             pool = self._pool
+            # Of a longer message gRPC's client makes frames, and sends them as Triton has room. They are few:
+            # tensors of 64 KiB and more are in shared memory.
             if pool is None or len(message := request.SerializeToString()) > MAX_FRAME_BYTES:
                 return self._call("ModelInfer", request, invocation, interrupt, headers)
             if headers:
                 pool = pool.with_metadata(headers)
-            try:
-                answer = _infer_on_own_wire(pool, message, invocation, interrupt)
-            except Unreadable as error:
-                unusable, self._pool = self._pool, None
-                if unusable is not None:
-                    unusable.close()
-                    log.warning(UNREADABLE, error)
-                    GRPC_CLIENT_FALLBACKS.inc()
-                if not invocation.repeatable:
-                    raise Failed(Interrupted, "Triton's answer cannot be read", finished=True) from None
-                return self._call("ModelInfer", request, invocation, interrupt, headers)
+            answer = _infer_on_own_wire(pool, message, invocation, interrupt)
             return pb.ModelInferResponse.FromString(answer)
 
     def stream(self, request: Any, interrupt: Callable[[], None]) -> Generator[Any, None, None]:
@@ -282,6 +267,8 @@ def _infer_on_own_wire(
         connection.close()
         if isinstance(error, CallerGone | DeadlinePassed):
             raise _unfinished(error) from None
+        if isinstance(error, Unreadable):
+            raise Failed(ModelFailed, f"Triton's answer cannot be read: {error}", finished=True) from None
         if isinstance(error, Failed) and issubclass(error.kind, NotReady) and not invocation.remaining():
             raise translate_status(grpc.StatusCode.DEADLINE_EXCEEDED, "") from None
         raise

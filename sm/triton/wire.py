@@ -3,7 +3,10 @@
 gRPC's Python client takes five times as long for a call, because it hands each call from thread to thread.
 Here the calling thread also waits. HTTP/2: RFC 9113, its header blocks (HPACK): RFC 7541; gRPC over it:
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. Headers are read in the forms that gRPC's
-servers use. For any other form :class:`Unreadable` is raised, and gRPC's own client makes the call.
+servers use; any other form is :class:`Unreadable`, and the call fails.
+
+When Triton's HTTP notices a caller that leaves (triton-inference-server/server, pull request 8982),
+:mod:`sm.triton.http_proxy` can take its place.
 """
 
 from __future__ import annotations
